@@ -23,7 +23,7 @@ const (
 
 // Options of a Model.
 type Options struct {
-	MaxBatch     int // rows of one inference at most; 0: 1
+	MaxBatch     int // rows of one inference at most; 0: 1 on the CPU, 8 on a GPU
 	Buffers      int // sets of MaxBatch rows: with 2, one can be filled while the other runs; 0: 1
 	IntraThreads int // threads inside one inference, the caller's among them; 0: 1
 
@@ -42,7 +42,7 @@ const warmRuns, warmRunsOfGraph = 1, 3
 
 // withDefaults fills in what is zero and checks the rest.
 func (o Options) withDefaults() (Options, error) {
-	o.MaxBatch, o.Buffers, o.IntraThreads = max(o.MaxBatch, 1), max(o.Buffers, 1), max(o.IntraThreads, 1)
+	o.MaxBatch, o.Buffers, o.IntraThreads = max(o.MaxBatch, 0), max(o.Buffers, 1), max(o.IntraThreads, 1)
 	if o.MaxBatch > maxBatchLimit || o.Buffers > maxBuffersLimit {
 		return o, fmt.Errorf("policy: max batch is %d with %d buffers, want at most %d with %d", o.MaxBatch, o.Buffers, maxBatchLimit, maxBuffersLimit)
 	}
@@ -54,6 +54,20 @@ func (o Options) withDefaults() (Options, error) {
 		return o, fmt.Errorf("policy: %w", err)
 	}
 	return o, nil
+}
+
+// on returns the options for a device that was chosen. A CPU gains nothing from
+// batches (docs/server.md has figures), a GPU that computes one row stands half idle.
+func (o Options) on(d Device) Options {
+	const onGPU = 8
+	switch {
+	case o.MaxBatch > 0:
+	case d.GPU():
+		o.MaxBatch = onGPU
+	default:
+		o.MaxBatch = 1
+	}
+	return o
 }
 
 // Model is an opened bundle: a session and its tensors for Buffers x MaxBatch rows.
@@ -97,7 +111,7 @@ type Model struct {
 }
 
 // Open builds the session, checks the graph against bundle.json, replays the golden
-// sets and runs every batch size once; after OpenRuntime. A graph that does not
+// sets and runs its BatchSizes; after OpenRuntime. A graph that does not
 // load or fit is ErrBundle; a golden set that is not reproduced is ErrGolden with
 // the difference.
 func (b *Bundle) Open(opt Options) (*Model, error) {
@@ -113,7 +127,7 @@ func (b *Bundle) Open(opt Options) (*Model, error) {
 	}
 	var instead error
 	for _, device := range opt.candidates() {
-		m := &Model{bundle: b, opt: opt, device: device, instead: instead}
+		m := &Model{bundle: b, opt: opt.on(device), device: device, instead: instead}
 		if err = m.open(); err == nil {
 			return m, nil
 		}
@@ -203,7 +217,16 @@ func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (se
 	return session, outputs, nil
 }
 
-// warm runs every batch size, and on a GPU every buffer: the first run of a shape
+// BatchSizes are the sizes that a model of so many rows has run when it is open: 1,
+// 2, 4 and so on, and the largest. The first run of another plans its memory.
+func BatchSizes(maxBatch int) (sizes []int) {
+	for n := 1; n < maxBatch; n *= 2 {
+		sizes = append(sizes, n)
+	}
+	return append(sizes, max(1, maxBatch))
+}
+
+// warm runs the batch sizes, and on a GPU every buffer: the first run of a shape
 // plans its memory, and no robot shall wait for that.
 func (m *Model) warm() error {
 	buffers, times := 1, warmRuns
@@ -214,7 +237,7 @@ func (m *Model) warm() error {
 		times = warmRunsOfGraph
 	}
 	for k := range buffers {
-		for batch := 1; batch <= m.opt.MaxBatch; batch++ {
+		for _, batch := range BatchSizes(m.opt.MaxBatch) {
 			for range times {
 				if err := m.RunBuffer(k, batch); err != nil && m.device.GPU() {
 					return noDevice(err)
@@ -253,6 +276,10 @@ func (m *Model) Bundle() *Bundle { return m.bundle }
 
 // MaxBatch returns the largest batch.
 func (m *Model) MaxBatch() int { return m.opt.MaxBatch }
+
+// BatchInvariant reports whether every golden row gave the same bytes alone and in
+// its batch, here and now; otherwise both were within the bundle's tolerance.
+func (m *Model) BatchInvariant() bool { return m.batchInvariant }
 
 // Buffers returns how many sets of MaxBatch rows there are.
 func (m *Model) Buffers() int { return m.opt.Buffers }

@@ -48,6 +48,8 @@ type auditLine struct {
 	Service    float64   `json:"service_ms"`
 	Range      []int64   `json:"chunk_range"`
 	Superseded uint64    `json:"superseded_seqs"`
+	Batch      int       `json:"batch"`
+	Row        int       `json:"row"`
 	Mode       string    `json:"conditioning"`
 	Delay      int       `json:"delay"`
 	Stale      []string  `json:"stale_cameras"`

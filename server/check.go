@@ -92,7 +92,7 @@ func medianMs(m Model) (float64, error) {
 	clock, h := rt.KernelClock(), rt.NewHist()
 	for range checkInferences {
 		start := clock.Now()
-		if err := m.Run(1); err != nil {
+		if err := m.RunBuffer(0, 1); err != nil {
 			return 0, err
 		}
 		h.Record(clock.Now().Sub(start))

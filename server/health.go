@@ -178,12 +178,13 @@ const (
 // context, and a thread that the driver never gives back ends with the old one.
 var ErrDevice = errors.New("server: the device failed")
 
-// failed counts a run that failed, and gives the device up when it is to blame.
+// failed counts a run of b that failed, and gives the device up when it is to blame:
+// then a run that nothing is wrong with fails, too.
 //
-// Owner: worker.
+// Owner: worker, while nothing runs.
 //
 //go:noinline
-func (w *worker) failed(err error) {
+func (w *worker) failed(err error, b *buffer) {
 	w.failures++
 	switch {
 	case w.sick.Load() != nil: // it was terminated
@@ -192,7 +193,8 @@ func (w *worker) failed(err error) {
 		w.giveUp(sickMemory, err.Error())
 		return
 	case w.failures >= failuresMax-1:
-		own := w.tensors.probe()
+		w.tensors.blank(b.first, false, 0)
+		own := w.device.Do(b.index, 1).Err
 		if own != nil {
 			w.stats.sick[sickRun].Add(1)
 			w.giveUp(sickRun, fmt.Sprintf("%d runs in a row failed, the last one without a request: %v", w.failures+1, own))
@@ -242,9 +244,7 @@ func (w *worker) endHang(now rt.Instant) {
 	case w.watch.terminated == 0:
 		w.watch.terminated = now
 		w.giveUp(sickHang, busyText(busy))
-		if err := w.tensors.model.Terminate(); err != nil {
-			w.log.Warn("the run that hangs cannot be terminated", "why", err)
-		}
+		w.terminate()
 	case !w.watch.lost && now.Sub(w.watch.terminated) > terminateTimeout:
 		w.watch.lost = true
 		close(w.lost)

@@ -11,6 +11,7 @@ import (
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/audit"
+	"edgert/server/manifest"
 	"edgert/wire"
 	"edgert/wire/zenoh/access"
 )
@@ -92,6 +93,11 @@ func (m *metrics) countRequests() {
 		m.counter("spans_total", "Requests that name rows of earlier chunks, by whether all were there.", prometheus.Labels{"outcome": name},
 			func(s *stats) *atomic.Uint64 { return &s.spans[use] })
 	}
+	for n := range manifest.MaxBatch {
+		m.counter("batches_total", "Inferences by how many requests shared them.", prometheus.Labels{"requests": strconv.Itoa(n + 1)},
+			func(s *stats) *atomic.Uint64 { return &s.batches[n] })
+	}
+	m.counter("batch_reruns_total", "Inferences of several requests that failed and were repeated one by one.", nil, func(s *stats) *atomic.Uint64 { return &s.reruns })
 	m.counter("observation_bytes_total", "Bodies of observations, served or not.", nil, func(s *stats) *atomic.Uint64 { return &s.receivedBytes })
 	m.counter("chunk_bytes_total", "Bodies of chunks.", nil, func(s *stats) *atomic.Uint64 { return &s.sentBytes })
 	m.counter("chunks_replaced_total", "Chunks that a newer one replaced before they left: the robot's link is slower than the policy.", nil,
@@ -172,7 +178,7 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	waitSeconds      = desc("queue_wait_seconds", "From an observation's arrival to the start of work on it.")
+	waitSeconds      = desc("queue_wait_seconds", "From an observation's arrival to its inference, less decoding.")
 	runwaySeconds    = desc("runway_seconds", "How long their robot's actions lasted when observations arrived that say so.")
 	decodeSeconds    = desc("decode_seconds", "Parsing an observation and decoding its pictures.")
 	inferenceSeconds = desc("inference_seconds", "The graph alone.")

@@ -64,7 +64,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 		}
 		attachment := wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))
 		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: wire.AppendObservation(nil, obs), Attachment: attachment})
-		if !b.server.worker.step() {
+		if !serveOne(b.server.worker) {
 			t.Fatal("nothing to serve")
 		}
 		log.Reset()

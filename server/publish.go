@@ -4,6 +4,7 @@ import (
 	"strings"
 
 	"edgert/server/audit"
+	"edgert/server/batch"
 	"edgert/wire"
 )
 
@@ -26,6 +27,85 @@ func newPublisher(s *service) publisher {
 	return publisher{service: s, payload: make([]byte, 0, size), attachment: make([]byte, 0, wire.HeaderSize)}
 }
 
+// answer ends the turns of a run that is over.
+//
+//rt:noalloc
+func (w *worker) answer(b *buffer, e batch.Ended) {
+	for i := range b.used {
+		if t := &b.turns[i]; t.session != nil {
+			w.answerOne(t, &e)
+		}
+	}
+}
+
+// answerOne ends the turn of a row that ran.
+//
+//rt:noalloc
+func (w *worker) answerOne(t *turn, e *batch.Ended) {
+	f := &t.filled
+	t.Decode, t.Inference = t.ready.Sub(t.begun), e.At.Sub(e.Begun)
+	t.QueueWait = e.Begun.Sub(t.request.At) - t.Decode // for its turn and for the device
+	t.Batch, t.Row = e.Size, t.row-t.buffer.first
+	t.Controls, t.Task = f.Controls, f.task.text
+	t.Stale, t.Cameras = uint32(f.stale), w.tensors.contract.Cameras
+	t.session.countPictures(w.stats, f.stale, f.stray)
+	err := e.Err
+	switch {
+	case err != nil:
+		t.Outcome = audit.InferenceFailed
+	case !w.model.Finite(t.row):
+		t.Outcome, err = audit.NotFinite, errNotFinite
+	default:
+		w.stats.wait.record(t.QueueWait)
+		w.stats.decode.record(t.Decode)
+		w.stats.inference.record(t.Inference)
+		w.stats.modes[t.Controls.Mode].Add(1)
+		w.stats.spans[f.spans].Add(1)
+		w.tensors.remember(t.row, t.session, f)
+	}
+	w.close(t, err)
+}
+
+// close ends a turn, with the chunk in its row or the reason why there is none.
+//
+//rt:noalloc
+func (w *worker) close(t *turn, err error) {
+	s, r := t.session, t.request
+	var reply []byte
+	switch {
+	case err == nil:
+		reply = w.publisher.publish(t, w.tensors)
+	case w.sick.Load() != nil || t.Outcome == audit.InferenceFailed && w.stopped():
+		w.stats.outcomes[t.Outcome].Add(1)
+		t.Why = eventText(err) // the robot is told with all others that the server leaves
+	default:
+		w.stats.outcomes[t.Outcome].Add(1)
+		w.publisher.refuse(t, err)
+	}
+	t.At = w.clock.Now()
+	t.Service = t.At.Sub(r.At)
+	if t.Rows > 0 {
+		w.stats.service.record(t.Service)
+		s.answered.Add(1)
+	}
+	w.audit.Add(&t.Record, r.Body, reply)
+	s.inHand = false
+	w.pool.Return(r)
+	t.session, t.request = nil, nil
+}
+
+// stopped reports whether the server leaves.
+//
+//rt:noalloc
+func (w *worker) stopped() bool {
+	select {
+	case <-w.stop:
+		return true
+	default:
+		return false
+	}
+}
+
 // publish sends the chunk in out and lends its body until the next call. It takes
 // the place of a chunk that has not begun to leave: a robot that reads slowly
 // shall get the newest, not the oldest.
@@ -33,7 +113,7 @@ func newPublisher(s *service) publisher {
 //rt:noalloc
 func (p *publisher) publish(t *turn, out *tensors) (payload []byte) {
 	c := &p.chunk
-	out.chunk(c, &t.Header)
+	out.chunk(c, t.row, &t.Header, &t.filled)
 	c.QueueWaitMs, c.InferenceMs = ms(t.QueueWait), ms(t.Decode+t.Inference)
 	c.SupersededSeqs = t.session.mailbox.TakeSuperseded()
 	c.ServerLoad = p.load()

@@ -162,8 +162,9 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 	}
 	session.rtc, session.noise, session.history = c.RTC, policy.NewNoiseKey(sha256, c.ClientUUID), history
 	var text string
-	got, err := audit.BadObservation, error(nil)
-	if _, err = t.fill(session, c.Header.SeqID, c.Observation); err == nil {
+	got := audit.BadObservation
+	f, err := t.fill(0, session, c.Header.SeqID, c.Observation)
+	if err == nil {
 		got, err = t.infer()
 	}
 	if err != nil {
@@ -183,19 +184,29 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 	if err := wire.ParseActionChunk(&was, c.Reply); err != nil {
 		return "the captured reply: " + err.Error()
 	}
-	t.chunk(&is, &c.Header)
+	t.chunk(&is, 0, &c.Header, &f)
 	// What the moment made of the answer is not the request's.
 	is.QueueWaitMs, is.InferenceMs, is.SupersededSeqs = was.QueueWaitMs, was.InferenceMs, was.SupersededSeqs
 	is.ServerLoad, is.ServerID, is.Nonce = was.ServerLoad, was.ServerID, was.Nonce
-	t.remember(session)
+	t.remember(0, session, &f)
 	if bytes.Equal(wire.AppendActionChunk(nil, &is), c.Reply) {
 		return ""
 	}
-	if t.spans == spansMissing {
+	if f.spans == spansMissing {
 		return "it names rows of chunks that were answered before the first capture that is left"
 	}
 	return fmt.Sprintf("another chunk: largest difference %g of chunk_model, %g of chunk_robot",
 		maxDifference(was.ChunkModel.Data, is.ChunkModel.Data), maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data))
+}
+
+func (t *tensors) infer() (audit.Outcome, error) {
+	if err := t.model.RunBuffer(0, 1); err != nil {
+		return audit.InferenceFailed, err
+	}
+	if !t.model.Finite(0) {
+		return audit.NotFinite, errNotFinite
+	}
+	return audit.Answered, nil
 }
 
 func maxDifference(a, b []float32) (d float32) {

@@ -21,6 +21,10 @@ import (
 	"edgert/wire"
 )
 
+// servingBuffers are those of a model that serves: one is filled while the other
+// runs.
+const servingBuffers = 2
+
 const (
 	// routerTimeout is how long a server that only dials waits for its router
 	// before it gives up and lets the supervisor try again slowly.
@@ -42,7 +46,7 @@ func load(cfg manifest.Config) (*policy.Model, error) {
 	}
 	m := cfg.Model
 	model, err := bundle.Open(policy.Options{
-		MaxBatch: cfg.MaxBatch, IntraThreads: cfg.Threads, Device: m.Device, FallbackCPU: m.Fallback == "cpu", DType: m.Dtype,
+		MaxBatch: cfg.MaxBatch, Buffers: servingBuffers, IntraThreads: cfg.Threads, Device: m.Device, FallbackCPU: m.Fallback == "cpu", DType: m.Dtype,
 		CUDAGraph: m.CUDAGraph, CacheDir: cacheDir(m.CacheDir),
 	})
 	if errors.Is(err, policy.ErrNoProvider) {

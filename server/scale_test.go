@@ -54,7 +54,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 				t.Errorf("1/%d: an observation of %d bytes, at most %d are taken", k, len(body), s.receiver.observationMax)
 			}
 			if n := testing.AllocsPerRun(30, func() {
-				if _, err := row.fill(session, 1, body); err != nil {
+				if _, err := row.fill(0, session, 1, body); err != nil {
 					t.Fatalf("1/%d, %v: %v", k, chroma, err)
 				}
 			}); n != 0 {
@@ -102,7 +102,7 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: tt.scale}).bench(t)
 			tt.image.Name = imagePrefix + "top"
-			_, err := s.worker.tensors.fill(s.sessions.find("arm"), 1, wire.AppendObservation(nil, &wire.Observation{
+			_, err := s.worker.tensors.fill(0, s.sessions.find("arm"), 1, wire.AppendObservation(nil, &wire.Observation{
 				State: []float32{10, 20}, Images: []wire.Image{tt.image},
 			}))
 			if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {

@@ -30,7 +30,7 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	<-entered
 	send("a-long", 5000)
 	send("b-gone", 10)
-	send("c-short", 24)
+	send("c-short", 44)
 	b.clock.Advance(20 * time.Millisecond) // what the first inference takes
 	for i, id := range []string{"first", "c-short"} {
 		leave <- struct{}{}

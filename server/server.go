@@ -5,7 +5,8 @@
 //	receive.go    the transport's callback finds the robot's session and copies
 //	queue         the newest observation of one robot waits, older ones are dropped;
 //	              the scheduler says whose turn is next
-//	worker.go     one locked thread owns the model: decode (tensors.go), infer
+//	worker.go     has the observations of the next batch decoded into its rows
+//	              (tensors.go) while the device's thread (batch) infers the last one
 //	publish.go    the chunk goes out under the observation's header, on the robot's
 //	              action key, and is dropped when the robot's link is full
 //
@@ -88,7 +89,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	}
 	limit, mode := cfg.Sessions()
 	shared := &service{
-		cfg: cfg, prefix: d.Prefix, id: serverID(), limit: limit, meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
+		cfg: cfg, prefix: d.Prefix, id: serverID(), limit: limit, window: cfg.BatchWindow(), meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
 		caps:   capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		access: d.Access, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
 		pool: queue.NewPool(poolMemory(limit, d.Meta)),
@@ -104,12 +105,16 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	if _, err := shared.tasks.read(cfg.DefaultTask); err != nil {
 		return nil, cfg.Errorf("default_task", "%w", err)
 	}
-	tensors, err := newTensors(d.Meta, d.Model, &shared.caps, conditioning, &shared.tasks)
-	if err != nil {
-		return nil, err
+	var fills []*tensors // of the worker and of each thread of its crew
+	for range 1 + decoders(&cfg, d.Model) {
+		t, err := newTensors(d.Meta, d.Model, &shared.caps, conditioning, &shared.tasks)
+		if err != nil {
+			return nil, err
+		}
+		fills = append(fills, t)
 	}
 	events, grown := newEvents(shared), make(chan struct{}, 1)
-	worker := newWorker(shared, tensors, order, d.Audit)
+	worker := newWorker(shared, d.Model, fills, order, d.Audit)
 	queries := &queries{shared, make(chan query, queriesWaiting), events}
 	return &Server{
 		service: shared, worker: worker, queries: queries, audit: d.Audit,

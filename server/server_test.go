@@ -328,7 +328,7 @@ func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 			t.Fatalf("ack = %+v", ack)
 		}
 		s := b.server.sessions.find(uuid)
-		if _, err := b.server.worker.tensors.fill(s, seq, wire.AppendObservation(nil, fakeObs(t))); err != nil {
+		if _, err := b.server.worker.tensors.fill(0, s, seq, wire.AppendObservation(nil, fakeObs(t))); err != nil {
 			t.Fatal(err)
 		}
 		return slices.Clone(b.model.Noise(0))
@@ -371,7 +371,8 @@ func TestConditioning(t *testing.T) {
 			r.obs.PrefixRobot = wire.Matrix{Rows: tt.rows, Cols: 2, Data: make([]float32, 2*tt.rows)}
 			r.obs.InferenceDelaySteps = tt.d
 			r.obs.HasOverlapEnd, r.obs.OverlapEnd = tt.end >= 0, max(tt.end, 0)
-			c := r.condition(r.prefix(&Session{rtc: tt.rtc}))
+			rows, _ := r.prefix(0, &Session{rtc: tt.rtc})
+			c := r.condition(rows)
 			if c.Mode != tt.mode || c.Delay != tt.delay || c.PrefixEnd != tt.prefixEnd || c.Beta > 10 {
 				t.Errorf("condition(%d rows, delay %d, end %d) = %+v, want %v, delay %d, end %d, beta at most 10 steps",
 					tt.rows, tt.d, tt.end, c, tt.mode, tt.delay, tt.prefixEnd)
@@ -390,8 +391,7 @@ func TestSpans(t *testing.T) {
 		for i := range b.server.worker.tensors.model.ChunkRobot(0) {
 			b.server.worker.tensors.model.ChunkRobot(0)[i] = float32(100*key) + float32(i)
 		}
-		r.obs.HasT, r.obs.T = true, key
-		r.remember(s)
+		r.remember(0, s, &filled{hasT: true, key: key})
 	}
 	for _, tt := range []struct {
 		name  string
@@ -411,17 +411,17 @@ func TestSpans(t *testing.T) {
 	} {
 		r.obs.PrefixRobot, r.obs.Spans = wire.Matrix{}, tt.spans
 		s.rtc = tt.rtc
-		rows := r.prefix(s)
-		if got := b.server.worker.tensors.model.Prefix(0)[:2*rows]; !slices.Equal(got, tt.want) || r.spans != tt.use {
-			t.Errorf("%s: %v, use %d, want %v, %d", tt.name, got, r.spans, tt.want, tt.use)
+		rows, use := r.prefix(0, s)
+		if got := b.server.worker.tensors.model.Prefix(0)[:2*rows]; !slices.Equal(got, tt.want) || use != tt.use {
+			t.Errorf("%s: %v, use %d, want %v, %d", tt.name, got, use, tt.want, tt.use)
 		}
 	}
 	r.obs.PrefixRobot = wire.Matrix{Rows: 1, Cols: 2, Data: []float32{1, 2}}
 	r.obs.Spans, s.rtc = []wire.Span{{Source: 6, Start: 0, End: 8}}, true
-	if rows := r.prefix(s); rows != 1 || r.spans != spansNone {
-		t.Errorf("rows that travel: %d, use %d, want 1 and not asked", rows, r.spans)
+	if rows, use := r.prefix(0, s); rows != 1 || use != spansNone {
+		t.Errorf("rows that travel: %d, use %d, want 1 and not asked", rows, use)
 	}
-	if n := testing.AllocsPerRun(100, func() { r.remember(s); r.obs.PrefixRobot.Rows = 0; r.prefix(s) }); n != 0 {
+	if n := testing.AllocsPerRun(100, func() { r.remember(0, s, &filled{hasT: true, key: 6}); r.obs.PrefixRobot.Rows = 0; r.prefix(0, s) }); n != 0 {
 		t.Errorf("spans allocate %v times a request", n)
 	}
 }
@@ -901,6 +901,26 @@ func TestServeReportsAFailedWarmup(t *testing.T) {
 	}
 }
 
+// serveOne has a worker that was not started give what waits one run; false when
+// nothing waits.
+func serveOne(w *worker) bool {
+	if w.timer.Stop() { // the first time
+		w.device.Start()
+		w.crew.Start()
+	}
+	if !w.step() {
+		return false
+	}
+	for w.open != nil {
+		<-w.work
+		w.step()
+	}
+	if w.running != nil {
+		_ = w.end(<-w.device.Ended())
+	}
+	return true
+}
+
 // From the transport's callback to the transport's Put, a request allocates
 // nothing once the buffers have grown, with audit and capture as without.
 func TestRequestPathNoAlloc(t *testing.T) {
@@ -937,7 +957,7 @@ func requestPathNoAlloc(t *testing.T, b *bench) {
 			attachment = wire.AppendHeader(attachment[:0], obsHeader(0, seq))
 			b.server.receiver.onObservation(wire.Sample{Key: key, Payload: body, Attachment: attachment})
 		}
-		if !b.server.worker.step() {
+		if !serveOne(b.server.worker) {
 			t.Fatal("nothing to serve")
 		}
 	}

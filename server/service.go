@@ -3,6 +3,7 @@ package server
 import (
 	"log/slog"
 	"sync/atomic"
+	"time"
 
 	"edgert/policy"
 	"edgert/rt"
@@ -22,7 +23,8 @@ type service struct {
 	caps      wire.Capabilities
 	meta      *policy.Meta
 	tasks     taskReader
-	limit     int // sessions
+	limit     int           // sessions
+	window    time.Duration // how long a batch waits to fill
 	placement policy.Placement
 	access    *acl.Service // nil: the network has no listener of ours
 	network   wire.Session

@@ -46,9 +46,12 @@ type Session struct {
 	answered      atomic.Uint64 // chunks, since it opened
 
 	// Owner: worker.
-	history  *policy.History // nil: nothing is conditioned
-	changed  *task           // by the newest observation with a task of its own; nil: none
+	inHand   bool // a request of it has a row
 	refusals rateLimit
+
+	// Owner: worker, or the thread that fills the row of the request in hand.
+	history *policy.History // nil: nothing is conditioned
+	changed *task           // by the newest observation with a task of its own; nil: none
 
 	// Owner: housekeeping.
 	warnings    rateLimit

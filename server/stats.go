@@ -10,6 +10,7 @@ import (
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/audit"
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -42,7 +43,10 @@ type stats struct {
 
 	sick [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory or hung
 
-	wait      *durations // from arrival to the start of work
+	batches [manifest.MaxBatch]atomic.Uint64 // runs by their requests, less one
+	reruns  atomic.Uint64                    // batches that failed and ran again one by one
+
+	wait      *durations // from arrival to the run, less decode
 	runway    *durations // of robots that say it, when their observation arrived
 	decode    *durations // parse, pictures, tensors
 	inference *durations // the graph alone

@@ -58,7 +58,7 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 			{Name: imagePrefix + "top", Data: step.top}, {Name: imagePrefix + "wrist", Data: step.wrist},
 		}})
 		s.receiver.onObservation(wire.Sample{Key: key, Payload: body, Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1)))})
-		if !s.worker.step() {
+		if !serveOne(s.worker) {
 			t.Fatal("nothing to serve")
 		}
 		if i == 0 {
@@ -67,8 +67,8 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 		if !bytes.Equal(fake.images[0], want) {
 			t.Errorf("observation %d: the first camera's tensor is another picture", i+1)
 		}
-		if got := s.stats.outcomes[step.outcome].Load(); got != before+1 || !strings.Contains(s.worker.turn.Why, step.says) {
-			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1, s.worker.turn.Outcome, s.worker.turn.Why, step.outcome, step.says)
+		if got := s.stats.outcomes[step.outcome].Load(); got != before+1 || !strings.Contains(s.worker.buffers[0].turns[0].Why, step.says) {
+			t.Errorf("observation %d: outcome %v (%s), want %v that says %q", i+1, s.worker.buffers[0].turns[0].Outcome, s.worker.buffers[0].turns[0].Why, step.outcome, step.says)
 		}
 	}
 	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))

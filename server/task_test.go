@@ -177,7 +177,7 @@ func TestKnownTaskAllocatesNothing(t *testing.T) {
 	seq := uint64(0)
 	frame := func() {
 		seq++
-		if _, err := tensors.fill(s, seq, bodies[seq%uint64(len(bodies))]); err != nil {
+		if _, err := tensors.fill(0, s, seq, bodies[seq%uint64(len(bodies))]); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,15 +7,14 @@ import (
 	"edgert/jpeg"
 	"edgert/policy"
 	"edgert/policy/tokenizer"
-	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire"
 )
 
-// tensors are row 0 of a model's: inputs filled from an observation, outputs read
-// as a chunk. It owns a JPEG decoder and the parsed observation, both reused.
+// tensors fill rows of a model's inputs from observations. They own a JPEG decoder
+// and the parsed observation, both reused.
 //
-// Owner: worker.
+// Owner: one goroutine, the worker or a thread of its crew.
 type tensors struct {
 	meta         *policy.Meta
 	model        Model
@@ -24,12 +23,18 @@ type tensors struct {
 	conditioning policy.Conditioning
 	tasks        *taskReader
 	obs          wire.Observation
+	stray        cameraSet // of obs, with stray bytes
+}
 
-	// Of the observation in obs.
-	task  *task
-	spans spanUse
-	stale cameraSet // older than the robot allows
-	stray cameraSet // with stray bytes
+// filled is what a row was filled with.
+type filled struct {
+	policy.Controls
+	task         *task
+	spans        spanUse
+	stale        cameraSet // pictures older than the robot allows
+	stray        cameraSet // pictures with stray bytes
+	hasT, hasN   bool
+	key, newestN int64 // the observation's t and n, which the answer repeats
 }
 
 func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditioning policy.Conditioning, tasks *taskReader) (*tensors, error) {
@@ -52,89 +57,69 @@ func (t *tensors) close() error {
 	return t.decoder.Close()
 }
 
-// warmUp runs n inferences on the tensors as they are, through every conditioning
-// the policy has.
-func (t *tensors) warmUp(n int) error {
-	for i := range n {
-		rows := 0
-		if i > 0 {
-			rows = min(1, t.meta.ChunkSize)
-		}
-		policy.FillNoise(t.model.Noise(0), 0, uint64(i))
-		t.model.SetControls(0, t.meta.Condition(&t.conditioning, rows, rows, 0))
-		if err := t.model.Run(1); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// probe runs an inference that nothing is wrong with, whatever a request left in the
-// tensors: what fails here is not a robot's fault.
-func (t *tensors) probe() error {
+// blank fills a row so that nothing is wrong with it, conditioned or not where the
+// policy can be.
+func (t *tensors) blank(row int, conditioned bool, seed uint64) {
 	for cam := range t.meta.Cameras {
-		clear(t.model.Image(0, cam))
+		clear(t.model.Image(row, cam))
 	}
-	clear(t.model.State(0))
-	clear(t.model.Tokens(0))
-	clear(t.model.Prefix(0))
-	for i, mask := 0, t.model.TokenMask(0); i < len(mask); i++ {
+	clear(t.model.State(row))
+	clear(t.model.Tokens(row))
+	clear(t.model.Prefix(row))
+	for i, mask := 0, t.model.TokenMask(row); i < len(mask); i++ {
 		mask[i] = i == 0
 	}
-	return t.warmUp(1)
+	rows := 0
+	if conditioned {
+		rows = min(1, t.meta.ChunkSize)
+	}
+	policy.FillNoise(t.model.Noise(row), 0, seed)
+	t.model.SetControls(row, t.meta.Condition(&t.conditioning, rows, rows, 0))
 }
 
-// fill decodes body into the inputs and returns the controls that it set. On an
-// error the tensors hold garbage and must not run.
+// fill decodes body into a row of the inputs. On an error the row holds garbage, and
+// nothing that comes out of it may be used; the rows beside it are as they were.
 //
 //rt:noalloc
-func (t *tensors) fill(s *Session, seq uint64, body []byte) (c policy.Controls, err error) {
+func (t *tensors) fill(row int, s *Session, seq uint64, body []byte) (f filled, err error) {
 	if err := wire.ParseObservation(&t.obs, body); err != nil {
-		return c, err
+		return f, err
 	}
 	// Only the robot's space conditions a chunk. The model's tail is an old
 	// client's habit, and may differ in length when its loop ran in between.
 	t.obs.PrefixModel.Rows, t.obs.PrefixModel.Cols, t.obs.PrefixModel.Data = 0, 0, t.obs.PrefixModel.Data[:0]
 	if err := t.contract.CheckObservation(&t.obs); err != nil {
-		return c, err
+		return f, err
 	}
-	t.stale, t.stray = camerasNamed(t.contract.Cameras, t.obs.StaleCameras), 0
+	t.stray = 0
 	for cam := range t.contract.Cameras {
-		if err := t.picture(cam); err != nil {
-			return c, err
+		if err := t.picture(row, cam); err != nil {
+			return f, err
 		}
 	}
-	state := t.model.State(0)
+	state := t.model.State(row)
 	newest := state[len(state)-len(t.obs.State):]
 	copy(newest, t.obs.State)
 	if t.contract.Past == 0 || copy(state, t.obs.PastStates.Data) == 0 {
 		repeatNewest(state, newest)
 	}
-	if t.task, err = t.taskOf(s); err != nil {
-		return c, err
+	if f.task, err = t.taskOf(s); err != nil {
+		return f, err
 	}
-	if t.task.prompt != nil {
-		if err := t.task.prompt.Fill(t.model.Tokens(0), t.model.TokenMask(0), t.obs.State); err != nil {
-			return c, err
+	if f.task.prompt != nil {
+		if err := f.task.prompt.Fill(t.model.Tokens(row), t.model.TokenMask(row), t.obs.State); err != nil {
+			return f, err
 		}
 	}
 	if t.meta.NoiseDim > 0 {
-		policy.FillNoise(t.model.Noise(0), s.noise, seq)
+		policy.FillNoise(t.model.Noise(row), s.noise, seq)
 	}
-	c = t.condition(t.prefix(s))
-	t.model.SetControls(0, c)
-	return c, nil
-}
-
-//rt:noalloc
-func (t *tensors) infer() (audit.Outcome, error) {
-	if err := t.model.Run(1); err != nil {
-		return audit.InferenceFailed, err
-	}
-	if !t.model.Finite(0) {
-		return audit.NotFinite, errNotFinite
-	}
-	return audit.Answered, nil
+	rows, spans := t.prefix(row, s)
+	f.Controls, f.spans = t.condition(rows), spans
+	t.model.SetControls(row, f.Controls)
+	f.stale, f.stray = camerasNamed(t.contract.Cameras, t.obs.StaleCameras), t.stray
+	f.hasT, f.key, f.hasN, f.newestN = t.obs.HasT, t.obs.T, t.obs.HasN, t.obs.N
+	return f, nil
 }
 
 // errNotFinite is a chunk no robot may execute.
@@ -145,56 +130,53 @@ var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", po
 // time, so nothing is conditioned on half a prefix.
 //
 //rt:noalloc
-func (t *tensors) prefix(s *Session) (rows int) {
-	t.spans = spansNone
+func (t *tensors) prefix(row int, s *Session) (rows int, use spanUse) {
 	if !s.rtc {
-		return 0
+		return 0, spansNone
 	}
-	dst := t.model.Prefix(0)
+	dst := t.model.Prefix(row)
 	if rows = t.obs.PrefixRobot.Rows; rows > 0 {
 		copy(dst, t.obs.PrefixRobot.Data)
-		return rows
+		return rows, spansNone
 	}
 	if len(t.obs.Spans) == 0 || s.history == nil {
-		return 0
+		return 0, spansNone
 	}
-	t.spans = spansFound
 	for _, span := range t.obs.Spans {
 		n := s.history.Copy(dst[rows*t.meta.ActionDim:], span.Source, int(span.Start), int(span.End))
 		if n == 0 && span.End > span.Start {
-			t.spans = spansMissing
-			return 0
+			return 0, spansMissing
 		}
 		rows += n
 	}
-	return rows
+	return rows, spansFound
 }
 
-// remember keeps the chunk in the outputs for spans of later requests.
+// remember keeps the chunk of a row for spans of later requests.
 //
 //rt:noalloc
-func (t *tensors) remember(s *Session) {
-	if s.history != nil && t.obs.HasT {
-		s.history.Put(t.obs.T, t.model.ChunkRobot(0))
+func (t *tensors) remember(row int, s *Session, f *filled) {
+	if s.history != nil && f.hasT {
+		s.history.Put(f.key, t.model.ChunkRobot(row))
 	}
 }
 
-// chunk makes c the outputs' chunk, an answer to h. Lent until the next run.
+// chunk makes c the chunk of a row, an answer to h. Lent until the next run.
 //
 //rt:noalloc
-func (t *tensors) chunk(c *wire.ActionChunk, h *wire.Header) {
+func (t *tensors) chunk(c *wire.ActionChunk, row int, h *wire.Header, f *filled) {
 	*c = wire.ActionChunk{
 		SeqIDEcho: h.SeqID, ClientMonoNsEcho: h.ClientMonoNs, EpisodeIDEcho: h.EpisodeID,
-		ChunkModel: wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkModel(0)},
-		ChunkRobot: wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkRobot(0)},
-		HasT:       t.obs.HasT, T: t.obs.T, HasN: t.obs.HasN, N: t.obs.N,
+		ChunkModel: wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkModel(row)},
+		ChunkRobot: wire.Matrix{Rows: t.meta.ChunkSize, Cols: t.meta.ActionDim, Data: t.model.ChunkRobot(row)},
+		HasT:       f.hasT, T: f.key, HasN: f.hasN, N: f.newestN,
 	}
 }
 
 //rt:noalloc
-func (t *tensors) picture(cam int) error {
+func (t *tensors) picture(row, cam int) error {
 	want := &t.contract.Cameras[cam]
-	all := t.model.Image(0, cam)
+	all := t.model.Image(row, cam)
 	dst := all[len(all)-t.meta.Cameras[cam].Bytes():] // the newest
 	for i := range t.obs.Images {
 		m := &t.obs.Images[i]

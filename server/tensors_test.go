@@ -111,7 +111,7 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		}))
 	}
 	session, seq := s.sessions.find("arm"), uint64(0)
-	attachment := make([]byte, 0, wire.HeaderSize)
+	attachment, stale := make([]byte, 0, wire.HeaderSize), cameraSet(0)
 	frame := func() {
 		seq++
 		attachment = wire.AppendHeader(attachment[:0], obsHeader(0, seq))
@@ -120,9 +120,11 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 		if r == nil {
 			t.Fatal("the mailbox is empty")
 		}
-		if _, err := s.worker.tensors.fill(session, seq, r.Body); err != nil {
+		f, err := s.worker.tensors.fill(0, session, seq, r.Body)
+		if err != nil {
 			t.Fatal(err)
 		}
+		stale = f.stale
 		s.pool.Return(r)
 	}
 	for range 3 * len(bodies) { // three buffers grow
@@ -131,8 +133,8 @@ func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(8*len(bodies), frame); n != 0 {
 		t.Errorf("a frame allocates %v times from received bytes to tensor, want 0", n)
 	}
-	if s.worker.tensors.stale != 2 {
-		t.Errorf("stale cameras = %b, want the second", s.worker.tensors.stale)
+	if stale != 2 {
+		t.Errorf("stale cameras = %b, want the second", stale)
 	}
 	want, decoder := make([]byte, len(pix)), s.worker.tensors.decoder
 	if err := decoder.DecodeRGB(want, large, 640, 480); err != nil || string(want) != string(s.worker.tensors.model.Image(0, 0)) {
@@ -201,7 +203,7 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 		}
 		body := wire.AppendObservation(nil, o)
 		frame := func() {
-			if _, err := tensors.fill(s, 1, body); err != nil {
+			if _, err := tensors.fill(0, s, 1, body); err != nil {
 				t.Fatalf("%s: %v", tt.name, err)
 			}
 		}
@@ -214,7 +216,7 @@ func TestHistoryFillsTheStepsBefore(t *testing.T) {
 		}
 	}
 	bad := &wire.Observation{State: states[2*dof:], Images: []wire.Image{raw(pix)}, PastStates: wire.Matrix{Rows: 1, Cols: dof, Data: states[:dof]}}
-	if _, err := tensors.fill(s, 1, wire.AppendObservation(nil, bad)); !errors.Is(err, wire.ErrShape) {
+	if _, err := tensors.fill(0, s, 1, wire.AppendObservation(nil, bad)); !errors.Is(err, wire.ErrShape) {
 		t.Errorf("a history of one step too few = %v, want %v", err, wire.ErrShape)
 	}
 }

@@ -11,23 +11,31 @@ import (
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/audit"
+	"edgert/server/batch"
+	"edgert/server/manifest"
 	"edgert/server/queue"
 )
 
 const (
-	// stuckAfter is how long one request may take before /healthz calls the worker
-	// dead: longer than any policy takes, shorter than an operator waits.
+	// stuckAfter is how long one run may take before /healthz calls the worker dead:
+	// longer than any policy takes, shorter than an operator waits.
 	stuckAfter = 10 * time.Second
-	// finishTimeout is what the request in hand gets at the end.
+	// finishTimeout is what the run in hand gets at the end before it is terminated.
 	finishTimeout = 1200 * time.Millisecond
+	// decodersMax bounds the crew: a batch has no more rows.
+	decodersMax = manifest.MaxBatch
 )
 
-// Model runs a policy for row i of a batch. Its slices are views of the tensors,
-// valid for its life. Nothing here may allocate. It is a *policy.Model, or
-// servertest's, which needs no ONNX Runtime.
+// Model runs a policy. It has Buffers sets of MaxBatch rows; buffer k is rows
+// k*MaxBatch on. Its slices are views of the tensors, valid for its life. Nothing
+// here may allocate. It is a *policy.Model, or servertest's, which needs no ONNX
+// Runtime.
 //
-// Owner: worker.
+// Owner: each row is filled and read by one goroutine at a time, while its buffer
+// does not run.
 type Model interface {
+	MaxBatch() int
+	Buffers() int
 	Image(i, cam int) []byte
 	State(i int) []float32
 	Tokens(i int) []int64
@@ -35,100 +43,156 @@ type Model interface {
 	Noise(i int) []float32
 	Prefix(i int) []float32
 	SetControls(i int, c policy.Controls)
-	Run(batch int) error
+	Stage(k, batch int) error     // begins to bring full rows of buffer k to the device
+	RunBuffer(k, batch int) error // by one thread
 	ChunkModel(i int) []float32
 	ChunkRobot(i int) []float32
 	Finite(i int) bool
 	Terminate() error // by any goroutine: the run in hand and later ones end with an error
 }
 
-// worker is the one thread that owns the model. It serves one robot after the
-// other: decode into the tensors, infer, publish.
+// worker gives each robot its turn: it chooses who shares the next run, has their
+// observations decoded into the rows of one buffer while the other runs on the
+// device's thread, and publishes what comes out. It alone knows the scheduler, the
+// publisher, the statistics and the audit.
 type worker struct {
 	*service
 	audit  *audit.Writer // nil: none
-	work   chan struct{} // cap 1: an observation waits, or a collection is due
+	work   chan struct{} // cap 1: an observation waits, rows are filled, or a collection is due
 	stop   chan struct{}
 	warmed chan struct{} // closed after the warm-up
 	done   chan struct{} // closed at the end; then err is valid
 	lost   chan struct{} // closed when a run does not even end when it is terminated
 	err    error
 
+	// Constant after newWorker.
+	model  Model
+	device *batch.Device
+	crew   *batch.Crew[*turn]
+	fills  []*tensors // of the crew's threads
+
 	// Atomic.
 	alive      atomic.Bool
 	collectDue atomic.Bool            // garbage is to be collected before the next request
-	busySince  atomic.Int64           // rt.Instant at which the request in hand began; 0: none
+	busySince  atomic.Int64           // rt.Instant at which the run in hand began; 0: none
 	sick       atomic.Pointer[string] // why the device is given up; nil: it works
 
 	// Owner: worker.
 	scheduler queue.Scheduler
-	waiting   []queue.Waiting // robots, at the last turn
-	took      time.Duration   // expected of a turn
-	turn      turn            // in hand
-	tensors   *tensors
+	sizes     *batch.Sizes
+	list      []*Session      // robots, at the last choice
+	waiting   []queue.Waiting // those of them that wait
+	buffers   []*buffer
+	open      *buffer       // its rows are being filled; nil: none is
+	running   *buffer       // on the device; nil: it is idle
+	began     bool          // a run has just begun: nothing else is urgent
+	ends      rt.Instant    // when the run in hand probably does
+	fillTook  time.Duration // expected of the rows of a batch
+	alarm     rt.Instant    // when there is something to do at the latest; 0: never
+	timer     *time.Timer
+	tensors   *tensors // what it fills itself
 	publisher publisher
 	failures  int // runs in a row
 
 	watch watch // Owner: housekeeping
 }
 
-// turn is the request in hand and what becomes of it.
-type turn struct {
-	session *Session
-	audit.Record
-}
-
-func newWorker(s *service, t *tensors, order queue.Scheduler, a *audit.Writer) *worker {
-	return &worker{
-		service: s, audit: a, scheduler: order, tensors: t, publisher: newPublisher(s),
+func newWorker(s *service, m Model, fills []*tensors, order queue.Scheduler, a *audit.Writer) *worker {
+	w := &worker{
+		service: s, audit: a, scheduler: order, model: m, fills: fills[1:], tensors: fills[0], publisher: newPublisher(s),
+		device: batch.NewDevice(m.RunBuffer, s.clock), sizes: batch.NewSizes(policy.BatchSizes(m.MaxBatch())),
 		work: make(chan struct{}, 1), stop: make(chan struct{}), warmed: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
+		timer: time.NewTimer(time.Hour),
 	}
+	for k := range m.Buffers() {
+		b := &buffer{index: k, first: k * m.MaxBatch(), turns: make([]turn, m.MaxBatch())}
+		for i := range b.turns {
+			b.turns[i].buffer, b.turns[i].row = b, b.first+i
+		}
+		w.buffers = append(w.buffers, b)
+	}
+	var work []func(*turn)
+	for _, t := range w.fills {
+		work = append(work, func(t2 *turn) { w.prepare(t, t2) })
+	}
+	w.crew = batch.NewCrew(m.Buffers()*m.MaxBatch(), work)
+	return w
 }
 
-// start starts the worker's thread, which closes warmed after so many warm-up
+// decoders is how many threads prepare rows beside the one that runs the policy.
+func decoders(cfg *manifest.Config, m Model) int {
+	if cfg.DecodeThreads > 0 {
+		return cfg.DecodeThreads
+	}
+	return min(max(1, runtime.NumCPU()-cfg.Threads), m.MaxBatch(), decodersMax)
+}
+
+// start starts the worker and its threads. It closes warmed after so many warm-up
 // inferences.
 func (w *worker) start(warmup int) {
+	w.device.Start()
+	w.crew.Start()
 	go func() {
 		defer close(w.done)
-		w.err = errors.Join(w.run(warmup), w.tensors.close())
+		err := w.run(warmup)
+		if w.running != nil { // the model must not be closed under it
+			w.leave(<-w.device.Ended())
+		}
+		w.device.Close()
+		<-w.device.Done()
+		w.crew.Close()
+		err = errors.Join(err, w.tensors.close())
+		for _, t := range w.fills {
+			err = errors.Join(err, t.close())
+		}
+		w.err = err
 	}()
 }
 
-// errStillInferring says that the worker's thread goes on using the model.
-var errStillInferring = errors.New("server: the request in hand took longer")
+// errStillInferring says that the device's thread goes on using the model.
+var errStillInferring = errors.New("server: the inference in hand took longer")
 
-// finish stops the worker. It lets the request in hand end, but does not wait
-// for ever.
+// finish stops the worker. It lets the run in hand end, terminates it when that takes
+// too long, and does not wait for ever.
 func (w *worker) finish() error {
 	close(w.stop)
-	return w.await()
+	err := w.await(finishTimeout)
+	if !errors.Is(err, errStillInferring) || w.sick.Load() != nil { // what hangs was terminated before
+		return err
+	}
+	w.log.Warn("the inference in hand is terminated: the server leaves", "after", finishTimeout)
+	w.terminate()
+	return w.await(terminateTimeout)
 }
 
 // abandon stops a worker that warms up: the inference in hand is terminated, since
 // nobody waits for it.
 func (w *worker) abandon() error {
 	close(w.stop)
-	if err := w.tensors.model.Terminate(); err != nil {
-		w.log.Warn("the warm-up cannot be terminated", "why", err)
-	}
-	return w.await()
+	w.terminate()
+	return w.await(finishTimeout)
 }
 
-func (w *worker) await() error {
-	timeout := time.NewTimer(finishTimeout)
+func (w *worker) terminate() {
+	if err := w.model.Terminate(); err != nil {
+		w.log.Warn("the inference in hand cannot be terminated", "why", err)
+	}
+}
+
+func (w *worker) await(limit time.Duration) error {
+	timeout := time.NewTimer(limit)
 	defer timeout.Stop()
 	select {
 	case <-w.done:
 		return w.err
 	case <-timeout.C:
-		return fmt.Errorf("%w than %v to finish", errStillInferring, finishTimeout)
+		return fmt.Errorf("%w than %v to finish", errStillInferring, limit)
 	}
 }
 
-// run serves until stop is closed, on a thread of its own. A panic becomes an
-// error: Go's exit code for a panic would say "do not restart".
+// run serves until stop is closed. A panic becomes an error: Go's exit code for a
+// panic would say "do not restart".
 func (w *worker) run(warmup int) (err error) {
-	runtime.LockOSThread()
 	w.alive.Store(true)
 	defer func() {
 		w.alive.Store(false)
@@ -136,7 +200,7 @@ func (w *worker) run(warmup int) (err error) {
 			err = fmt.Errorf("server: the worker panicked: %v\n%s", p, debug.Stack())
 		}
 	}()
-	if err := w.tensors.warmUp(warmup); err != nil {
+	if err := w.warmUp(warmup); err != nil {
 		select {
 		case <-w.stop:
 			return nil // it was abandoned
@@ -154,22 +218,56 @@ func (w *worker) run(warmup int) (err error) {
 		if err := w.sickness(); err != nil {
 			return err
 		}
-		if w.collectDue.CompareAndSwap(true, false) {
-			runtime.GC()
-		}
+		w.collect()
 		if w.step() {
 			continue
 		}
+		if w.alarm != 0 {
+			w.timer.Reset(w.alarm.Sub(w.clock.Now()))
+		}
 		select {
+		case e := <-w.device.Ended():
+			if err := w.end(e); err != nil {
+				return err
+			}
 		case <-w.work:
+		case <-w.timer.C:
 		case <-w.stop:
 			return nil
 		}
 	}
 }
 
-// collectNext has the worker collect garbage before its next request: only the
-// worker knows when no request is in hand.
+// warmUp runs n inferences of one row through every conditioning the policy has, and
+// one of each larger size, so that it is known how long they take.
+func (w *worker) warmUp(n int) error {
+	for row := range w.model.Buffers() * w.model.MaxBatch() {
+		w.tensors.blank(row, false, 0) // what no request fills may run beside one
+	}
+	warm := func(size int) error {
+		e := w.device.Do(0, size)
+		w.sizes.Learn(size, e.At.Sub(e.Begun))
+		return e.Err
+	}
+	for i := range n {
+		w.tensors.blank(0, i > 0, uint64(i))
+		if err := warm(1); err != nil {
+			return err
+		}
+	}
+	for _, size := range w.sizes.All()[1:] {
+		if n == 0 {
+			break
+		}
+		if err := warm(size); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// collectNext has the worker collect garbage when no robot waits for it: only the
+// worker knows when that is.
 //
 // Owner: any goroutine.
 func (w *worker) collectNext() {
@@ -177,119 +275,174 @@ func (w *worker) collectNext() {
 	wake(w.work)
 }
 
-// step gives the robot whose turn it is one inference; false when nobody waits.
+// collect collects garbage that is due while nothing is in hand, or when a run has
+// just begun: then the next thing to do is far away.
+func (w *worker) collect() {
+	if (w.running == nil && w.open == nil || w.began) && w.collectDue.CompareAndSwap(true, false) {
+		runtime.GC()
+	}
+	w.began = false
+}
+
+// step does what can be done now; false when there is nothing but to wait.
 //
 //rt:noalloc
 func (w *worker) step() bool {
-	now := w.clock.Now()
-	s := w.next(now)
-	if s == nil {
+	w.alarm = 0
+	chosen := w.choose(w.clock.Now())
+	return w.begin(w.clock.Now()) || chosen
+}
+
+// wakeAt has the worker look again at that instant.
+//
+//rt:noalloc
+func (w *worker) wakeAt(at rt.Instant) {
+	if w.alarm == 0 || at < w.alarm {
+		w.alarm = at
+	}
+}
+
+// begin has the rows that are filled run, when the device is idle and nothing more is
+// to wait for.
+//
+//rt:noalloc
+func (w *worker) begin(now rt.Instant) bool {
+	b := w.open
+	if b == nil || b.filling.Load() > 0 {
 		return false
 	}
-	r := s.mailbox.Take()
-	if r == nil {
-		return true // a reset emptied the mailbox in between; ask again
+	if w.running != nil {
+		w.stage(b)
+		return false
 	}
-	w.busySince.Store(int64(now))
-	w.serve(s, r, now)
-	w.busySince.Store(0)
-	w.pool.Return(r)
-	w.took += (w.clock.Now().Sub(now) - w.took) / 8
+	if until := b.oldest.Add(w.window); now < until && b.used < min(len(b.turns), len(w.sessions.all())) {
+		w.wakeAt(until)
+		return false
+	}
+	given := b.used
+	for b.used > 0 && b.turns[b.used-1].err != nil { // a row between others runs, and nobody looks at it
+		b.used--
+	}
+	w.open = nil
+	if b.used > 0 {
+		size := w.sizes.Fit(b.used)
+		w.running, w.began, w.ends = b, true, now.Add(w.sizes.Took(size))
+		w.busySince.Store(int64(now))
+		w.device.Begin(b.index, size)
+	}
+	w.refuseBad(b, given)
+	if b.used == 0 {
+		b.staged = false
+	}
 	return true
 }
 
-// next asks the scheduler who is served next, and tells the robots that gave way
-// because nothing can come in time for them.
+// stage brings a full batch to the device while another one runs.
 //
 //rt:noalloc
-func (w *worker) next(now rt.Instant) *Session {
-	sessions := w.sessions.all()
-	w.waiting = w.waiting[:0]
-	for i, s := range sessions {
-		if since, deadline, ok := s.mailbox.Waiting(); ok {
-			w.waiting = append(w.waiting, queue.Waiting{ID: s.uuid, Robot: i, Since: since, Deadline: deadline})
-		}
+func (w *worker) stage(b *buffer) {
+	if b.staged || b.used < len(b.turns) {
+		return
 	}
-	if len(w.waiting) == 0 {
-		return nil
-	}
-	w.scheduler.Order(w.waiting, 1, now, now.Add(w.took), w.took)
-	for _, passed := range w.waiting[1:] {
-		if passed.Late {
-			w.gaveWay(sessions[passed.Robot])
-		}
-	}
-	return sessions[w.waiting[0].Robot]
-}
-
-//rt:noalloc
-func (w *worker) gaveWay(s *Session) {
-	if h, ok := s.mailbox.GaveWay(); ok {
-		w.stats.gaveWay.Add(1)
-		w.publisher.tellLate(s, &h)
+	b.staged = true
+	if err := w.model.Stage(b.index, b.used); err != nil {
+		w.stageFailed(err) // the run will say it, too
 	}
 }
 
+//go:noinline
+func (w *worker) stageFailed(err error) { w.log.Warn("a batch cannot be staged", "why", err) }
+
+// refuseBad refuses the requests among the first rows of b that could not be decoded,
+// each alone, and learns how long filling took.
+//
 //rt:noalloc
-func (w *worker) serve(s *Session, r *queue.Request, start rt.Instant) {
-	t := &w.turn
-	*t = turn{s, audit.Record{
-		ClientUUID: s.uuid, SessionID: s.id, Task: s.opened.text, RTC: s.rtc, Header: r.Header, QueueWait: start.Sub(r.At),
-	}}
-	if runway, ok := r.Runway(); ok {
-		w.stats.runway.record(runway)
-	}
-	var reply []byte
-	if err := w.infer(t, r.Body, start); err != nil {
-		w.stats.outcomes[t.Outcome].Add(1)
-		if t.Outcome == audit.InferenceFailed {
-			w.failed(err)
+func (w *worker) refuseBad(b *buffer, rows int) {
+	ready := b.begun
+	for i := range rows {
+		t := &b.turns[i]
+		ready = max(ready, t.ready)
+		if t.err != nil {
+			t.Outcome, t.QueueWait = audit.BadObservation, t.begun.Sub(t.request.At)
+			w.close(t, t.err)
 		}
-		if w.sick.Load() == nil {
-			w.publisher.refuse(t, err)
-		} else {
-			t.Why = eventText(err) // the robot is told with all others that the server leaves
-		}
-	} else {
-		reply = w.publisher.publish(t, w.tensors)
 	}
-	t.At = w.clock.Now()
-	t.Service = t.At.Sub(r.At)
-	if t.Rows > 0 {
-		w.stats.service.record(t.Service)
-		s.answered.Add(1)
-	}
-	w.audit.Add(&t.Record, r.Body, reply)
+	w.fillTook += (ready.Sub(b.begun) - w.fillTook) / 8
 }
 
+// end takes back the buffer of a run that is over.
+//
 //rt:noalloc
-func (w *worker) infer(t *turn, body []byte, start rt.Instant) (err error) {
-	t.Controls, err = w.tensors.fill(t.session, t.Header.SeqID, body)
-	decoded := w.clock.Now()
-	t.Decode = decoded.Sub(start)
-	if err != nil {
-		t.Outcome = audit.BadObservation
-		return err
+func (w *worker) end(e batch.Ended) error {
+	b := w.running
+	w.running = nil
+	requests := 0
+	for i := range b.used {
+		if b.turns[i].session != nil {
+			requests++
+		}
 	}
-	t.Task = w.tensors.task.text
-	t.session.episode.Store(int64(t.Header.EpisodeID))
-	t.Stale, t.Cameras = uint32(w.tensors.stale), w.tensors.contract.Cameras
-	t.session.countPictures(w.stats, w.tensors.stale, w.tensors.stray)
-	t.Outcome, err = w.tensors.infer()
-	t.Inference = w.clock.Now().Sub(decoded)
-	if t.Outcome != audit.InferenceFailed {
+	switch {
+	case e.Panicked:
+		return e.Err
+	case e.Err == nil:
+		w.sizes.Learn(e.Size, e.At.Sub(e.Begun))
+		w.stats.batches[requests-1].Add(1)
 		w.failures = 0
+		w.begin(w.clock.Now()) // nothing keeps the device waiting
+		w.answer(b, e)
+	case requests > 1 && w.sick.Load() == nil && !errors.Is(e.Err, policy.ErrMemory):
+		w.oneByOne(b, e.Err)
+	default:
+		w.failed(e.Err, b)
+		w.answer(b, e)
 	}
-	if err != nil {
-		return err
+	b.used, b.staged = 0, false
+	if w.running == nil {
+		w.busySince.Store(0)
 	}
-	w.stats.wait.record(t.QueueWait)
-	w.stats.decode.record(t.Decode)
-	w.stats.inference.record(t.Inference)
-	w.stats.modes[t.Controls.Mode].Add(1)
-	w.stats.spans[w.tensors.spans].Add(1)
-	w.tensors.remember(t.session)
 	return nil
+}
+
+// oneByOne runs the requests of a batch that failed again, each alone, so that only
+// the one that is to blame gets no chunk.
+//
+//go:noinline
+func (w *worker) oneByOne(b *buffer, why error) {
+	w.log.Warn("a batch failed: its requests run one by one", "requests", b.used, "why", why)
+	w.stats.reruns.Add(1)
+	for i := range b.used {
+		t := &b.turns[i]
+		if t.session == nil {
+			continue
+		}
+		if w.sick.Load() != nil {
+			t.Outcome = audit.InferenceFailed
+			w.close(t, why)
+			continue
+		}
+		t.row = b.first
+		if t.filled, t.err = w.tensors.fill(t.row, t.session, t.Header.SeqID, t.request.Body); t.err != nil {
+			t.Outcome = audit.BadObservation
+			w.close(t, t.err)
+			continue
+		}
+		e := w.device.Do(b.index, 1)
+		w.answerOne(t, &e)
+		if e.Err != nil {
+			w.failed(e.Err, b)
+		} else {
+			w.failures = 0
+		}
+	}
+}
+
+// leave takes back the run in hand when the worker has stopped.
+func (w *worker) leave(e batch.Ended) {
+	b := w.running
+	w.running = nil
+	w.answer(b, e)
+	w.busySince.Store(0)
 }
 
 func (w *worker) healthy() (ok bool, why string) {

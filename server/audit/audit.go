@@ -62,6 +62,7 @@ type Record struct {
 	Decode                      time.Duration
 	Inference                   time.Duration // the graph alone
 	Service                     time.Duration // from arrival to the hand-over to the transport
+	Batch, Row                  int           // size of the batch that it ran in, 0: none; and its row there
 	Superseded                  uint64        // as reported in the chunk
 	Controls                    policy.Controls
 	First                       int64              // action step of row 0, when there is a chunk

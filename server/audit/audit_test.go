@@ -24,7 +24,7 @@ func sampleRecord() *Record {
 		ClientUUID: "arm-03", SessionID: "00112233445566778899aabbccddeeff", Task: `say "hi"`, RTC: true,
 		Header:    wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 3, ClientMonoNs: -7, SessionEpoch: 4},
 		QueueWait: 1500 * time.Microsecond, Decode: 250 * time.Microsecond, Inference: 2345678 * time.Nanosecond, Service: 4100 * time.Microsecond,
-		Superseded: 2, First: 41, Rows: 50, Controls: policy.Controls{PrefixLen: 8, Delay: 3, Mode: policy.ModeTrained},
+		Batch: 4, Row: 2, Superseded: 2, First: 41, Rows: 50, Controls: policy.Controls{PrefixLen: 8, Delay: 3, Mode: policy.ModeTrained},
 	}
 }
 
@@ -42,13 +42,13 @@ func TestAuditLine(t *testing.T) {
 	}{
 		{"answered", sampleRecord(), `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
 			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
-			`"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"outcome":"ok"}` + "\n"},
+			`"batch":4,"row":2,"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"outcome":"ok"}` + "\n"},
 		{"old pictures", old, `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
 			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
-			`"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"stale_cameras":["observation.images.top","si\"de"],"outcome":"ok"}` + "\n"},
+			`"batch":4,"row":2,"chunk_range":[41,91],"superseded_seqs":2,"conditioning":"trained","delay":3,"stale_cameras":["observation.images.top","si\"de"],"outcome":"ok"}` + "\n"},
 		{"refused", refused, `{"ts":"2026-11-22T14:03:00.123456Z","session_id":"00112233445566778899aabbccddeeff","client_uuid":"arm-03",` +
 			`"session_epoch":4,"seq_id":9,"episode_id":3,"client_mono_ns":-7,"queue_wait_ms":1.500,"decode_ms":0.250,"inference_ms":2.346,"service_ms":4.100,` +
-			`"chunk_range":null,"superseded_seqs":0,"conditioning":"trained","delay":3,"outcome":"bad_observation",` +
+			`"batch":4,"row":2,"chunk_range":null,"superseded_seqs":0,"conditioning":"trained","delay":3,"outcome":"bad_observation",` +
 			`"why":"state: got 1,\u000a\"want\" 2 ` + "\ufffd" + `"}` + "\n"},
 	}
 	for _, tt := range tests {

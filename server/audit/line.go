@@ -35,6 +35,10 @@ func appendLine(dst []byte, r *Record, ts time.Time) []byte {
 	dst = appendMs(dst, `,"decode_ms":`, r.Decode)
 	dst = appendMs(dst, `,"inference_ms":`, r.Inference)
 	dst = appendMs(dst, `,"service_ms":`, r.Service)
+	dst = append(dst, `,"batch":`...)
+	dst = strconv.AppendInt(dst, int64(r.Batch), 10)
+	dst = append(dst, `,"row":`...)
+	dst = strconv.AppendInt(dst, int64(r.Row), 10)
 	dst = append(dst, `,"chunk_range":`...)
 	if r.Rows > 0 {
 		dst = strconv.AppendInt(append(dst, '['), r.First, 10)

@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"edgert/internal/strictyaml"
 	"edgert/policy"
@@ -24,6 +25,11 @@ const (
 	maxSessionsMax = 10_000 // one mailbox each; more than one process can feed
 	captureMaxMax  = 4096   // one open file each
 	warmupMax      = 1_000
+	windowMaxMS    = 1_000
+	decodersMax    = 16
+
+	// MaxBatch is the largest max_batch.
+	MaxBatch = 16
 )
 
 // Config is the manifest. The YAML keys are the field tags; an absent key keeps
@@ -41,8 +47,9 @@ type Config struct {
 	Clients          []string `yaml:"clients"`           // the robot ids that may open a session; empty: all
 	Routers          []string `yaml:"routers"`           // certificate names that may carry anybody: routers, other servers, an operator's tools
 	Scheduler        string   `yaml:"scheduler"`         // one of queue.Schedulers, default runway
-	MaxBatch         int      `yaml:"max_batch"`         // robots per inference; 1, the default
-	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill; default 0
+	MaxBatch         int      `yaml:"max_batch"`         // robots per inference at most, 1..16; default 0: one on the CPU, several on a GPU
+	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill, 0..1000; default 0: whoever waits is served at once
+	DecodeThreads    int      `yaml:"decode_threads"`    // that decode pictures beside the inference, 1..16; default 0: as many as cores are left
 	Threads          int      `yaml:"threads"`           // that compute one inference, 1..256; default 1
 
 	Conditioning Conditioning `yaml:"conditioning"`
@@ -120,7 +127,6 @@ func Default() Config {
 		MaxSessions:      5,
 		WarmupInferences: 2,
 		Scheduler:        queue.Schedulers[0],
-		MaxBatch:         1,
 		Threads:          1,
 		Conditioning:     Conditioning{Mode: policy.ConditioningModes[0], Schedule: policy.ScheduleNames[0], SigmaD: 1},
 		Zenoh:            Zenoh{TLS: TLS{VerifyNameOnConnect: true}},
@@ -193,8 +199,10 @@ func (c *Config) Check() (err error) {
 	want(c.WarmupInferences >= 0 && c.WarmupInferences <= warmupMax, "warmup_inferences", "must be 0..%d, got %d", warmupMax, c.WarmupInferences)
 	want(!c.PinTask || c.DefaultTask != "", "pin_task", "is true but default_task is empty: name the task to pin")
 	oneOf("scheduler", c.Scheduler, queue.Schedulers...)
-	want(c.MaxBatch == 1, "max_batch", "must be 1 (robots are served one by one), got %d", c.MaxBatch)
-	want(c.BatchWindowMS == 0, "batch_window_ms", "must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
+	want(c.MaxBatch >= 0 && c.MaxBatch <= MaxBatch, "max_batch", "must be 1..%d, or 0 for what suits the device, got %d", MaxBatch, c.MaxBatch)
+	want(c.BatchWindowMS >= 0 && c.BatchWindowMS <= windowMaxMS, "batch_window_ms", "must be 0..%d, got %g", windowMaxMS, c.BatchWindowMS)
+	want(c.BatchWindowMS == 0 || c.MaxBatch != 1, "batch_window_ms", "must be 0 while max_batch is 1, got %g", c.BatchWindowMS)
+	want(c.DecodeThreads >= 0 && c.DecodeThreads <= decodersMax, "decode_threads", "must be 1..%d, or 0 for as many as cores are left, got %d", decodersMax, c.DecodeThreads)
 	want(c.Threads >= 1 && c.Threads <= policy.MaxThreads, "threads", "must be 1..%d, one for each core that an inference may take, got %d", policy.MaxThreads, c.Threads)
 	oneOf("conditioning.mode", c.Conditioning.Mode, policy.ConditioningModes...)
 	oneOf("conditioning.schedule", c.Conditioning.Schedule, policy.ScheduleNames...)
@@ -246,6 +254,11 @@ func (c *Config) Sessions() (limit int, mode string) {
 		return 1, "exclusive"
 	}
 	return c.MaxSessions, "shared"
+}
+
+// BatchWindow is how long a batch waits to fill.
+func (c *Config) BatchWindow() time.Duration {
+	return time.Duration(c.BatchWindowMS * float64(time.Millisecond))
 }
 
 // Prefix is the key under which model is served.

@@ -39,8 +39,9 @@ warmup_inferences: 3
 strict_fps: true
 clients: [arm-1, "arm-2"]
 scheduler: round_robin
-max_batch: 1
-batch_window_ms: 0
+max_batch: 4
+batch_window_ms: 2.5
+decode_threads: 2
 threads: 3
 conditioning: { mode: trained_guided, schedule: exp, sigma_d: 0.2, beta: 5 }
 zenoh:
@@ -68,7 +69,7 @@ func TestLoadReadsEveryKey(t *testing.T) {
 	want := Config{
 		Model:   ModelConfig{RepoOrPath: filepath.Join(dir, "bundle"), ID: "lerobot/pi0_towels", Revision: "main", Device: "cpu", Fallback: "none"},
 		Service: "demo", DefaultTask: "fold the towel", PinTask: true, ServingMode: "shared", MaxSessions: 7,
-		WarmupInferences: 3, StrictFPS: true, Clients: []string{"arm-1", "arm-2"}, Scheduler: "round_robin", MaxBatch: 1, Threads: 3,
+		WarmupInferences: 3, StrictFPS: true, Clients: []string{"arm-1", "arm-2"}, Scheduler: "round_robin", MaxBatch: 4, BatchWindowMS: 2.5, DecodeThreads: 2, Threads: 3,
 		Conditioning: Conditioning{Mode: "trained_guided", Schedule: "exp", SigmaD: 0.2, Beta: 5},
 		Zenoh: Zenoh{
 			ConnectEndpoints: []string{"tls/router.gpu-cluster.internal:7447"},
@@ -92,7 +93,7 @@ func equalConfig(a, b Config) bool {
 		slices.Equal(a.Zenoh.ListenEndpoints, b.Zenoh.ListenEndpoints)
 	return same && a.Model == b.Model && a.Service == b.Service && a.DefaultTask == b.DefaultTask && a.PinTask == b.PinTask &&
 		a.ServingMode == b.ServingMode && a.MaxSessions == b.MaxSessions && a.WarmupInferences == b.WarmupInferences &&
-		a.StrictFPS == b.StrictFPS && a.Scheduler == b.Scheduler && a.MaxBatch == b.MaxBatch &&
+		a.StrictFPS == b.StrictFPS && a.Scheduler == b.Scheduler && a.MaxBatch == b.MaxBatch && a.DecodeThreads == b.DecodeThreads &&
 		a.BatchWindowMS == b.BatchWindowMS && a.Threads == b.Threads && a.HealthPort == b.HealthPort && a.Zenoh.TLS == b.Zenoh.TLS && a.Debug == b.Debug &&
 		a.Conditioning == b.Conditioning
 }
@@ -158,8 +159,10 @@ func TestLoadRefuses(t *testing.T) {
 		{"warmup", "model: {repo_or_path: b}\nwarmup_inferences: -1\n", `warmup_inferences must be 0..1000, got -1`},
 		{"pin without task", "model: {repo_or_path: b}\npin_task: true\n", `:2: pin_task is true but default_task is empty`},
 		{"scheduler", "model: {repo_or_path: b}\nscheduler: lottery\n", `scheduler must be one of runway|round_robin, got 'lottery'`},
-		{"batch", "model: {repo_or_path: b}\nmax_batch: 8\n", `max_batch must be 1`},
-		{"batch window", "model: {repo_or_path: b}\nbatch_window_ms: 2.5\n", `batch_window_ms must be 0 while max_batch is 1, got 2.5`},
+		{"batch", "model: {repo_or_path: b}\nmax_batch: 17\n", `max_batch must be 1..16, or 0 for what suits the device, got 17`},
+		{"batch window", "model: {repo_or_path: b}\nmax_batch: 1\nbatch_window_ms: 2.5\n", `batch_window_ms must be 0 while max_batch is 1, got 2.5`},
+		{"long batch window", "model: {repo_or_path: b}\nbatch_window_ms: 2500\n", `batch_window_ms must be 0..1000, got 2500`},
+		{"decode threads", "model: {repo_or_path: b}\ndecode_threads: -1\n", `decode_threads must be 1..16, or 0 for as many as cores are left, got -1`},
 		{"no thread", "model: {repo_or_path: b}\nthreads: 0\n", `:2: threads must be 1..256, one for each core that an inference may take, got 0`},
 		{"threads without end", "model: {repo_or_path: b}\nthreads: 257\n", `:2: threads must be 1..256`},
 		{"health port", "model: {repo_or_path: b}\nhealth_port: 70000\n", `health_port must be 0 (off) or 1..65535, got 70000`},

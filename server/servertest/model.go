@@ -1,6 +1,7 @@
 package servertest
 
 import (
+	"fmt"
 	"math"
 	"sync"
 	"sync/atomic"
@@ -31,87 +32,135 @@ func Meta() *policy.Meta {
 // Delay rows are the prefix.
 type Model struct {
 	meta     *policy.Meta
-	image    []byte
-	state    []float32
-	noise    []float32
-	prefix   []float32
-	tokens   []int64
-	mask     []bool
-	controls policy.Controls
-	model    []float32
-	robot    []float32
+	maxBatch int
+	rows     []row // of all buffers
 
-	// Before is called at the start of every Run, on the worker's thread; its
+	// Before is called at the start of every run, on the device's thread; its
 	// error fails the inference. Set it before the server runs.
 	Before func() error
+	// Ran is called at the end of every run that did not fail. Set it before the
+	// server runs.
+	Ran func(buffer, batch int)
+	// Poison fails every run with a row of this first joint; 0: none does.
+	Poison float32
+	// Filled counts the rows that were given their controls, which is done last.
+	Filled atomic.Int64
 	// NotFinite puts a NaN into the next chunks.
 	NotFinite atomic.Bool
-	// Terminated is closed by the first Terminate; Run does not look at it.
+	// Terminated is closed by the first Terminate; a run does not look at it.
 	Terminated chan struct{}
 	terminate  sync.Once
 }
 
-// NewModel makes a Model of Meta.
-func NewModel() *Model {
-	m := Meta()
-	n := m.ChunkSize * m.ActionDim
-	return &Model{
-		Terminated: make(chan struct{}),
-		meta:       m, image: make([]byte, m.Cameras[0].Bytes()), state: make([]float32, len(m.StateNames)),
-		noise: make([]float32, m.ChunkSize*m.NoiseDim), prefix: make([]float32, n),
-		model: make([]float32, n), robot: make([]float32, n),
+// row is one row of the tensors.
+type row struct {
+	image                []byte
+	state, noise, prefix []float32
+	tokens               []int64
+	mask                 []bool
+	controls             policy.Controls
+	model, robot         []float32
+}
+
+// NewModel makes a Model of Meta with one row.
+func NewModel() *Model { return NewBatchModel(1, 1) }
+
+// NewBatchModel makes a Model of Meta with so many rows in each of the buffers.
+func NewBatchModel(maxBatch, buffers int) *Model {
+	m := &Model{Terminated: make(chan struct{}), meta: Meta(), maxBatch: maxBatch}
+	n := m.meta.ChunkSize * m.meta.ActionDim
+	for range maxBatch * buffers {
+		m.rows = append(m.rows, row{
+			image: make([]byte, m.meta.Cameras[0].Bytes()), state: make([]float32, len(m.meta.StateNames)),
+			noise: make([]float32, m.meta.ChunkSize*m.meta.NoiseDim), prefix: make([]float32, n),
+			model: make([]float32, n), robot: make([]float32, n),
+		})
+	}
+	return m
+}
+
+// MaxBatch is how many rows a buffer has.
+func (m *Model) MaxBatch() int { return m.maxBatch }
+
+// Buffers is how many there are.
+func (m *Model) Buffers() int { return len(m.rows) / m.maxBatch }
+
+// Image lends the picture tensor.
+func (m *Model) Image(i, _ int) []byte { return m.rows[i].image }
+
+// State lends the state tensor.
+func (m *Model) State(i int) []float32 { return m.rows[i].state }
+
+// Read makes the policy one that reads its task, of so many tokens at most.
+func (m *Model) Read(maxLen int) {
+	for i := range m.rows {
+		m.rows[i].tokens, m.rows[i].mask = make([]int64, maxLen), make([]bool, maxLen)
 	}
 }
 
-// Image lends the picture tensor.
-func (m *Model) Image(_, _ int) []byte { return m.image }
-
-// State lends the state tensor.
-func (m *Model) State(int) []float32 { return m.state }
-
-// Read makes the policy one that reads its task, of so many tokens at most.
-func (m *Model) Read(maxLen int) { m.tokens, m.mask = make([]int64, maxLen), make([]bool, maxLen) }
-
 // Tokens lends the task's tensor; it is empty before Read.
-func (m *Model) Tokens(int) []int64 { return m.tokens }
+func (m *Model) Tokens(i int) []int64 { return m.rows[i].tokens }
 
 // TokenMask lends the mask of Tokens.
-func (m *Model) TokenMask(int) []bool { return m.mask }
+func (m *Model) TokenMask(i int) []bool { return m.rows[i].mask }
 
 // Noise lends the noise tensor.
-func (m *Model) Noise(int) []float32 { return m.noise }
+func (m *Model) Noise(i int) []float32 { return m.rows[i].noise }
 
 // Prefix lends the prefix tensor.
-func (m *Model) Prefix(int) []float32 { return m.prefix }
+func (m *Model) Prefix(i int) []float32 { return m.rows[i].prefix }
 
 // ChunkModel lends the first output.
-func (m *Model) ChunkModel(int) []float32 { return m.model }
+func (m *Model) ChunkModel(i int) []float32 { return m.rows[i].model }
 
 // ChunkRobot lends the second output.
-func (m *Model) ChunkRobot(int) []float32 { return m.robot }
+func (m *Model) ChunkRobot(i int) []float32 { return m.rows[i].robot }
 
-// SetControls keeps c for the next Run.
-func (m *Model) SetControls(_ int, c policy.Controls) { m.controls = c }
+// SetControls keeps c for the next run.
+func (m *Model) SetControls(i int, c policy.Controls) {
+	m.rows[i].controls = c
+	m.Filled.Add(1)
+}
 
-// Run fills the outputs.
-func (m *Model) Run(int) error {
+// Stage has nothing to do.
+func (m *Model) Stage(int, int) error { return nil }
+
+// RunBuffer fills the outputs of the first rows of a buffer.
+func (m *Model) RunBuffer(k, batch int) error {
 	if m.Before != nil {
 		if err := m.Before(); err != nil {
 			return err
 		}
 	}
-	for i := range m.robot {
-		row, joint := i/m.meta.ActionDim, i%m.meta.ActionDim
-		m.robot[i] = m.state[joint] + float32(row+1)/100
-		if m.controls.Mode == policy.ModeTrained && row < m.controls.Delay {
-			m.robot[i] = m.prefix[i]
+	rows := m.rows[k*m.maxBatch:][:batch]
+	for i := range rows {
+		if r := &rows[i]; m.Poison != 0 && r.state[0] == m.Poison {
+			return errPoison
 		}
-		m.model[i] = m.robot[i] / 2
 	}
-	if m.NotFinite.Load() {
-		m.robot[0] = float32(math.NaN())
+	for i := range rows {
+		m.infer(&rows[i])
+	}
+	if m.Ran != nil {
+		m.Ran(k, batch)
 	}
 	return nil
+}
+
+var errPoison = fmt.Errorf("%w: a row is poison", policy.ErrRun)
+
+func (m *Model) infer(r *row) {
+	for i := range r.robot {
+		step, joint := i/m.meta.ActionDim, i%m.meta.ActionDim
+		r.robot[i] = r.state[joint] + float32(step+1)/100
+		if r.controls.Mode == policy.ModeTrained && step < r.controls.Delay {
+			r.robot[i] = r.prefix[i]
+		}
+		r.model[i] = r.robot[i] / 2
+	}
+	if m.NotFinite.Load() {
+		r.robot[0] = float32(math.NaN())
+	}
 }
 
 // Terminate closes Terminated.
@@ -121,4 +170,4 @@ func (m *Model) Terminate() error {
 }
 
 // Finite reports whether the outputs are numbers.
-func (m *Model) Finite(int) bool { return m.robot[0] == m.robot[0] }
+func (m *Model) Finite(i int) bool { return m.rows[i].robot[0] == m.rows[i].robot[0] }

@@ -1,0 +1,63 @@
+package batch
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+)
+
+// A run comes back with its buffer, size, instants and error; nothing allocates.
+func TestDeviceRunsOneAfterTheOther(t *testing.T) {
+	clock, failure := rttest.NewClock(1), errors.New("no")
+	d := NewDevice(func(buffer, size int) error {
+		clock.Advance(3 * time.Millisecond)
+		if size == 2 {
+			return failure
+		}
+		return nil
+	}, clock)
+	d.Start()
+	if e := d.Do(1, 4); e.Buffer != 1 || e.Size != 4 || e.Err != nil || e.At.Sub(e.Begun) != 3*time.Millisecond {
+		t.Errorf("Do(1, 4) = %+v, want 3 ms and no error", e)
+	}
+	if e := d.Do(0, 2); e.Err != failure || e.Panicked {
+		t.Errorf("Do(0, 2) = %+v, want its error", e)
+	}
+	if n := testing.AllocsPerRun(50, func() { d.Do(0, 1) }); n != 0 {
+		t.Errorf("a run allocates %v times, want 0", n)
+	}
+	d.Close()
+	<-d.Done()
+}
+
+// A panic of the policy is an error and the end of the thread, not of the process.
+func TestDevicePanics(t *testing.T) {
+	d := NewDevice(func(int, int) error { panic("bad graph") }, rttest.NewClock(1))
+	d.Start()
+	if e := d.Do(0, 1); !e.Panicked || !strings.Contains(e.Err.Error(), "bad graph") {
+		t.Errorf("Do() = %+v, want the panic", e)
+	}
+	<-d.Done()
+}
+
+// Close waits for the jobs that are there.
+func TestCrewDoesAllJobs(t *testing.T) {
+	var done [2]atomic.Int64
+	work := make([]func(int), 2)
+	for i := range work {
+		work[i] = func(n int) { done[i].Add(int64(n)) }
+	}
+	c := NewCrew(100, work)
+	c.Start()
+	for range 100 {
+		c.Do(1)
+	}
+	c.Close()
+	if n := done[0].Load() + done[1].Load(); n != 100 || c.Size() != 2 {
+		t.Errorf("%d threads did %d jobs, want 2 and 100", c.Size(), n)
+	}
+}

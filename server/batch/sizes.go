@@ -1,0 +1,88 @@
+// Package batch is how a policy is kept busy: which sizes of batches run and how
+// long each takes (sizes.go), the one thread that runs them (device.go), and the
+// threads that prepare the next one meanwhile (crew.go).
+//
+// Nothing here knows of robots, sessions or pictures.
+package batch
+
+import "time"
+
+// gain is what a larger batch must save of the time of each row: what it saves less
+// of, it only delays.
+const gain = 0.05
+
+// learning is how much of what a run took counts: an eighth, so that one that was
+// held up changes little.
+const learning = 8
+
+// Sizes are the sizes of batches that run, and how long each of them takes. Others
+// are filled up to the next: a shape that never ran would have to be planned first.
+//
+// Owner: one goroutine.
+type Sizes struct {
+	rows []int
+	took []time.Duration // 0: not known yet
+}
+
+// NewSizes returns sizes, which ascend from 1, of which no time is known.
+func NewSizes(rows []int) *Sizes {
+	return &Sizes{rows: rows, took: make([]time.Duration, len(rows))}
+}
+
+// All lends the sizes, ascending.
+func (s *Sizes) All() []int { return s.rows }
+
+// Fit is the smallest size that holds so many rows, at least 1 and at most the
+// largest size.
+//
+//rt:noalloc
+func (s *Sizes) Fit(rows int) int { return s.rows[s.index(rows)] }
+
+//rt:noalloc
+func (s *Sizes) index(rows int) int {
+	for i, n := range s.rows {
+		if n >= rows {
+			return i
+		}
+	}
+	return len(s.rows) - 1
+}
+
+// Took is how long a run of that size is expected to take; 0: not known.
+//
+//rt:noalloc
+func (s *Sizes) Took(size int) time.Duration { return s.took[s.index(size)] }
+
+// Learn notes how long a run of that size took.
+//
+//rt:noalloc
+func (s *Sizes) Learn(size int, took time.Duration) {
+	known := &s.took[s.index(size)]
+	if *known == 0 {
+		*known = took
+		return
+	}
+	*known += (took - *known) / learning
+}
+
+// Choose returns how many of n requests, at least 1, shall share the next run: those
+// that take the least time each. Of sizes that are about as good it is the smallest,
+// whose chunks come first; a size whose time is not known counts as worth it.
+//
+//rt:noalloc
+func (s *Sizes) Choose(n int) (rows int) {
+	rows = 1
+	best := s.took[0]
+	for i, size := range s.rows[1:] {
+		took := s.took[i+1]
+		if took == 0 || best == 0 {
+			rows = min(n, size)
+		} else if served := min(n, size); float64(took)*float64(rows) < (1-gain)*float64(best)*float64(served) {
+			rows, best = served, took
+		}
+		if size >= n {
+			break
+		}
+	}
+	return rows
+}

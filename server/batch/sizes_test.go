@@ -1,0 +1,57 @@
+package batch
+
+import (
+	"testing"
+	"time"
+)
+
+func TestFit(t *testing.T) {
+	s := NewSizes([]int{1, 2, 4, 6})
+	for rows, want := range []int{1, 1, 2, 4, 4, 6, 6, 6} {
+		if size := s.Fit(rows); size != want {
+			t.Errorf("%d rows run in a batch of %d, want %d", rows, size, want)
+		}
+	}
+}
+
+// How many share a run follows from what runs took.
+func TestChoose(t *testing.T) {
+	const ms = time.Millisecond
+	free := []time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms}   // as on a GPU that one row leaves idle
+	linear := []time.Duration{10 * ms, 20 * ms, 40 * ms, 80 * ms} // as on a CPU
+	half := []time.Duration{10 * ms, 15 * ms, 20 * ms, 40 * ms}   // pays up to 4
+	for _, tt := range []struct {
+		name string
+		took []time.Duration
+		want [9]int // of n waiting
+	}{
+		{"nothing is known", make([]time.Duration, 4), [9]int{1, 1, 2, 3, 4, 5, 6, 7, 8}},
+		{"more rows for nothing", free, [9]int{1, 1, 2, 3, 4, 5, 6, 7, 8}},
+		{"no gain", linear, [9]int{1, 1, 1, 1, 1, 1, 1, 1, 1}},
+		{"a gain up to 4, and none from filling up", half, [9]int{1, 1, 2, 3, 4, 4, 4, 4, 4}},
+	} {
+		s := NewSizes([]int{1, 2, 4, 8})
+		for i, size := range s.All() {
+			if tt.took[i] > 0 {
+				s.Learn(size, tt.took[i])
+			}
+		}
+		for n := 1; n <= 8; n++ {
+			if got := s.Choose(n); got != tt.want[n] {
+				t.Errorf("%s: of %d that wait %d share a run, want %d", tt.name, n, got, tt.want[n])
+			}
+		}
+		if n := testing.AllocsPerRun(10, func() { s.Learn(s.Fit(s.Choose(3)), 10*ms) }); n != 0 {
+			t.Errorf("%s: %v allocations, want 0", tt.name, n)
+		}
+	}
+}
+
+func TestLearnForgetsSlowly(t *testing.T) {
+	s := NewSizes([]int{1, 2})
+	s.Learn(2, 10*time.Millisecond)
+	s.Learn(2, 90*time.Millisecond) // held up
+	if got := s.Took(2); got != 20*time.Millisecond || s.Took(1) != 0 {
+		t.Errorf("after 10 and 90 ms a run of 2 takes %v, one of 1 %v, want 20 ms and unknown", got, s.Took(1))
+	}
+}
