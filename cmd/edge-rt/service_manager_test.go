@@ -270,7 +270,10 @@ func (s *stay) ChunkModel(int) []float32         { return s.chunk }
 func (s *stay) ChunkRobot(int) []float32         { return s.chunk }
 func (s *stay) Finite(int) bool                  { return true }
 func (s *stay) Terminate() error                 { return nil }
-func (s *stay) Run(int) error {
+func (s *stay) MaxBatch() int                    { return 1 }
+func (s *stay) Buffers() int                     { return 1 }
+func (s *stay) Stage(int, int) error             { return nil }
+func (s *stay) RunBuffer(int, int) error {
 	for i := range s.chunk {
 		s.chunk[i] = s.state[i%s.dof]
 	}

@@ -77,7 +77,10 @@ func (s *still) ChunkModel(int) []float32         { return s.outputs }
 func (s *still) ChunkRobot(int) []float32         { return s.outputs }
 func (s *still) Finite(int) bool                  { return true }
 func (s *still) Terminate() error                 { return nil }
-func (s *still) Run(int) error {
+func (s *still) MaxBatch() int                    { return 1 }
+func (s *still) Buffers() int                     { return 1 }
+func (s *still) Stage(int, int) error             { return nil }
+func (s *still) RunBuffer(int, int) error {
 	for i := range s.outputs {
 		s.outputs[i] = s.state[i%len(s.state)]
 	}
