@@ -204,7 +204,24 @@ func (a *admission) pictures() string {
 		return fmt.Sprintf("missing camera features %s (client provides %s; resolution may differ — names may not)",
 			pyList(missing), pyList(slices.Sorted(slices.Values(a.open.CameraNames))))
 	}
-	return errorText(wire.CheckCameraShapes(a.caps.CameraShapes, a.decoded()))
+	if err := wire.CheckCameraShapes(a.caps.CameraShapes, a.decoded()); err != nil {
+		return err.Error()
+	}
+	return errorText(wire.CheckRaw(a.raw(), min(max(a.open.Steps, 1), max(a.observed, 1))))
+}
+
+// raw returns the cameras whose pictures travel raw, with the sizes that are known: the
+// client's, else the policy's.
+func (a *admission) raw() (shapes []wire.CameraShape) {
+	for _, known := range [][]wire.CameraShape{a.open.CameraShapes, a.caps.CameraShapes} {
+		for _, shape := range known {
+			named := func(s wire.CameraShape) bool { return s.Name == shape.Name }
+			if slices.Contains(a.open.RawImages, shape.Name) && !slices.ContainsFunc(shapes, named) {
+				shapes = append(shapes, shape)
+			}
+		}
+	}
+	return shapes
 }
 
 // decoded returns the client's cameras with the sizes that their JPEG is decoded

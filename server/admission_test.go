@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgert/policy"
 	"edgert/server/manifest"
 	"edgert/wire"
 )
@@ -229,6 +230,39 @@ func TestAWarningAndTagsAreLogged(t *testing.T) {
 	for _, want := range []string{"site=lab,shift=b", "conditioning.mode off"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %q: %s", want, &log)
+		}
+	}
+}
+
+// Raw pictures that no message can hold are refused at open, with their sum: those that
+// the policy wants, at all steps that the robot sends, and those with a size beside them.
+func TestRawPicturesThatNoMessageHolds(t *testing.T) {
+	front, side := wire.CameraShape{Name: "observation.images.front", H: 1080, W: 1920, C: 3}, wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}
+	for _, tt := range []struct {
+		name           string
+		raw            []string
+		others         []wire.CameraShape
+		observed, sent int
+		says           string
+	}{
+		{"one step", []string{front.Name}, nil, 1, 16, ""},
+		{"a robot that sends one", []string{front.Name}, nil, 3, 0, ""},
+		{"two steps of two", []string{front.Name}, nil, 3, 2, ""},
+		{"three steps", []string{front.Name}, nil, 3, 16, "18662400 bytes, want at most 16711680"},
+		{"JPEG", nil, []wire.CameraShape{side}, 3, 16, ""},
+		{"another camera", []string{"side"}, []wire.CameraShape{side}, 1, 1, "24883200 bytes"},
+		{"another camera, of which nothing is known", []string{"side"}, nil, 1, 1, ""},
+		{"both sides know the size", []string{front.Name}, []wire.CameraShape{front}, 2, 16, ""},
+	} {
+		open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
+		open.RawImages, open.CameraShapes, open.Steps, caps.CameraShapes = tt.raw, tt.others, tt.sent, []wire.CameraShape{front}
+		tasks := newTaskReader(&cfg, nil)
+		a := admission{caps: caps, cameras: []policy.Camera{{Name: "front", H: 1080, W: 1920}}, cfg: &cfg, tasks: &tasks, observed: tt.observed, limit: 4, open: &open}
+		switch r := a.check(); {
+		case tt.says == "" && r != nil:
+			t.Errorf("%s: refused: %v", tt.name, r)
+		case tt.says != "" && (r == nil || r.reason != refusedCameras || !strings.Contains(r.text, tt.says)):
+			t.Errorf("%s: %v, want %q", tt.name, r, tt.says)
 		}
 	}
 }

@@ -3,7 +3,12 @@ package wire
 import (
 	"fmt"
 	"slices"
+	"strings"
 )
+
+// ObservationRoom is what an observation may have beside its pictures, in bytes: state,
+// prefixes, names, and what a transport adds.
+const ObservationRoom = 64 << 10
 
 // Contract is what both sides agreed on at open: the sizes that every later
 // message must have. A zero number or an empty list is not checked.
@@ -19,8 +24,8 @@ type Contract struct {
 
 // CheckObservation refuses an observation that the policy cannot take: a state of
 // another length, a missing camera, a raw picture of another size (a JPEG's size is
-// judged by its decoder), a history with other steps, cameras or sizes, a prefix of another width or longer than the horizon, or
-// two prefixes of unequal length. It ignores cameras that the policy does not know.
+// judged by its decoder), a history with other steps, cameras or sizes, a prefix of
+// another width or longer than the horizon, or two prefixes of unequal length. It ignores cameras that the policy does not know.
 //
 //rt:noalloc
 func (c *Contract) CheckObservation(o *Observation) error {
@@ -142,6 +147,23 @@ func CheckCameraShapes(server, client []CameraShape) error {
 		}
 	}
 	return nil
+}
+
+// CheckRaw refuses cameras whose raw pictures, one of each at so many steps, do not fit
+// into one message together. A size of 0 is not known and counts for nothing.
+func CheckRaw(cameras []CameraShape, steps int) error {
+	const room = MaxCarriedBytes - ObservationRoom
+	sum, list := 0, make([]string, 0, len(cameras))
+	for _, c := range cameras {
+		n := steps * c.H * c.W * c.C
+		sum += n
+		list = append(list, fmt.Sprintf("%s %dx%dx%d (height x width x channels) at %d steps: %d", c.Name, c.H, c.W, c.C, steps, n))
+	}
+	if sum <= room {
+		return nil
+	}
+	return fmt.Errorf("wire: raw pictures of one observation have %d bytes, want at most %d (%s); send JPEG, smaller pictures or fewer: %w",
+		sum, room, strings.Join(list, ", "), ErrTooLarge)
 }
 
 //go:noinline

@@ -3,6 +3,7 @@ package wire
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 )
 
@@ -146,5 +147,30 @@ func TestParseOp(t *testing.T) {
 	}
 	if err := ParseSessionClose(new(SessionClose), open); !errors.Is(err, ErrMalformed) {
 		t.Errorf("ParseSessionClose of an open = %v, want ErrMalformed", err)
+	}
+}
+
+// Raw pictures fit into one message at all the steps at which they go together, or not at
+// all: the text has the sum.
+func TestCheckRaw(t *testing.T) {
+	top, wrist := CameraShape{"top", 1080, 1920, 3}, CameraShape{"wrist", 480, 640, 3}
+	for _, tt := range []struct {
+		cameras []CameraShape
+		steps   int
+		says    string // empty: it fits
+	}{
+		{nil, MaxSteps, ""},
+		{[]CameraShape{top, top}, 1, ""},
+		{[]CameraShape{top, wrist}, 2, ""},
+		{[]CameraShape{top, top, wrist, wrist, wrist, wrist, wrist}, 1, "have 17049600 bytes, want at most 16711680 (top 1080x1920x3 (height x width x channels) at 1 steps: 6220800"},
+		{[]CameraShape{top, wrist}, 3, "wrist 480x640x3 (height x width x channels) at 3 steps: 2764800); send JPEG"},
+		{[]CameraShape{{"any", 0, 0, 3}, top}, 2, ""},
+		{[]CameraShape{{"edge", 16711680 / 3 / 16, 16, 3}}, 1, ""},
+		{[]CameraShape{{"above", 16711680/3/16 + 1, 16, 3}}, 1, "16711728"},
+	} {
+		err := CheckRaw(tt.cameras, tt.steps)
+		if (err == nil) != (tt.says == "") || err != nil && (!errors.Is(err, ErrTooLarge) || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("CheckRaw(%v, %d) = %v, want %q", tt.cameras, tt.steps, err, tt.says)
+		}
 	}
 }

@@ -41,6 +41,7 @@ const ExtensionLevel = 1
 // ErrTooLarge; the caller counts refusals.
 const (
 	MaxMessageBytes = 64 << 20 // one body; 16 raw pictures of 1280x720 fit
+	MaxCarriedBytes = 16 << 20 // what our transport carries as one message, unless it is told otherwise
 	MaxImages       = 16       // pictures in an observation
 	MaxImageBytes   = 16 << 20 // one picture, coded or raw
 	MaxImageSide    = 8192     // height or width of a raw picture

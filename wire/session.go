@@ -38,6 +38,7 @@ type SessionOpen struct {
 	Instance     string   // random for each process: a second owner of the id is told by it
 	Host         string   // for people: where the robot's process runs
 	Steps        int      // most observations that the robot sends together to a policy that looks back; 0: one
+	RawImages    []string // cameras whose pictures are sent raw; empty: none, or a robot that does not say
 }
 
 // CameraShape is the size of a camera's pictures.
@@ -68,6 +69,7 @@ func (o *SessionOpen) fields() []field {
 		{key: "instance", value: &o.Instance, limit: MaxNameBytes, optional: true},
 		{key: "host", value: &o.Host, limit: MaxNameBytes, optional: true},
 		{key: "observation_steps", value: &o.Steps, limit: MaxSteps, optional: true},
+		{key: "raw_images", value: &o.RawImages, limit: MaxNameBytes, optional: true},
 	}
 }
 

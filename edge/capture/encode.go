@@ -144,7 +144,14 @@ func (v *Encoder) MaxBytes() int {
 	case v.encoder != nil:
 		return len(v.file)
 	}
-	return 3 * v.transform.outW * v.transform.outH
+	raw, _ := v.Raw()
+	return raw.H * raw.W * raw.C
+}
+
+// Raw returns the size of the pictures when they are sent raw.
+func (v *Encoder) Raw() (s wire.CameraShape, raw bool) {
+	raw = v.encoder == nil && !v.passthrough
+	return wire.CameraShape{Name: v.camera.ImageName, H: v.transform.outH, W: v.transform.outW, C: 3}, raw
 }
 
 // Picture makes m the newest picture that is not broken and returns when it was

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"edgert/wire"
 	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/endpoint"
 )
@@ -63,7 +64,7 @@ const (
 	DefaultLease       = 2 * time.Second
 	DefaultBackoffMin  = 500 * time.Millisecond
 	DefaultBackoffMax  = 4 * time.Second
-	DefaultMaxMessage  = 16 << 20
+	DefaultMaxMessage  = wire.MaxCarriedBytes
 	DefaultMaxSessions = 256
 
 	maxEndpoints = 64 // in each list
