@@ -8,7 +8,9 @@ import (
 	"edgert/camera/v4l2"
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/internal/exit"
 	"edgert/sim"
+	"edgert/wire"
 )
 
 // openCameraFiles refuses malformed sources and opens files, before all else.
@@ -49,6 +51,21 @@ func (e *Edge) openCameras(ctx context.Context) error {
 		}
 		e.encoders = append(e.encoders, v)
 		e.log.Info("camera "+c.Name, "picked", picked, "pictures", v.String())
+	}
+	return e.checkRaw()
+}
+
+// checkRaw refuses raw pictures that no message can hold, all steps that the policy looks
+// at together.
+func (e *Edge) checkRaw() error {
+	var raw []wire.CameraShape
+	for _, v := range e.encoders {
+		if shape, ok := v.Raw(); ok {
+			raw = append(raw, shape)
+		}
+	}
+	if err := wire.CheckRaw(raw, e.link.contract.steps); err != nil {
+		return exit.Errorf(exit.Config, "%w (--jpeg-quality 1 to 100, or a camera's send=WxH)", err)
 	}
 	return nil
 }

@@ -7,6 +7,7 @@ import (
 	"edgert/chunk"
 	"edgert/edge/event"
 	"edgert/edge/follow"
+	"edgert/edge/history"
 	"edgert/edge/tick"
 	"edgert/internal/exit"
 	"edgert/record"
@@ -114,6 +115,7 @@ func (s *sessionState) of(epoch uint32) *record.Session {
 type mailboxes struct {
 	snapshots *rt.Latest[snapshot]
 	sources   *rt.Ring[source]
+	steps     *history.Steps   // nil: the policy does not look back
 	views     *rt.Latest[view] // nil: there is no page
 }
 
@@ -124,6 +126,7 @@ type snapshot struct {
 	episode uint32
 	start   bool // first observation of the episode
 	at      rt.Instant
+	step    int64 // its key in the history; 0: there is none
 	runway  time.Duration
 	state   []float32 // [dof]
 }
@@ -172,6 +175,9 @@ func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 	c.stats.episode.Store(c.session.episode)
 	return c
 }
+
+// lookBack has the tick keep a history for a policy that looks at n observations together.
+func (c *control) lookBack(n int) { c.out.steps = history.NewSteps(n, len(c.arm.Goal)) }
 
 func (c *control) showViews() {
 	dof := len(c.arm.Goal)
@@ -433,7 +439,9 @@ func (c *control) ask(now rt.Instant) {
 		goal = c.arm.Goal
 	}
 	s := c.out.snapshots.Back()
-	if !c.core.Ask(now, c.blocked == 0, c.arm.State, goal, &s.ask) {
+	asked := c.core.Ask(now, c.blocked == 0, c.arm.State, goal, &s.ask)
+	s.step = c.keepStep(now)
+	if !asked {
 		return
 	}
 	c.session.key = s.ask.Key
@@ -450,6 +458,23 @@ func (c *control) ask(now rt.Instant) {
 	if c.out.snapshots.Publish(s.ask.Key) {
 		c.waker.Wake()
 	}
+}
+
+// keepStep puts an action step into the history and returns its key there.
+//
+//rt:noalloc
+func (c *control) keepStep(now rt.Instant) (key int64) {
+	switch h := c.out.steps; {
+	case h == nil:
+		return 0
+	case c.blocked != 0:
+		h.Break()
+		return 0
+	case c.core.AtAction():
+		key = h.Put(now, history.Run{Epoch: c.session.epoch, Episode: c.session.episode}, c.arm.State, c.arm.Stale() == 0)
+		c.waker.Wake()
+	}
+	return key
 }
 
 // updateState applies what this tick changed about the run as a whole, and ends it.

@@ -55,13 +55,16 @@ func (l *link) handshake(ctx context.Context) error {
 		l.log.Warn("server: " + w)
 	}
 	l.contract, l.sessionID = t, ack.SessionID
+	if l.room == 0 {
+		l.room = t.steps
+	}
 	l.flags.evicted.Store(false)
 	l.serverToken.CompareAndSwap(tokenGone, tokenUnseen) // it is back, or find would not have found it
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
 	l.lastError = ""
 	l.flags.noSession.Store(nil)
-	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, old: ack.T == 0})
+	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, steps: t.steps, old: ack.T == 0})
 	l.flags.serverID.Store(&ack.ServerID)
 	l.flags.nonce.Store(ack.Nonce)
 	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
@@ -117,12 +120,16 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
 		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Schedule.Conditioned(), Task: l.flags.taskText(),
 		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units, Instance: l.identity.Instance, Host: l.identity.Host,
+		Steps: cmp.Or(l.room, wire.MaxSteps),
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.cfg.Tags)) {
 		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
 	}
 	for _, c := range l.cfg.Cameras {
 		request.CameraNames = append(request.CameraNames, capture.ImageKey+c.Name)
+		if cmp.Or(c.Quality, l.cfg.JPEGQuality) == 0 {
+			request.RawImages = append(request.RawImages, capture.ImageKey+c.Name)
+		}
 	}
 	replies, err := l.askSession(ctx, prefix, wire.AppendSessionOpen(nil, &request), l.cfg.RequestTimeout)
 	if err != nil {
@@ -185,7 +192,7 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 	t := contract{
 		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
 		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon,
-		shapes: ack.CameraShapes,
+		shapes: ack.CameraShapes, steps: max(ack.Steps, 1),
 	}
 	if ack.ChunkSize < 2 || ack.ChunkSize > maxHorizon {
 		return t, exit.Errorf(exit.Config, "%s says chunk_size %d, want 2 to %d", prefix, ack.ChunkSize, maxHorizon)
@@ -212,6 +219,8 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 			return t, exit.Errorf(exit.Config, "the server came back as another model: had %s@%s with %d rows, got %s@%s with %d", old.model, old.revision, old.horizon, t.model, t.revision, t.horizon)
 		case old.sha256 != "" && t.sha256 != "" && t.sha256 != old.sha256:
 			return t, exit.Errorf(exit.Config, "the server came back with other weights: had %s, got %s", old.sha256, t.sha256)
+		case t.steps > l.room:
+			return t, exit.Errorf(exit.Config, "the server came back as another model: it looks at %d observations together, and this run keeps %d: start it again", t.steps, l.room)
 		}
 	}
 	return t, nil

@@ -42,6 +42,7 @@ type contract struct {
 	horizon   int
 	prefixEnd int
 	shapes    []wire.CameraShape // the policy's pictures, where the server says
+	steps     int                // observations that the policy looks at together
 }
 
 // link keeps a session open with one server.
@@ -60,6 +61,7 @@ type link struct {
 	receive  func(wire.Sample) // a sample of the action topic
 
 	contract          contract
+	room              int // observations that the run keeps for a policy that looks back; 0: no session yet
 	publisher         wire.Publisher
 	epoch             uint32
 	presenceToken     wire.Declaration // says that this robot is there, in this epoch

@@ -270,6 +270,42 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 	}
 }
 
+// The first session says how many steps of history there are; a later one may do with
+// fewer, and never gets more.
+func TestLinkAgreesOnSteps(t *testing.T) {
+	s := newScripted(t, "demo")
+	l, _ := s.dial(t, "")
+	ctx := within(t, 5*time.Second)
+	for i, tt := range []struct{ model, said, want int }{{3, wire.MaxSteps, 3}, {2, 3, 2}, {0, 3, 1}, {3, 3, 3}} {
+		s.answer(func(a *wire.SessionAck) { a.Steps = tt.model })
+		if err := l.connect(ctx); err != nil {
+			t.Fatal(err)
+		}
+		if got, up := s.opens[i].Steps, l.uplink.Load(); got != tt.said || up.steps != tt.want || l.contract.steps != tt.want {
+			t.Errorf("session %d: announced %d, sends %d steps, want %d and %d", i, got, up.steps, tt.said, tt.want)
+		}
+	}
+	s.answer(func(a *wire.SessionAck) { a.Steps = 4 })
+	if err := l.connect(ctx); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "looks at 4 observations together, and this run keeps 3") {
+		t.Errorf("a model that looks further back: %v (code %d), want code 3 and both numbers", err, exit.Of(err))
+	}
+}
+
+func TestLinkNamesItsRawPictures(t *testing.T) {
+	s := newScripted(t, "demo")
+	l, _ := s.dial(t, "")
+	l.cfg.Cameras = append(l.cfg.Cameras, capture.Config{Name: "wrist", Source: "sim", Quality: 80})
+	for quality, want := range map[int]string{0: "[observation.images.top]", 90: "[]"} {
+		l.cfg.JPEGQuality = quality
+		if err := l.connect(within(t, 5*time.Second)); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.opens[len(s.opens)-1].RawImages; fmt.Sprint(got) != want {
+			t.Errorf("quality %d: raw pictures of %v, want %s", quality, got, want)
+		}
+	}
+}
+
 func TestLinkAcceptsAServerThatNamesNoColumnsLoudly(t *testing.T) {
 	s := newScripted(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.ActionNames, a.T = nil, 0 })

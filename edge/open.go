@@ -159,6 +159,9 @@ func (e *Edge) build(context.Context) error {
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.control.flags.missingCameras.Store(int32(len(e.cameras)))
+	if contract.steps > 1 {
+		e.control.lookBack(contract.steps)
+	}
 	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders)
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
 	return e.showPage()

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/edge/history"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -29,7 +30,8 @@ type sender struct {
 	uplink *atomic.Pointer[uplink]
 	stats  *tickStats
 
-	noise       *rand.PCG // random bits of the stamps
+	past        *history.Past // nil: the policy does not look back
+	noise       *rand.PCG     // random bits of the stamps
 	observation wire.Observation
 	taken       []rt.Instant // when each picture in observation was taken; 0: it is published to its preview already
 	stale       []string     // wire names, of this observation
@@ -42,23 +44,27 @@ type uplink struct {
 	publisher wire.Publisher
 	prefix    string
 	epoch     uint32
+	steps     int  // observations that go together, the newest among them
 	old       bool // the server speaks the schema without our keys: no t in its ack
 }
 
-// sendBuffer is the room reserved in a message beside the pictures.
-const sendBuffer = 64 << 10
-
-// newSender allocates a body for the largest picture of each camera.
+// newSender allocates a body for the largest picture of each camera, at each action step
+// that the policy looks at.
 func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera, encoders []*capture.Encoder) *sender {
 	s := &sender{
 		dof: len(c.arm.Goal), cameras: cameras, encoders: encoders,
 		clock: c.clock, waker: c.waker, tick: &c.out, flags: c.flags, uplink: to, stats: c.stats, noise: newNoise(),
 		taken: make([]rt.Instant, len(cameras)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(cameras)),
 	}
-	total := sendBuffer
+	total, steps := wire.ObservationRoom, 1
+	if c.out.steps != nil {
+		steps = c.out.steps.N
+		s.past = history.NewPast(c.out.steps, s.dof, encoders)
+		s.observation.PastImages = make([]wire.Image, 0, (steps-1)*len(cameras))
+	}
 	for i, e := range cameras {
 		s.observation.Images = append(s.observation.Images, wire.Image{Name: e.ImageName})
-		total += encoders[i].MaxBytes()
+		total += steps * encoders[i].MaxBytes()
 	}
 	s.body = make([]byte, 0, total)
 	return s
@@ -68,9 +74,7 @@ func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera
 func (s *sender) run(stop *atomic.Bool) error {
 	for !stop.Load() {
 		if s.waker.Wait(senderPoll) {
-			if snap, _, fresh := s.tick.snapshots.Front(); fresh {
-				s.send(snap)
-			}
+			s.work()
 		}
 		for _, v := range s.encoders {
 			v.AwaitFirst(&s.flags.missingCameras)
@@ -79,6 +83,21 @@ func (s *sender) run(stop *atomic.Bool) error {
 	}
 	return nil
 }
+
+// work sends what the tick asked for, and keeps the steps that it did not ask at.
+//
+//rt:noalloc
+func (s *sender) work() {
+	if snap, _, fresh := s.tick.snapshots.Front(); fresh {
+		s.send(snap)
+	}
+	if s.past != nil {
+		s.past.Take(history.Newest, s.resumedAt())
+	}
+}
+
+//rt:noalloc
+func (s *sender) resumedAt() rt.Instant { return rt.Instant(s.flags.resumedAt.Load()) }
 
 // updatePreviews publishes the pictures that have just left, else one for the preview.
 //
@@ -100,15 +119,15 @@ func (s *sender) updatePreviews() {
 //rt:noalloc
 func (s *sender) send(snap *snapshot) {
 	up := s.uplink.Load()
-	if up == nil || up.epoch != snap.epoch {
+	if s.past != nil && !s.past.Reach(snap.step, snap.at, snap.state, s.resumedAt()) || up == nil || up.epoch != snap.epoch {
 		s.stats.unsent.Add(1)
 		return
 	}
 	oldest := snap.at
 	s.stale = s.stale[:0]
 	for i, e := range s.cameras {
-		at, _ := s.encoders[i].Picture(&s.observation.Images[i])
-		if at == 0 || at < rt.Instant(s.flags.resumedAt.Load()) {
+		at := s.picture(i)
+		if at == 0 || at < s.resumedAt() {
 			s.stats.unsent.Add(1)
 			return
 		}
@@ -143,6 +162,20 @@ func (s *sender) send(snap *snapshot) {
 	}
 }
 
+// picture makes the observation's picture of a camera the newest, or that of the newest
+// step, and returns when it was taken.
+//
+//rt:noalloc
+func (s *sender) picture(camera int) (at rt.Instant) {
+	m := &s.observation.Images[camera]
+	if s.past != nil {
+		*m, at = s.past.Picture(camera)
+		return at
+	}
+	at, _ = s.encoders[camera].Picture(m)
+	return at
+}
+
 //rt:noalloc
 func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o := &s.observation
@@ -153,6 +186,9 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o.EpisodeStart = snap.start
 	o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, a.Rows), wire.Matrix{}
 	o.StaleCameras = nil
+	if s.past != nil {
+		s.past.Fill(o, up.steps)
+	}
 	o.Spans = o.Spans[:0]
 	o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge = false, false, false, false, false
 	if up.old {

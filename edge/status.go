@@ -32,6 +32,14 @@ type Status struct {
 	InState       map[string]float64 `json:"seconds_in_state"`
 	Targets       int                `json:"targets_reached"`
 	Collisions    int                `json:"collisions"`
+	History       *History           `json:"history,omitempty"` // nil: the policy does not look back
+}
+
+// History is what goes along with an observation for a policy that looks back.
+type History struct {
+	Steps  int    `json:"steps"`      // observations that the policy looks at together
+	Anew   uint64 `json:"begun_anew"` // times that one action step could not follow the one before
+	NoRoom uint64 `json:"no_room"`    // action steps that were left out because the sender was behind
 }
 
 // Live is the page's: how a run goes now, and where the joints are.

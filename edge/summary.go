@@ -84,6 +84,10 @@ func (e *Edge) status() Status {
 		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
 		RTTms: short(st.rtt, time.Millisecond), NetworkMS: short(st.network, time.Millisecond), InState: st.seconds(),
 	}
+	if h := e.control.out.steps; h != nil {
+		anew, full := h.Counts()
+		s.History = &History{Steps: h.N, Anew: anew, NoRoom: full}
+	}
 	if grant := e.loop.Grant(); loop.Ticks > 0 {
 		s.RT = Granted{grant.Granted, grant.Why}
 	}
@@ -180,6 +184,9 @@ func (s *Summary) WriteTable(w io.Writer) error {
 		row("camera "+name, "%d frames, %d dropped, age p99 %.1f ms%s", f.Captured, f.Dropped, f.Age, f.problems())
 	}
 	row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles, s.MallocWindow, s.RSSMB)
+	if h := s.History; h != nil {
+		row("history", "%d observations together, begun anew %d times, %d steps left out", h.Steps, h.Anew, h.NoRoom)
+	}
 	if p := s.Page; p != nil {
 		row("page", "%d connections, %d requests, %d pictures, %d refused, %d collections", p.Connections, p.Requests, p.Pictures, p.Refused, p.Collections)
 	}

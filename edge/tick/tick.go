@@ -94,6 +94,12 @@ func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.
 	return true
 }
 
+// AtAction reports whether the last Ask was of a tick that an action begins with: the
+// others repeat it.
+//
+//rt:noalloc
+func (c *Core) AtAction() bool { return c.ticks == 0 }
+
 // Reset begins an episode with the arm at goal, [dof]: nothing that was planned runs.
 //
 //rt:noalloc

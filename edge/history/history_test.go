@@ -1,0 +1,104 @@
+package history
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/edge/capture"
+	"edgert/jpeg"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+// device is a camera whose own JPEG leaves as it came.
+type device struct{}
+
+func (device) Format() camera.Format {
+	return camera.Format{Width: 16, Height: 16, Pixels: camera.MJPEG, FPS: 30}
+}
+func (device) Grab(*camera.Frame) error { return nil }
+func (device) Close() error             { return nil }
+
+type rig struct {
+	steps  *Steps
+	past   *Past
+	camera *capture.Camera
+	file   []byte
+	now    rt.Instant
+	o      wire.Observation
+}
+
+func newRig(t *testing.T, n int) *rig {
+	t.Helper()
+	cam := capture.New("top", device{}, 0)
+	v, err := capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: 90})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.Close)
+	steps := NewSteps(n, 1)
+	return &rig{steps: steps, past: NewPast(steps, 1, []*capture.Encoder{v}), camera: cam, file: []byte("\xff\xd8 one of them \xff\xd9"), now: 1}
+}
+
+// step takes a picture that ends with value, and makes a step.
+func (r *rig) step(value byte) {
+	f := r.camera.Newest.Back()
+	copy(f.Pix, r.file)
+	f.Pix[len(r.file)] = value
+	f.Format, f.At = device{}.Format(), r.now
+	f.JPEG = jpeg.Picture{W: 16, H: 16, End: len(r.file) + 1, Insert: 2}
+	r.camera.Newest.Publish(int64(r.now))
+	r.steps.Put(r.now, Run{1, 1}, []float32{float32(value)}, true)
+	r.past.Take(Newest, 0)
+	r.now = r.now.Add(10 * time.Millisecond)
+}
+
+// A camera's own buffers go back to its driver: what is kept is a copy, whose Huffman
+// tables come along where the camera leaves them out.
+func TestPicturesOutliveTheCamerasBuffers(t *testing.T) {
+	r := newRig(t, 6)
+	for value := range byte(8) {
+		r.step(value)
+	}
+	r.past.Fill(&r.o, 6)
+	for i, m := range r.o.PastImages {
+		want := append(bytes.Clone(r.file), byte(2+i))
+		if !bytes.Equal(m.Data, want) || m.Splice != jpeg.StandardTables || m.SpliceAt != 2 || m.Name != "observation.images.top" {
+			t.Errorf("picture %d is %q with %d bytes at %d, want %q and the tables at 2", i, m.Data, len(m.Splice), m.SpliceAt, want)
+		}
+		if got := r.o.PastStates.Data[i]; got != float32(2+i) {
+			t.Errorf("state %d is %v, want %d", i, got, 2+i)
+		}
+	}
+	if m, at := r.past.Picture(0); m.Data[len(r.file)] != 7 || at != r.now.Add(-10*time.Millisecond) {
+		t.Errorf("the newest is %v of %v", m.Data, at)
+	}
+}
+
+func TestNothingBeforeTheFirstPicture(t *testing.T) {
+	r := newRig(t, 2)
+	key := r.steps.Put(r.now, Run{1, 1}, []float32{1}, true)
+	if r.past.Reach(key, r.now, []float32{1}, 0) {
+		t.Error("an observation has a picture before there is one")
+	}
+	r.step(9)
+	if r.past.Fill(&r.o, 2); r.o.PastStates.Data[0] != 9 || r.o.PastImages[0].Data != nil {
+		t.Errorf("the first step with a picture stands beside %v, %v, want itself", r.o.PastStates.Data, r.o.PastImages[0].Data)
+	}
+}
+
+func TestHistoryNoAlloc(t *testing.T) {
+	r := newRig(t, 4)
+	r.o.PastImages = make([]wire.Image, 0, 3)
+	value := byte(0)
+	if n := testing.AllocsPerRun(200, func() {
+		value++
+		r.step(value)
+		r.past.Fill(&r.o, 4)
+		r.steps.Break()
+	}); n != 0 {
+		t.Errorf("a step allocates %v times, want 0", n)
+	}
+}

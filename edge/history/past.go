@@ -1,0 +1,173 @@
+package history
+
+import (
+	"math"
+
+	"edgert/edge/capture"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+// Newest is the key of whatever step is the newest.
+const Newest = math.MaxInt64
+
+// Past holds the last action steps with their pictures. Each picture is copied once,
+// however many steps it stands for.
+//
+// Owner: the sender thread.
+type Past struct {
+	// Constant after New.
+	from *Steps
+	max  int // steps
+
+	films  []film    // each camera's
+	kept   []step    // [max], a ring
+	newest int       // in kept
+	n      int       // steps since the history began, at most max
+	key    int64     // the newest one's
+	begin  Step      // of an observation whose own step was left out
+	states []float32 // [max-1][dof], lent to an observation
+}
+
+// step is one action step.
+type step struct {
+	state    []float32
+	pictures []int // each camera's, in film.slots
+}
+
+// film is the last pictures of one camera. Each step takes one more of them at most, so
+// that as many as there are steps are enough.
+type film struct {
+	source *capture.Encoder
+	slots  []picture // [max], a ring
+	newest int
+}
+
+type picture struct {
+	at    rt.Instant // 0: none yet
+	image wire.Image
+}
+
+// NewPast allocates room for the steps that go together, of dof joints and the cameras'
+// largest pictures.
+func NewPast(from *Steps, dof int, cameras []*capture.Encoder) *Past {
+	max := from.N
+	p := &Past{from: from, max: max, kept: make([]step, max), states: make([]float32, 0, (max-1)*dof)}
+	for i := range p.kept {
+		p.kept[i] = step{make([]float32, dof), make([]int, len(cameras))}
+	}
+	for _, source := range cameras {
+		f := film{source: source, slots: make([]picture, max)}
+		for i := range f.slots {
+			f.slots[i].image.Data = make([]byte, 0, source.MaxBytes())
+		}
+		p.films = append(p.films, f)
+	}
+	return p
+}
+
+// Take takes what the tick has put in, up to the step key. A picture from before since
+// counts for none.
+//
+//rt:noalloc
+func (p *Past) Take(key int64, since rt.Instant) {
+	for s := p.from.ring.Peek(); s != nil && s.Key <= key; s = p.from.ring.Peek() {
+		p.take(s, since)
+		p.from.ring.Release()
+	}
+}
+
+// Reach is Take up to the step of an observation, which begins the history itself when
+// the tick had no room for it. It reports false when a camera has no picture.
+//
+//rt:noalloc
+func (p *Past) Reach(key int64, at rt.Instant, state []float32, since rt.Instant) bool {
+	p.Take(key, since)
+	if p.key != key {
+		p.begin = Step{Key: key, Begins: true, At: at, State: state}
+		p.take(&p.begin, since)
+	}
+	return p.n > 0
+}
+
+//rt:noalloc
+func (p *Past) take(s *Step, since rt.Instant) {
+	if s.Begins {
+		p.n = 0
+	}
+	p.key = s.Key
+	p.newest = (p.newest + 1) % p.max
+	k := &p.kept[p.newest]
+	for i := range p.films {
+		var ok bool
+		if k.pictures[i], ok = p.films[i].take(s.At, since, p.n == 0); !ok {
+			p.n = 0
+			return
+		}
+	}
+	copy(k.state, s.State)
+	p.n = min(p.n+1, p.max)
+}
+
+// take returns the slot of the picture at a step: the newest, unless that was taken after
+// the step and there is the one before.
+//
+//rt:noalloc
+func (f *film) take(step, since rt.Instant, first bool) (slot int, ok bool) {
+	var m wire.Image
+	at, _ := f.source.Picture(&m)
+	switch before := f.slots[f.newest].at; {
+	case at == 0 || at < since:
+		return 0, false
+	case at == before, at > step && !first:
+		return f.newest, true
+	}
+	f.newest = (f.newest + 1) % len(f.slots)
+	p := &f.slots[f.newest]
+	m.Data = append(p.image.Data[:0], m.Data...)
+	p.at, p.image = at, m
+	return f.newest, true
+}
+
+// Picture returns a camera's picture at the newest step, and when it was taken. It is
+// lent until the next Take.
+//
+//rt:noalloc
+func (p *Past) Picture(camera int) (m wire.Image, at rt.Instant) {
+	held := &p.films[camera].slots[p.back(0).pictures[camera]]
+	return held.image, held.at
+}
+
+// Fill makes the last steps, the newest among them, those of an observation: its states
+// and pictures before the newest. Both are lent until the next Take.
+//
+//rt:noalloc
+func (p *Past) Fill(o *wire.Observation, steps int) {
+	o.PastStates, o.PastImages = wire.Matrix{}, o.PastImages[:0]
+	if steps = min(steps, p.max); steps < 2 {
+		return
+	}
+	p.states = p.states[:0]
+	for back := steps - 1; back > 0; back-- {
+		p.states = append(p.states, p.back(back).state...)
+	}
+	o.PastStates = wire.Matrix{Rows: steps - 1, Cols: len(p.back(0).state), Data: p.states}
+	for i := range p.films {
+		slots := p.films[i].slots
+		for back := steps - 1; back > 0; back-- {
+			at := p.back(back).pictures[i]
+			m := wire.Image{Name: slots[at].image.Name}
+			if at != p.back(back - 1).pictures[i] {
+				m = slots[at].image
+			}
+			o.PastImages = append(o.PastImages, m)
+		}
+	}
+}
+
+// back lends the step so many before the newest, the first where there is none.
+//
+//rt:noalloc
+func (p *Past) back(n int) *step {
+	return &p.kept[(p.newest-min(n, p.n-1)+p.max)%p.max]
+}

@@ -1,0 +1,374 @@
+package edge
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/chunk/stage"
+	"edgert/edge/capture"
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+const testPixels = 3 * 8 * 4
+
+// queue is LeRobot's of n_obs_steps, as populate_queues feeds it: what it is fed first
+// fills it.
+type queue struct {
+	n    int
+	held []fed
+}
+
+type fed struct {
+	state   []float32
+	picture byte
+}
+
+func (q *queue) feed(f fed) {
+	q.held = append(q.held, f)
+	for len(q.held) < q.n {
+		q.held = append(q.held, f)
+	}
+	q.held = q.held[len(q.held)-q.n:]
+}
+
+// watcher is a rig with a sender and a camera whose pictures have one value each.
+type watcher struct {
+	*rig
+	t      *testing.T
+	sender *sender
+	box    *outbox
+	camera *capture.Camera
+	shown  []rt.Instant // when each picture was taken
+	queue  queue
+	sent   int
+}
+
+func newWatcher(t *testing.T, steps int) *watcher {
+	w := &watcher{rig: newRig(t), t: t, box: &outbox{}, queue: queue{n: steps}}
+	w.slope = 0.3
+	w.camera = capture.New("top", orange{camera.Format{Width: 8, Height: 4, Pixels: camera.RGB8, FPS: 30}}, 0)
+	v, err := capture.NewEncoder(w.camera, &capture.Config{Name: "top"}, capture.Encoding{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(v.Close)
+	w.lookBack(steps)
+	w.sender = newSender(w.control, new(atomic.Pointer[uplink]), []*capture.Camera{w.camera}, []*capture.Encoder{v})
+	w.setSession(1, steps)
+	return w
+}
+
+// setSession opens one of so many steps.
+func (w *watcher) setSession(epoch uint32, steps int) {
+	w.flags.epoch.Store(epoch)
+	w.sender.uplink.Store(&uplink{publisher: w.box, epoch: epoch, steps: steps})
+}
+
+// show takes a picture.
+func (w *watcher) show(at rt.Instant) {
+	f := &w.camera.Newest.Back().Frame
+	f.Format = w.camera.Source.Format()
+	for i := range f.Pix {
+		f.Pix[i] = byte(len(w.shown))
+	}
+	f.At = at
+	w.shown = append(w.shown, at)
+	w.camera.Newest.Publish(int64(at))
+}
+
+// tickOnce ticks, with a picture every third tick, which comes before the tick, or after
+// it while the sender works. It answers what was asked two ticks before.
+func (w *watcher) tickOnce(i int, work bool) (now rt.Instant, asked bool) {
+	now = w.time.Now()
+	if i%3 == 0 && i%2 == 0 {
+		w.show(now.Add(-time.Millisecond))
+	}
+	before := w.session.key
+	w.step(1)
+	if i%3 == 0 && i%2 == 1 {
+		w.show(now.Add(time.Millisecond))
+	}
+	if work {
+		w.sender.work()
+	}
+	asked = w.session.key != before
+	if i%4 == 3 {
+		w.answerEpisode(w.session.key, 5, w.session.episode)
+	}
+	return now, asked
+}
+
+// feed puts this tick into the queue, with the newest picture from before it. Where there
+// is none before it in the queue, that is the newest there is.
+func (w *watcher) feed(at rt.Instant) {
+	newest := len(w.shown) - 1
+	for len(w.queue.held) > 0 && w.shown[newest] > at {
+		newest--
+	}
+	w.queue.feed(fed{slices.Clone(w.arm.State), byte(newest)})
+}
+
+// judge compares what was sent with the queue.
+func (w *watcher) judge(when string, want []fed) {
+	w.t.Helper()
+	var o wire.Observation
+	if err := wire.ParseObservation(&o, w.box.body); err != nil {
+		w.t.Fatal(err)
+	}
+	w.sent++
+	newest, past := want[len(want)-1], want[:len(want)-1]
+	if !slices.Equal(o.State, newest.state) || !bytes.Equal(o.Images[0].Data, bytes.Repeat([]byte{newest.picture}, testPixels)) {
+		w.t.Fatalf("%s: the newest is %v, picture %d, want %v", when, o.State, o.Images[0].Data[0], newest)
+	}
+	pictures := o.Past("observation.images.top")
+	if o.PastStates.Rows != len(past) || len(pictures) != len(past) {
+		w.t.Fatalf("%s: %d states and %d pictures of before, want %d", when, o.PastStates.Rows, len(pictures), len(past))
+	}
+	after := o.Images[0].Data
+	for i := len(past) - 1; i >= 0; i-- {
+		p := after
+		if len(pictures[i].Data) > 0 {
+			p = pictures[i].Data
+			if bytes.Equal(p, after) {
+				w.t.Errorf("%s: a picture travels twice", when)
+			}
+		}
+		if got := o.PastStates.Data[i*testDOF:][:testDOF]; !slices.Equal(got, past[i].state) || !bytes.Equal(p, bytes.Repeat([]byte{past[i].picture}, testPixels)) {
+			w.t.Fatalf("%s: step %d of %d is %v, picture %d, want %v", when, i-len(past), len(past), got, p[0], past[i])
+		}
+		after = p
+	}
+}
+
+// breakCase is what may end a history. Before a tick it happens at tick at; the queue is
+// emptied before or after what that tick feeds it.
+type breakCase struct {
+	name          string
+	happen        func(w *watcher, i, at int)
+	before, after func(i, at int) bool
+	anew          uint64
+}
+
+func never(int, int) bool  { return false }
+func once(i, at int) bool  { return i == at }
+func twice(i, at int) bool { return i == at || i == at+1 }
+func (c *breakCase) run(t *testing.T, at, steps int) {
+	w := newWatcher(t, steps)
+	w.show(w.time.Now().Add(-testPeriod))
+	for i := range 200 {
+		c.happen(w, i, at)
+		now, asked := w.tickOnce(i, true)
+		if c.before(i, at) {
+			w.queue.held = nil
+		}
+		w.feed(now)
+		if asked {
+			w.judge(fmt.Sprintf("%s at %d, tick %d", c.name, at, i), w.queue.held)
+		}
+		if c.after(i, at) {
+			w.queue.held = nil
+		}
+	}
+	if anew, full := w.out.steps.Counts(); anew != c.anew || full != 0 || w.sent < 20 {
+		t.Errorf("%s at %d: begun anew %d times, %d left out, %d observations; want %d, 0 and some", c.name, at, anew, full, w.sent, c.anew)
+	}
+}
+
+// The policy sees what LeRobot's queue holds: the last action steps, at the beginning
+// the first one in each place, and after whatever breaks their row the next as the first.
+func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
+	for _, c := range []breakCase{
+		{"nothing", func(*watcher, int, int) {}, never, never, 0},
+		{"an episode begins", func(w *watcher, i, at int) {
+			if i == at {
+				w.operator.resets.Add(1)
+			}
+		}, once, never, 1},
+		{"another session", func(w *watcher, i, at int) {
+			if i == at {
+				w.setSession(2, w.queue.n)
+			}
+		}, once, never, 1},
+		{"an operator pauses for a tick", func(w *watcher, i, at int) { w.operator.pause.Store(i == at) }, never, once, 1},
+		{"a joint does not answer in two ticks", func(w *watcher, i, at int) {
+			if w.bus.silent = 0; i == at || i == at+1 {
+				w.bus.silent = 2
+			}
+		}, twice, twice, 1},
+	} {
+		for at := 60; at < 68; at++ { // an observation leaves soon behind one of them
+			for _, steps := range []int{2, 4, wire.MaxSteps} {
+				c.run(t, at, steps)
+			}
+		}
+	}
+}
+
+// Ticks between two actions are none of the steps that a policy was trained on.
+func TestHistoryCountsActionsNotTicks(t *testing.T) {
+	w := newWatcher(t, 3)
+	stages, err := stage.NewChain(stage.Config{Multiplier: 2}, 100, testDOF)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.core.Stages = stages
+	w.show(w.time.Now().Add(-testPeriod))
+	for i := range 200 {
+		now, asked := w.tickOnce(i, true)
+		if w.core.AtAction() {
+			w.feed(now)
+		}
+		if asked {
+			w.judge(fmt.Sprintf("tick %d", i), w.queue.held)
+		}
+	}
+	if w.sent < 10 {
+		t.Errorf("%d observations, want some", w.sent)
+	}
+}
+
+// A sender that was held up for longer than its queue of steps begins with the next
+// observation, and what had no room is counted.
+func TestHistoryBeginsAnewBehindASenderThatWasHeldUp(t *testing.T) {
+	const late = 80 // ticks
+	w := newWatcher(t, 4)
+	w.show(w.time.Now().Add(-testPeriod))
+	for i := range 40 {
+		w.tickOnce(i, true)
+	}
+	for i := range late {
+		w.tickOnce(40+i, false)
+	}
+	if anew, full := w.out.steps.Counts(); anew != 1 || full != late-64 {
+		t.Fatalf("begun anew %d times, %d left out; want 1 and %d", anew, full, late-64)
+	}
+	// The newest observation is of a step that was left out: it is alone.
+	snap, _, fresh := w.out.snapshots.Front()
+	if !fresh {
+		t.Fatal("nothing was asked meanwhile")
+	}
+	w.sender.send(snap)
+	alone := fed{slices.Clone(snap.state), byte(len(w.shown) - 1)}
+	w.judge("after the jam", []fed{alone, alone, alone, alone})
+	w.sender.work()
+	for i, began := late, false; i < late+40; i++ {
+		now, asked := w.tickOnce(40+i, true)
+		if !began {
+			w.queue.held, began = nil, true
+		}
+		w.feed(now)
+		if asked {
+			w.judge(fmt.Sprintf("tick %d", i), w.queue.held)
+		}
+	}
+}
+
+// A session of fewer steps is sent so many, one of a single step none.
+func TestSessionsOfFewerSteps(t *testing.T) {
+	w := newWatcher(t, 4)
+	w.show(w.time.Now().Add(-testPeriod))
+	epoch := uint32(1)
+	for _, steps := range []int{2, 1, 4} {
+		epoch++
+		w.setSession(epoch, steps)
+		w.queue = queue{n: steps}
+		for i, sent := 0, w.sent; w.sent < sent+3; i++ {
+			now, asked := w.tickOnce(i*int(epoch), true)
+			w.feed(now)
+			if asked {
+				w.judge(fmt.Sprintf("%d steps, tick %d", steps, i), w.queue.held)
+			}
+		}
+	}
+}
+
+// A picture from before a suspend is part of no history.
+func TestNoHistoryOfPicturesFromBeforeASuspend(t *testing.T) {
+	w := newWatcher(t, wire.MaxSteps)
+	w.show(w.time.Now().Add(-testPeriod))
+	for i := range 40 {
+		w.tickOnce(i, true)
+	}
+	unsent := w.stats.unsent.Load()
+	w.flags.resumedAt.Store(int64(w.time.Now().Add(-time.Microsecond)))
+	w.operator.resets.Add(1)
+	w.box.body = nil
+	w.step(1)
+	w.sender.work()
+	if len(w.box.body) != 0 || w.stats.unsent.Load() != unsent+1 {
+		t.Fatalf("%d bytes left, %d unsent, want none and one", len(w.box.body), w.stats.unsent.Load()-unsent)
+	}
+	w.show(w.time.Now().Add(-time.Nanosecond))
+	for before := w.session.key; w.session.key == before; {
+		now := w.time.Now()
+		w.step(1)
+		w.sender.work()
+		w.feed(now)
+	}
+	w.judge("after the suspend", w.queue.held)
+}
+
+// The picture of a step is the one of its moment: the sender is woken by each, asked at
+// or not.
+func TestEveryStepWakesTheSender(t *testing.T) {
+	w := newWatcher(t, 2)
+	w.show(w.time.Now().Add(-testPeriod))
+	for i := range 40 {
+		if w.tickOnce(i, false); !w.waker.Wait(0) {
+			t.Fatalf("tick %d did not wake it", i)
+		}
+		w.sender.work()
+	}
+}
+
+func TestHistoryNoAlloc(t *testing.T) {
+	w := newWatcher(t, 4)
+	w.show(w.time.Now().Add(-testPeriod))
+	w.shown = make([]rt.Instant, 1, 4096)
+	for i := range 200 {
+		w.tickOnce(i, true)
+	}
+	w.bus.writes = w.bus.writes[:0:0]
+	i := 0
+	if n := testing.AllocsPerRun(500, func() {
+		now := w.time.Now()
+		if i++; i%3 == 0 {
+			w.show(now.Add(-time.Millisecond))
+		}
+		w.tick(rt.Tick{Deadline: now, Woke: now})
+		w.sender.work()
+		for w.out.sources.Peek() != nil {
+			w.out.sources.Release()
+		}
+		w.time.SleepUntil(now.Add(testPeriod))
+	}); n != 0 {
+		t.Errorf("a tick and its sender allocate %v times, want 0", n)
+	}
+}
+
+// Raw pictures that no message can hold are refused before the run begins, with their
+// sum; the same as JPEG are not.
+func TestRawPicturesThatNoMessageHolds(t *testing.T) {
+	for _, tt := range []struct{ steps, quality, want int }{{2, 0, 0}, {3, 0, 18662400}, {16, 90, 0}} {
+		cam := capture.New("top", orange{camera.Format{Width: 1920, Height: 1080, Pixels: camera.RGB8, FPS: 30}}, 0)
+		v, err := capture.NewEncoder(cam, &capture.Config{Name: "top"}, capture.Encoding{Quality: tt.quality})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		e := &Edge{devices: devices{encoders: []*capture.Encoder{v}}, link: &link{contract: contract{steps: tt.steps}}}
+		err = e.checkRaw()
+		if tt.want == 0 && err != nil || tt.want != 0 && (exit.Of(err) != exit.Config || !strings.Contains(err.Error(), strconv.Itoa(tt.want)+" bytes, want at most 16711680")) {
+			t.Errorf("%d steps, quality %d: %v, want the sum %d", tt.steps, tt.quality, err, tt.want)
+		}
+	}
+}
