@@ -64,6 +64,10 @@ MUTANTS = [
     Mutant("bundle.py", "torch.set_num_threads(1)", "torch.set_num_threads(threads)", f"{BUNDLE}::test_two_exports_are_one_bundle"),
     Mutant("bundle.py", "    write_json(out / \"report.json\", report)\n", "", f"{BUNDLE}::test_report"),
     Mutant("bundle.py", "    finally:\n        shutil.rmtree(partial, ignore_errors=True)", "    finally:\n        pass", "tests/test_refusals.py -k full_disk"),
+    Mutant("checkpoint.py", "            raise error\n", "            pass\n", "tests/test_refusals.py -k full_disk"),
+    Mutant("checkpoint.py", "and error.filename is None", "and False", "tests/test_refusals.py -k full_disk"),
+    Mutant("checkpoint.py", "want {found[-1]}", "want {found[0]}", "tests/test_refusals.py -k instead"),
+    Mutant("bundle.py", "camera.height * height == camera.width * width", "False", "tests/test_refusals.py -k height"),
     Mutant("dataset.py", "if u not in UNITS", "if not u", "tests/test_refusals.py -k test_flags"),
     Mutant("dataset.py", "if not n.isprintable()", "if not n", "tests/test_refusals.py -k test_flags"),
     Mutant("bundle.py", "abs(w) < CONSTANT", "abs(w) < -CONSTANT", f"{BUNDLE}::test_constant_joint_is_named"),
@@ -134,7 +138,7 @@ def run(mutant: Mutant) -> str:
         try:
             done = subprocess.run(command, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
-            return "noticed"
+            return f"noticed: no end within {LIMIT_S} s"
         # 1 is a failed test; anything else did not test.
         return {0: "no test noticed", 1: "noticed"}.get(done.returncode, f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-500:]}")
 
@@ -145,7 +149,7 @@ def main(chosen: list[str]) -> int:
         if chosen and not any(c == str(i) or (not c.isdigit() and c in mutant.file) for c in chosen):
             continue
         verdict = run(mutant)
-        missed += verdict != "noticed"
+        missed += not verdict.startswith("noticed")
         print(f"{i:3} {mutant.file}: {mutant.old!r} -> {mutant.new!r}: {verdict}", flush=True)
     return 1 if missed else 0
 

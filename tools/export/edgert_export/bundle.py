@@ -176,6 +176,10 @@ def limits_of(scale) -> list[list[float]] | None:
 def warn(family) -> list[str]:
     """What the checkpoint's statistics make dangerous."""
     found = []
+    for camera in family.cameras:
+        _, height, width = family.checkpoint.inputs[camera.key][1]
+        if height != width and (camera.height, camera.width) != (height, width) and camera.height * height == camera.width * width:
+            found.append(f"--cameras {camera.name}={camera.height}x{camera.width} is {camera.height} high and {camera.width} wide, the checkpoint's pictures are {height} high and {width} wide: if the robot's are too, write {camera.name}={camera.width}x{camera.height}")
     for vector, scale, names in ((STATE, family.state_scale, family.options.state_names), (ACTION, family.action_scale, family.options.action_names)):
         if scale.mode == "IDENTITY":
             continue

@@ -1,9 +1,11 @@
 """Reads a LeRobot checkpoint folder: its configuration, its processors and weights."""
 
 import dataclasses
+import errno
 import functools
 import hashlib
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +20,9 @@ from .relative import mask_of
 STATE, ACTION = "observation.state", "action"
 PRE, POST = "policy_preprocessor", "policy_postprocessor"
 WEIGHTS = "model.safetensors"
+
+# Errors of writing and memory, which no file of the checkpoint is to blame for.
+FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 MIGRATE = "python -m lerobot.processor.migrate_policy_normalization --pretrained-path {}"
 
@@ -64,7 +69,7 @@ def read_json(path: Path) -> dict[str, Any]:
     try:
         value = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
-        raise ExportError(f"{path} does not exist: want a checkpoint folder with config.json, policy_preprocessor.json, policy_postprocessor.json and {WEIGHTS}, as LeRobot's save_pretrained writes it (.../checkpoints/last/pretrained_model)") from None
+        raise ExportError(f"{path} does not exist: want the whole checkpoint folder as LeRobot's save_pretrained writes it") from None
     except (OSError, UnicodeDecodeError, json.JSONDecodeError) as e:
         raise ExportError(f"{path}: {e}; want JSON") from None
     if not isinstance(value, dict):
@@ -72,13 +77,42 @@ def read_json(path: Path) -> dict[str, Any]:
     return value
 
 
+def instead(folder: Path) -> str:
+    """What a path without config.json is, and which one to give instead of it."""
+    if folder.is_file():
+        return f"{folder} is a file: want the checkpoint's folder, {folder.parent}"
+    if not folder.is_dir():
+        word = str(folder)
+        hub = f"; if it is a name on the hub: `hf download {word} --local-dir {folder.name}`, then give {folder.name}" if re.fullmatch(r"[\w.-]+/[\w.-]+", word) else ""
+        return f"{word} is not a folder: want a LeRobot checkpoint on this machine (outputs/train/NAME/checkpoints/last/pretrained_model){hub}"
+    if (folder / "meta" / "info.json").is_file():
+        return f"{folder} is a data set, not a checkpoint: want what was trained on it (outputs/train/NAME/checkpoints/last/pretrained_model), with --dataset-info {folder / 'meta' / 'info.json'}"
+    if (folder / "bundle.json").is_file():
+        return f"{folder} is a bundle already, which lean-server serves: want the LeRobot checkpoint that it was made of"
+    # Training leaves OUT/checkpoints/STEP/pretrained_model, and OUT/checkpoints/last links to the newest step.
+    for pattern in ("checkpoints/last/pretrained_model", "last/pretrained_model", "pretrained_model", "checkpoints/*/pretrained_model", "*/pretrained_model"):
+        if found := sorted(path for path in folder.glob(pattern) if (path / "config.json").is_file()):
+            return f"{folder} holds checkpoints and is none: want {found[-1]}"
+    return f"{folder} has no config.json: want a checkpoint folder with config.json, {PRE}.json, {POST}.json and {WEIGHTS}, as LeRobot's save_pretrained writes it (outputs/train/NAME/checkpoints/last/pretrained_model)"
+
+
+def reraise_system(error: BaseException | None) -> None:
+    """Raises the system's own error where one is behind `error`: LeRobot writes a copy of config.json while it reads it."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in FULL:
+            raise error
+        if isinstance(error, OSError) and error.errno == errno.ENOENT and error.filename is None:  # tempfile's own
+            raise OSError(errno.ENOSPC, f"{error.strerror}: none of them can be written, is the disk full?")
+        error = error.__cause__ or error.__context__
+
+
 class Checkpoint:
     """A checkpoint folder, read but without the policy's weights in memory."""
 
     def __init__(self, folder: Path | str):
         self.dir = Path(folder)
-        if not self.dir.is_dir():
-            raise ExportError(f"{self.dir} is not a folder: want a LeRobot checkpoint on this machine; one of the hub is fetched by `hf download REPO --local-dir DIR`")
+        if not (self.dir / "config.json").is_file():
+            raise ExportError(instead(self.dir))
         self.config = read_json(self.dir / "config.json")
         self.type = str(self.config.get("type", ""))
         if not self.type:
@@ -175,7 +209,7 @@ class Checkpoint:
             if size := sizes.get(name, shape[1:]):
                 cameras.append(Camera(name, key, *size))
         if unknown := set(sizes) - set(known):
-            raise ExportError(f"--cameras names {', '.join(sorted(unknown))}, but this policy has {', '.join(known) or 'no camera'}")
+            raise ExportError(f"--cameras names {', '.join(sorted(unknown))}, but this policy has {', '.join(known) or 'no camera'}: want these names; on the robot, edge-rt --camera NAME=DEVICE gives them to its devices")
         return cameras
 
     def state_dim(self) -> int:
@@ -224,6 +258,7 @@ class Checkpoint:
         try:
             config = PreTrainedConfig.from_pretrained(str(self.dir))
         except Exception as e:
+            reraise_system(e)
             raise ExportError(f"config.json is not one that the installed LeRobot reads: {e}; install the LeRobot that wrote it") from None
         config.device = "cpu"
         for key, value in overrides.items():
@@ -231,6 +266,7 @@ class Checkpoint:
         try:
             policy = get_policy_class(self.type).from_pretrained(str(self.dir), config=config)
         except (RuntimeError, ValueError, AssertionError, OSError) as e:
+            reraise_system(e)
             raise ExportError(f"LeRobot {lerobot_version()} does not load {self.dir}: {e}; config.json and the weights do not belong together") from None
         self.compare(policy)
         return policy.eval()

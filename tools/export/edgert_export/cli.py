@@ -48,7 +48,7 @@ def sizes(text: str) -> dict[str, tuple[int, int] | None]:
         m = re.fullmatch(r"\s*([^=\s]+)=(?:(\d{1,5})x(\d{1,5})|none)\s*", part)
         size = (int(m[2]), int(m[3])) if m and m[2] else None
         if not m or m[1] in found or (size and 0 in size):
-            raise argparse.ArgumentTypeError(f"got {part!r}, want NAME=HEIGHTxWIDTH such as front=480x640, or NAME=none, each camera once")
+            raise argparse.ArgumentTypeError(f"got {part!r}, want NAME=HEIGHTxWIDTH such as front=480x640 (height first), or NAME=none, each camera once, several separated by commas")
         found[m[1]] = size
     return found
 

@@ -18,6 +18,8 @@ def complete(options: Options, checkpoint: Checkpoint, info: Path | None, joints
     """Fills fps and names of `options` from the data set's meta/info.json, or from what
     was given by hand, and checks them against the checkpoint's sizes."""
     if info is not None:
+        if not info.is_file():
+            raise ExportError(f"{info} is {'a folder' if info.is_dir() else 'not there'}: --dataset-info wants the file meta/info.json of the data set that the policy was trained on{_hint(checkpoint)}, such as {info / 'meta' / 'info.json' if (info / 'meta' / 'info.json').is_file() else '~/.cache/huggingface/lerobot/USER/NAME/meta/info.json'}")
         _from_info(options, read_json(info), info)
     elif joints:
         options.action_names = list(joints)

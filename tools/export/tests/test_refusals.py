@@ -11,9 +11,12 @@ import torch
 from conftest import FLAGS
 from safetensors.torch import load_file, save_file
 
+from edgert_export import bundle
 from edgert_export.checkpoint import Checkpoint
 from edgert_export.cli import main
 from edgert_export.errors import ExportError
+from edgert_export.families import family_of
+from edgert_export.options import Options
 
 PRE, POST = "policy_preprocessor.json", "policy_postprocessor.json"
 
@@ -62,6 +65,11 @@ def steps(path) -> list:
         (["--fps", "30", "--joints", "a,b,c\x1b[2J,d,e,f"], "names hold 'c\\x1b[2J', want names of one line"),
         ([*FLAGS, "--cameras", "front"], "want NAME=HEIGHTxWIDTH"),
         ([*FLAGS, "--cameras", "front=0x96"], "want NAME=HEIGHTxWIDTH"),
+        ([*FLAGS, "--cameras", "front:96x128"], "got 'front:96x128', want NAME=HEIGHTxWIDTH such as front=480x640 (height first)"),
+        ([*FLAGS, "--cameras", "front=96,128"], "got 'front=96', want NAME=HEIGHTxWIDTH"),
+        ([*FLAGS, "--cameras", "front=96x128,front=96x128"], "each camera once"),
+        ([*FLAGS, "--cameras", ""], "got '', want NAME=HEIGHTxWIDTH"),
+        ([*FLAGS, "--cameras", "observation.images.front=96x128"], "--cameras names observation.images.front, but this policy has front, wrist: want these names"),
         ([*FLAGS, "--cameras", "wrist=none"], "wrist is missing, but a policy of type act needs every camera"),
         ([*FLAGS, "--cameras", "side=96x128"], "--cameras names side, but this policy has front, wrist"),
         ([*FLAGS, "--steps", "-1"], "--steps is -1, want 1 to 1000"),
@@ -71,7 +79,7 @@ def steps(path) -> list:
         ([*FLAGS, "--dtype", "int8"], "invalid choice: 'int8'"),
         ([*FLAGS, "--speed", "9"], "unrecognized arguments: --speed 9"),
         ([*FLAGS, "--dataset-info", "info.json"], "both --dataset-info and --joints"),
-        (["--dataset-info", "nowhere/info.json"], "nowhere/info.json does not exist"),
+        (["--dataset-info", "nowhere/info.json"], "nowhere/info.json is not there: --dataset-info wants the file meta/info.json of the data set"),
     ],
 )
 def test_flags(act, capsys, tmp_path, flags, words):
@@ -98,14 +106,15 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-@pytest.mark.parametrize("part, most", [("_fill", 1 << 16), ("golden_sets", 4096), ("_texts", 64)])
+@pytest.mark.parametrize("part, most", [("_fill", 0), ("_fill", 1 << 16), ("golden_sets", 4096), ("_texts", 64)])
 def test_full_disk(act, tmp_path, part, most):
     """A write that fails, whoever writes (torch, onnx, safetensors, we), leaves nothing behind. The limit stands for a
     full disk: the kernel refuses the same writes."""
     command = [sys.executable, "-c", LIMITED, part, str(most), str(act), str(tmp_path / "out"), *FLAGS]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 1, done.stderr
-    assert "nothing was written" in done.stderr.splitlines()[-1] and "Traceback" not in done.stderr, done.stderr
+    last = done.stderr.splitlines()[-1]
+    assert "nothing was written" in last and "config.json" not in last and "Traceback" not in done.stderr, done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -117,6 +126,41 @@ def test_existing_out_is_kept(act, capsys, tmp_path):
 
 def test_no_folder(capsys, tmp_path):
     assert "is not a folder: want a LeRobot checkpoint on this machine" in refused(capsys, tmp_path / "lerobot" / "act")
+
+
+def test_what_is_given_instead_of_a_checkpoint(act, act_bundle, tmp_path, capsys, monkeypatch):
+    training, data = tmp_path / "train", tmp_path / "data"
+    for step in ("000100", "000200"):
+        shutil.copytree(act, training / "checkpoints" / step / "pretrained_model")
+    (data / "meta").mkdir(parents=True)
+    (data / "meta" / "info.json").write_text("{}")
+    newest = training / "checkpoints" / "000200" / "pretrained_model"
+    monkeypatch.chdir(tmp_path)
+    for given, words in [
+        (training, f"{training} holds checkpoints and is none: want {newest}\n"),
+        (training / "checkpoints", f"want {newest}\n"),
+        (newest.parent, f"want {newest}\n"),
+        (data, f"{data} is a data set, not a checkpoint: want what was trained on it (outputs/train/NAME/checkpoints/last/pretrained_model), with --dataset-info {data / 'meta' / 'info.json'}\n"),
+        (act_bundle, f"{act_bundle} is a bundle already"),
+        (act / "config.json", f"is a file: want the checkpoint's folder, {act}\n"),
+        ("me/act_pick", "me/act_pick is not a folder: want a LeRobot checkpoint on this machine (outputs/train/NAME/checkpoints/last/pretrained_model); if it is a name on the hub: `hf download me/act_pick --local-dir act_pick`, then give act_pick\n"),
+        (tmp_path, "has no config.json: want a checkpoint folder"),
+    ]:
+        assert main([str(given), str(tmp_path / "out"), *FLAGS]) == 2
+        said = capsys.readouterr().err
+        assert words in said and said.count("\n") == 1, said
+    (training / "checkpoints" / "last").symlink_to("000100")
+    assert main([str(training), str(tmp_path / "out"), *FLAGS]) == 2
+    assert f"want {training}/checkpoints/last/pretrained_model\n" in capsys.readouterr().err
+    assert main([str(act), str(tmp_path / "out"), "--dataset-info", str(data)]) == 2
+    assert f"{data} is a folder: --dataset-info wants the file meta/info.json of the data set that the policy was trained on, such as {data / 'meta' / 'info.json'}\n" in capsys.readouterr().err
+
+
+def test_height_comes_first(act, capsys):
+    """Everything else here writes width first, so the two are easily swapped."""
+    chosen = Options(fps=30, cameras={"front": (128, 96)})
+    assert ["--cameras front=128x96 is 128 high and 96 wide, the checkpoint's pictures are 96 high and 128 wide: if the robot's are too, write front=96x128"] == bundle.warn(family_of("act")(Checkpoint(act), chosen))
+    assert bundle.warn(family_of("act")(Checkpoint(act), Options(fps=30, cameras={"front": (192, 256)}))) == []
 
 
 def test_not_json(copy, capsys):

@@ -74,7 +74,7 @@ class Family:
             raise ExportError(f"--steps is {options.steps}, but {self.type} does not denoise: leave it out")
         missing = [name for name, size in options.cameras.items() if size is None]
         if missing and not self.spares_cameras:
-            raise ExportError(f"--cameras says that {', '.join(missing)} is missing, but a policy of type {self.type} needs every camera that it was trained with")
+            raise ExportError(f"--cameras says that {', '.join(missing)} is missing, but a policy of type {self.type} needs every camera that it was trained with: give the robot one of that name, or train without it")
         self.cameras = checkpoint.cameras(options.cameras)
         self.state_scale, self.action_scale = checkpoint.scale(STATE), checkpoint.scale(ACTION)
         self._check_action()
