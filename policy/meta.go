@@ -24,6 +24,9 @@ const formSplit = "split"
 // MaxCameras is the most cameras that a policy has.
 const MaxCameras = 16
 
+// MaxObserved is the most observations that a policy looks at together.
+const MaxObserved = 16
+
 // Bounds of the sizes that bundle.json may declare. They keep a broken file from
 // asking for gigabytes and index arithmetic within an int.
 const (
@@ -32,7 +35,6 @@ const (
 	maxSide     = 16_384  // pixels of one side of a picture
 	maxPixels   = 1 << 26 // pixels of one picture
 	maxNumSteps = 1000    // Euler steps
-	maxObserved = 16      // observations that a policy looks at together
 	maxFPS      = 10_000  //
 )
 
@@ -263,7 +265,7 @@ func (m *Meta) checkSampler() (c checks) {
 	c.want(m.PrefixSpace == "" || m.PrefixSpace == "robot", "prefix_space is %q, want robot", m.PrefixSpace)
 	c.want(m.NoiseRows >= 0 && m.NoiseRows <= maxRows, "noise_rows is %d, want 0 (chunk_size) to %d", m.NoiseRows, maxRows)
 	c.want(m.NoiseRows == 0 || m.NoiseDim > 0, "noise_rows is %d with noise_dim 0, want neither or both", m.NoiseRows)
-	c.want(m.ObservationSteps >= 0 && m.ObservationSteps <= maxObserved, "observation_steps is %d, want 0 to %d", m.ObservationSteps, maxObserved)
+	c.want(m.ObservationSteps >= 0 && m.ObservationSteps <= MaxObserved, "observation_steps is %d, want 0 to %d", m.ObservationSteps, MaxObserved)
 	c.want(m.Form != formSplit || m.NumSteps >= 1 && m.NoiseDim >= 1, "num_steps is %d and noise_dim %d with form %q, want both above 0: its steps begin with noise", m.NumSteps, m.NoiseDim, m.Form)
 	c.want(m.Form == "" || m.Form == formSplit, "form is %q, want nothing or %s", m.Form, formSplit)
 	if m.Tokenizer != nil {

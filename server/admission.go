@@ -62,6 +62,12 @@ var refusals = [numRefused]struct {
 
 func (r refusedReason) String() string { return refusals[r].name }
 
+// What a policy looks at together travels together: neither bound is above the other.
+const (
+	_ = uint(wire.MaxSteps - policy.MaxObserved)
+	_ = uint(policy.MaxObserved - wire.MaxSteps)
+)
+
 // capabilities is what the bundle in m is announced as.
 func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capabilities {
 	c := wire.Capabilities{

@@ -183,7 +183,7 @@ func (t *tensors) picture(row, cam int) error {
 		if m.Name != want.Name {
 			continue
 		}
-		if err := t.decode(dst, m, cam); err != nil {
+		if err := t.decode(dst, m, cam, 0); err != nil {
 			return err
 		}
 		if past := t.obs.Past(want.Name); t.contract.Past > 0 && len(past) > 0 {
@@ -205,24 +205,24 @@ func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
 		dst, after := all[i*n:(i+1)*n], all[(i+1)*n:(i+2)*n]
 		if len(past[i].Data) == 0 {
 			copy(dst, after)
-		} else if err := t.decode(dst, &past[i], cam); err != nil {
+		} else if err := t.decode(dst, &past[i], cam, len(past)-i); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// decode puts one picture into dst, a camera's at one step.
+// decode puts one picture into dst, a camera's at so many steps before the newest.
 //
 //rt:noalloc
-func (t *tensors) decode(dst []byte, m *wire.Image, cam int) error {
+func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
 	if m.Codec == wire.Raw { // CheckObservation compared the sizes
 		copy(dst, m.Data)
 		return nil
 	}
 	want := &t.contract.Cameras[cam]
 	if err := t.decoder.DecodeScaled(dst, m.Data, want.W, want.H, t.meta.Cameras[cam].Scale()); err != nil {
-		return t.explain(err, m, cam)
+		return t.explain(err, m, cam, before)
 	}
 	if t.decoder.Warned() {
 		t.stray |= 1 << cam
@@ -256,22 +256,25 @@ func (t *tensors) condition(rows int) policy.Controls {
 }
 
 //go:noinline
-func (t *tensors) explain(err error, m *wire.Image, cam int) error {
+func (t *tensors) explain(err error, m *wire.Image, cam, before int) error {
 	want := &t.contract.Cameras[cam]
 	err = t.decoder.Explain(err, m.Data, want.W, want.H)
 	if k := t.meta.Cameras[cam].Scale(); k > 1 && errors.Is(err, jpeg.ErrSize) {
 		err = fmt.Errorf("%w, or up to %d times that by a power of two", err, k)
 	}
-	return &pictureError{want.Name, err}
+	return &pictureError{want.Name, before, err}
 }
 
 // pictureError is a picture that does not decode into the policy's camera.
 type pictureError struct {
 	camera string
+	before int // steps before the newest
 	err    error
 }
 
-func (e *pictureError) Error() string { return "image " + e.camera + ": " + e.err.Error() }
+func (e *pictureError) Error() string {
+	return "image " + wire.StepName(e.camera, e.before) + ": " + e.err.Error()
+}
 func (e *pictureError) Unwrap() error { return e.err }
 
 // task is what a robot shall do, as the policy reads it.

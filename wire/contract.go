@@ -104,7 +104,7 @@ func (c *Contract) past(o *Observation) error {
 		}
 		for j := range past {
 			if m := &past[j]; m.Codec == Raw && s.H != 0 && (m.H != s.H || m.W != s.W) {
-				return errPicture(m, s)
+				return errPicture(m, s, len(past)-j)
 			}
 		}
 	}
@@ -119,7 +119,7 @@ func (s *CameraShape) check(images []Image) error {
 			continue
 		}
 		if m.Codec == Raw && s.H != 0 && (m.H != s.H || m.W != s.W) {
-			return errPicture(m, s)
+			return errPicture(m, s, 0)
 		}
 		return nil
 	}
@@ -181,9 +181,17 @@ func errAtMost(field string, got, want int) error {
 	return fmt.Errorf("wire: rows of %s: got %d, want at most %d: %w", field, got, want, ErrShape)
 }
 
+// StepName names a camera's picture at so many steps before the newest, for people.
+func StepName(camera string, before int) string {
+	if before == 0 {
+		return camera
+	}
+	return fmt.Sprintf("%s at %d before the newest step", camera, before)
+}
+
 //go:noinline
-func errPicture(got *Image, want *CameraShape) error {
-	return fmt.Errorf("wire: image %s: got %dx%d, want %dx%d (height x width): %w", want.Name, got.H, got.W, want.H, want.W, ErrShape)
+func errPicture(got *Image, want *CameraShape, before int) error {
+	return fmt.Errorf("wire: image %s: got %dx%d, want %dx%d (height x width): %w", StepName(want.Name, before), got.H, got.W, want.H, want.W, ErrShape)
 }
 
 //go:noinline

@@ -98,6 +98,17 @@ func (m *Model) Read(maxLen int) {
 	}
 }
 
+// Look makes the policy one that looks at so many observations: what it answers with is
+// the sum over the steps, the oldest first, of (1 + step) times their state and their
+// picture's first byte.
+func (m *Model) Look(steps int) {
+	m.meta.ObservationSteps = steps
+	for i := range m.rows {
+		r := &m.rows[i]
+		r.image, r.state = make([]byte, steps*m.meta.Cameras[0].Bytes()), make([]float32, steps*len(m.meta.StateNames))
+	}
+}
+
 // Tokens lends the task's tensor; it is empty before Read.
 func (m *Model) Tokens(i int) []int64 { return m.rows[i].tokens }
 
@@ -152,7 +163,7 @@ var errPoison = fmt.Errorf("%w: a row is poison", policy.ErrRun)
 func (m *Model) infer(r *row) {
 	for i := range r.robot {
 		step, joint := i/m.meta.ActionDim, i%m.meta.ActionDim
-		r.robot[i] = r.state[joint] + float32(step+1)/100
+		r.robot[i] = m.seen(r, joint) + float32(step+1)/100
 		if r.controls.Mode == policy.ModeTrained && step < r.controls.Delay {
 			r.robot[i] = r.prefix[i]
 		}
@@ -161,6 +172,17 @@ func (m *Model) infer(r *row) {
 	if m.NotFinite.Load() {
 		r.robot[0] = float32(math.NaN())
 	}
+}
+
+// seen is what a chunk begins with.
+func (m *Model) seen(r *row, joint int) (sum float32) {
+	if m.meta.Steps() == 1 {
+		return r.state[joint]
+	}
+	for i := range m.meta.Steps() {
+		sum += float32(i+1) * (r.state[i*len(m.meta.StateNames)+joint] + float32(r.image[i*m.meta.Cameras[0].Bytes()]))
+	}
+	return sum
 }
 
 // Terminate closes Terminated.
