@@ -87,12 +87,13 @@ func simArm(t *testing.T, r robot.Robot, cfg servosim.Config) (*servosim.Bus, Co
 		t.Skip("no simulator here: ", err)
 	}
 	t.Cleanup(func() { bus.Close() })
-	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
 	out := new(screen)
-	return bus, Config{Place: device.Place{Bus: bus.Path(), Robot: r, ID: "black"}, In: strings.NewReader(""), Out: out}, out
+	place := device.Place{Bus: bus.Path(), Robot: r, ID: "black", Calibration: filepath.Join(t.TempDir(), "black.json")}
+	return bus, Config{Place: place, In: strings.NewReader(""), Out: out}, out
 }
 
 func TestScan(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
 		r := named(t, name)
 		bus, cfg, out := simArm(t, r, servosim.Config{})
@@ -115,6 +116,7 @@ func TestScan(t *testing.T) {
 // A motor of the named robot is not missing because its first answers were lost:
 // one to the ping to all and both to the quick ones here.
 func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
+	t.Parallel()
 	script, err := servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -127,6 +129,7 @@ func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 
 // Motors as they come from the factory: another speed, another id.
 func TestScanFindsAWrongSpeed(t *testing.T) {
+	t.Parallel()
 	r := named(t, "so101")
 	_, cfg, out := simArm(t, r, servosim.Config{Baud: 115_200})
 	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 6, Named: true})
@@ -137,6 +140,7 @@ func TestScanFindsAWrongSpeed(t *testing.T) {
 
 // What is to be done next has the flags with which it was asked.
 func TestTheNextCommandIsForTheSameArm(t *testing.T) {
+	t.Parallel()
 	file := filepath.Join(t.TempDir(), "arm.yaml")
 	if err := os.WriteFile(file, []byte("like: so101\nname: mine\n"), 0o600); err != nil {
 		t.Fatal(err)
@@ -153,6 +157,7 @@ func TestTheNextCommandIsForTheSameArm(t *testing.T) {
 }
 
 func TestScanOfProtocol1(t *testing.T) {
+	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{Servos: []servosim.Servo{{ID: 4, Model: "ax-12a"}}})
 	if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 5}); err != nil || !strings.Contains(out.String(), "ax-12a") {
 		t.Errorf("%v\n%s", err, out)
@@ -167,6 +172,7 @@ motors: [{name: base, id: 5, model: MODEL, norm: degrees, max_velocity: 100}]
 `
 
 func TestSetupMotors(t *testing.T) {
+	t.Parallel()
 	for _, model := range []string{"sts3215", "xl330-m288"} {
 		r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", model, 1)))
 		if err != nil {
@@ -188,6 +194,7 @@ func TestSetupMotors(t *testing.T) {
 
 // Two motors at once would both take the id.
 func TestSetupMotorsWantsThemAlone(t *testing.T) {
+	t.Parallel()
 	r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", "sts3215", 1)))
 	if err != nil {
 		t.Fatal(err)
@@ -202,6 +209,7 @@ func TestSetupMotorsWantsThemAlone(t *testing.T) {
 // Calibration as LeRobot does it: the middle becomes 2047, the ends become the
 // range, and the file says what the servos know.
 func TestCalibrate(t *testing.T) {
+	t.Parallel()
 	for _, name := range []string{"so101", "koch", "so101_leader"} {
 		t.Run(name, func(t *testing.T) {
 			r, h := named(t, name), new(hands)
@@ -219,7 +227,7 @@ func TestCalibrate(t *testing.T) {
 			if err := <-done; err != nil {
 				t.Fatalf("%v\n%s", err, out)
 			}
-			c, err := servo.LoadCalibration(servo.CalibrationPath(r, "black"))
+			c, err := servo.LoadCalibration(cfg.File())
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -268,7 +276,7 @@ func TestCalibrateRefusesJointsThatStoodStill(t *testing.T) {
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "shoulder_pan") || strings.Contains(err.Error(), "wrist_roll") {
 		t.Errorf("%v\n%s", err, out)
 	}
-	if _, err := os.Stat(servo.CalibrationPath(r, "black")); err == nil {
+	if _, err := os.Stat(cfg.File()); err == nil {
 		t.Error("a file was written")
 	}
 	cfg.In = strings.NewReader("")
@@ -283,7 +291,7 @@ func TestCalibrateOfAFactoryCalibratedArm(t *testing.T) {
 	if err := Calibrate(t.Context(), cfg); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	c, err := servo.LoadCalibration(servo.CalibrationPath(r, "black"))
+	c, err := servo.LoadCalibration(cfg.File())
 	want := servo.MotorCalibration{ID: 6, DriveMode: 1, HomingOffset: 100, RangeMax: 4095}
 	if err != nil || c["gripper"] != want {
 		t.Errorf("%+v, %v, want %+v", c["gripper"], err, want)
@@ -314,7 +322,7 @@ func whole(t *testing.T, cfg Config) {
 	for _, m := range cfg.Robot.Motors {
 		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
 	}
-	if err := c.Save(servo.CalibrationPath(cfg.Robot, cfg.ID)); err != nil {
+	if err := c.Save(cfg.File()); err != nil {
 		t.Fatal(err)
 	}
 }

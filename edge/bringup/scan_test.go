@@ -64,6 +64,7 @@ func pingOnly(t *testing.T) (path string) {
 // Motors that answer a ping and not the question what they are, as over a bad
 // cable, are no other model.
 func TestScanOfABadCable(t *testing.T) {
+	t.Parallel()
 	out := new(screen)
 	cfg := Config{Place: device.Place{Bus: pingOnly(t), Robot: named(t, "so101"), ID: "black"}, In: strings.NewReader(""), Out: out}
 	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: servo.ID(7), Named: true})
