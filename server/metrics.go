@@ -146,6 +146,13 @@ func (m *metrics) countDevice() {
 		m.counter("device_failures_total", "Runs that failed, ran out of memory or hung. Three failures in a row, or one of the others, end the server.",
 			prometheus.Labels{"kind": kind.String()}, func(s *stats) *atomic.Uint64 { return &s.sick[kind] })
 	}
+	m.gauge("busy_seconds", "How long the inference in hand has gone on; 0: there is none.", func(s *Server) float64 {
+		since := s.worker.busySince.Load()
+		if since == 0 {
+			return 0
+		}
+		return s.clock.Now().Sub(rt.Instant(since)).Seconds()
+	})
 	m.gauge("device_fallback", "1 when the policy computes on the CPU instead of a GPU.", func(s *Server) float64 {
 		if s.placement.Instead != nil {
 			return 1

@@ -129,7 +129,8 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	if err != nil || model == nil {
 		return summary, err
 	}
-	defer func() { err = closeModel(model, err) }()
+	var inUse bool
+	defer func() { err = errors.Join(err, closeModel(model, inUse)) }()
 	version, library := policy.RuntimeVersion()
 	bundle := model.Bundle()
 	tellPlacement(log, &cfg, model.Placement())
@@ -159,17 +160,17 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	}
 	defer startNotifier(ctx, manager, server)()
 	err = server.Serve(ctx)
+	inUse = server.modelInUse
 	return server.Summary(), err
 }
 
-// closeModel closes the model after a run that ended with err. A model that is
-// still inferring is left to the end of the process: closing it would free the
-// memory that ONNX Runtime works on.
-func closeModel(model io.Closer, err error) error {
-	if errors.Is(err, errStillInferring) {
-		return err
+// closeModel closes a model that nothing infers with. One that is in use is left to
+// the end of the process: closing it would free the memory that ONNX Runtime works on.
+func closeModel(model io.Closer, inUse bool) error {
+	if inUse {
+		return nil
 	}
-	return errors.Join(err, model.Close())
+	return model.Close()
 }
 
 // connect joins the Zenoh network; nil without an error means that ctx ended

@@ -80,6 +80,8 @@ type Server struct {
 	audit       *audit.Writer // nil: nothing is kept
 
 	baseline atomic.Pointer[rt.HeapStat] // when the worker was ready
+
+	modelInUse bool // after Serve: an inference goes on that did not end when it was terminated
 }
 
 // New prepares a server; nothing is declared before Serve.
@@ -181,7 +183,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	case <-s.worker.done:
 		return s.worker.err
 	case <-ctx.Done():
-		return s.worker.abandon()
+		return s.left(ctx, s.worker.abandon())
 	}
 	s.warmed.Store(true)
 	defer s.housekeeper.heap.holdGC(s.receiver.observationMax).Release()
@@ -213,7 +215,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		events.putDraining(s.id, session, text)
 	}
 	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
-	err = errors.Join(err, s.worker.finish())
+	err = errors.Join(err, s.left(ctx, s.worker.finish()))
 	stopHousekeeper()
 	housekeeper.Wait()
 	failed = errors.Join(failed, undeclare(declared[:max(0, len(declared)-1)]))
@@ -224,6 +226,20 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		s.log.Warn("not everything was withdrawn", "why", failed)
 	}
 	return err
+}
+
+// left looks at how the worker ended. An inference that nothing ends is no failure of
+// a server that was told to leave.
+func (s *Server) left(ctx context.Context, err error) error {
+	if !errors.Is(err, errStillInferring) {
+		return err
+	}
+	s.modelInUse = true
+	if ctx.Err() == nil || s.worker.sickness() != nil {
+		return err
+	}
+	s.log.Warn("the inference in hand does not end when it is terminated: it ends with the process", "why", err)
+	return nil
 }
 
 // declare announces the service, the server's own token last, so that a robot that

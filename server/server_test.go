@@ -864,17 +864,22 @@ func TestAModelInUseIsNotClosed(t *testing.T) {
 	b.robot("a").send(obsHeader(0, 1), fakeObs(t))
 	<-entered
 	err := b.stop()
+	select {
+	case <-b.model.Terminated:
+	default:
+		t.Error("the inference was not terminated")
+	}
 	close(leave)
 	<-b.server.worker.done
-	if !errors.Is(err, errStillInferring) {
-		t.Fatalf("Serve = %v, want errStillInferring", err)
+	if err != nil || !b.server.modelInUse {
+		t.Fatalf("Serve = %v, model in use %v, want no error, and true", err, b.server.modelInUse)
 	}
 	var closed counted
-	if got := closeModel(&closed, err); closed != 0 || !errors.Is(got, errStillInferring) {
-		t.Errorf("closed %d times with %v, want never", closed, got)
+	if err := closeModel(&closed, true); closed != 0 || err != nil {
+		t.Errorf("closed %d times with %v, want never", closed, err)
 	}
-	if got := closeModel(&closed, nil); closed != 1 || got != nil {
-		t.Errorf("after a clean end closed %d times with %v, want once", closed, got)
+	if err := closeModel(&closed, false); closed != 1 || err != nil {
+		t.Errorf("after a clean end closed %d times with %v, want once", closed, err)
 	}
 }
 

@@ -8,11 +8,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
 	"edgert/internal/cuda/cudatest"
 	"edgert/policy"
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -135,5 +137,57 @@ func TestServerEndsWhenItsGPUFails(t *testing.T) {
 	}
 	if s := r.summary(); s.Device != "cuda:0" || s.Requests != 10 || s.Errors != 2 {
 		t.Errorf("summary: %d requests and %d errors on %s, want 10 and 2 on cuda:0", s.Requests, s.Errors, s.Device)
+	}
+}
+
+// Goal: a SIGTERM while one inference takes longer than the drain waits ends the
+// program in bounded time with 0, whether ONNX Runtime computes on or nothing ends it.
+func TestSIGTERMDuringALongInference(t *testing.T) {
+	needRuntime(t)
+	_, library := policy.RuntimeVersion()
+	site := cudatest.Install(t, library)
+	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		how   string
+		limit time.Duration
+		says  string
+	}{
+		{"slow", 4 * time.Second, "the inference in hand is terminated"}, // 1.2 s for it to end by itself
+		{"deaf", 8 * time.Second, "ends with the process"},               // and 3 s for it to be terminated
+	} {
+		t.Run(tt.how, func(t *testing.T) {
+			sick := filepath.Join(t.TempDir(), "sick")
+			t.Setenv("FAKE_GPU_SICK", sick)
+			t.Setenv("FAKE_GPU_RUN_ERROR", tt.how)
+			r := start(t, "--ort", site.Library(), "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q, device: cuda}\nmax_batch: 2\n", bundle)))
+			r.awaitReady()
+			network, prefix := r.dial()
+			arm := newArm(t, network, prefix)
+			arm.ask(1)
+			if err := os.WriteFile(sick, nil, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: 2}
+			if err := arm.obs.Put(wire.AppendObservation(nil, &arm.body), wire.AppendHeader(nil, h)); err != nil {
+				t.Fatal(err)
+			}
+			rttest.Eventually(t, "the inference", func() bool { return r.metric("lean_server_busy_seconds") > 0 })
+			begin := time.Now()
+			if err := r.cmd.Process.Signal(syscall.SIGTERM); err != nil {
+				t.Fatal(err)
+			}
+			overdue := time.AfterFunc(2*tt.limit, func() { _ = r.cmd.Process.Kill() })
+			defer overdue.Stop()
+			err := r.cmd.Wait()
+			if took := time.Since(begin); err != nil || took > tt.limit {
+				t.Errorf("it ended with %v after %v, want 0 within %v:\n%s", err, took, tt.limit, r.log.String())
+			}
+			if !strings.Contains(r.log.String(), tt.says) || strings.Contains(r.log.String(), "DEVICE FAILED") {
+				t.Errorf("the log says %q, want %q", r.log.String(), tt.says)
+			}
+		})
 	}
 }

@@ -4,11 +4,13 @@
 // FAKE_GPU_PROVIDERS=cpu: the provider is not built in. FAKE_GPU_PROVIDER_ERROR and
 // FAKE_GPU_SESSION_ERROR: what loading the provider and opening a session fail
 // with. FAKE_GPU_RUN_ERROR: what runs fail with; "hang": they end when they are
-// terminated, "stuck": never. FAKE_GPU_SICK: a file, and they fail only while it exists.
+// terminated, "stuck": never, "slow": they compute over and over for a minute, "deaf":
+// also when they are terminated. FAKE_GPU_SICK: a file, and they fail only while it exists.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "onnxruntime_c_api.h"
@@ -74,6 +76,12 @@ static OrtStatus *terminate(OrtRunOptions *o) { return terminated = 1, real->Run
 static OrtStatus *run(OrtSession *s, const OrtRunOptions *o, const OrtIoBinding *b) {
 	const char *text = setting("FAKE_GPU_RUN_ERROR"), *sick = setting("FAKE_GPU_SICK");
 	if (text == NULL || s == on_cpu || (sick != NULL && access(sick, F_OK) != 0)) return real->RunWithBinding(s, o, b);
+	if (strcmp(text, "slow") == 0 || strcmp(text, "deaf") == 0) {
+		if (text[0] == 'd') o = NULL;
+		OrtStatus *status = NULL;
+		for (time_t end = time(NULL) + 60; status == NULL && time(NULL) < end;) status = real->RunWithBinding(s, o, b);
+		return status;
+	}
 	int hang = strcmp(text, "hang") == 0;
 	while (strcmp(text, "stuck") == 0 || (hang && !terminated)) usleep(1000);
 	return real->CreateStatus(ORT_FAIL, hang ? "Exiting due to terminate flag being set to true." : text);
