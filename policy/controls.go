@@ -30,6 +30,14 @@ var modeNames = [...]string{"free", "guided", "trained", "trained_guided"}
 // String returns the mode's name in metrics and logs.
 func (m Mode) String() string { return modeNames[m] }
 
+// ParseMode reads a mode's name.
+func ParseMode(name string) (Mode, error) {
+	if i := slices.Index(modeNames[:], name); i >= 0 {
+		return Mode(i), nil
+	}
+	return ModeFree, fmt.Errorf("policy: conditioning is %q, want one of %s", name, strings.Join(modeNames[:], ", "))
+}
+
 // Schedule says how guidance falls between the delay and the prefix's end.
 type Schedule int64
 

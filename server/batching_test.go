@@ -202,7 +202,7 @@ func TestBatchPathNoAlloc(t *testing.T) {
 	cfg.MaxSessions, cfg.DecodeThreads = robots, 2
 	b := newBench(t, cfg, func(d *Deps) { d.Model = servertest.NewBatchModel(4, 2) })
 	w := b.audited(t.TempDir())
-	stop := w.Start("5ha")
+	stop := w.Start(audit.Origin{ModelSHA256: "5ha"})
 	var keys []string
 	for i := range robots {
 		o := fakeOpen(fmt.Sprintf("arm-%d", i))

@@ -155,7 +155,7 @@ func TestAuditTable(t *testing.T) {
 	dir := t.TempDir()
 	w := newBench(t, config()).audited(dir)
 	w.Add(&audit.Record{Why: "something", Stale: 1, Cameras: []wire.CameraShape{{Name: "top"}}}, nil, nil)
-	w.Start("5ha")()
+	w.Start(audit.Origin{ModelSHA256: "5ha"})()
 	line, err := os.ReadFile(filepath.Join(dir, "audit.jsonl"))
 	if err != nil {
 		t.Fatal(err)

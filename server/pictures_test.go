@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgert/server/audit"
 	"edgert/wire"
 )
 
@@ -37,7 +38,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 	var log bytes.Buffer
 	b := newBench(t, config())
 	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
-	stop := b.audited(dir).Start("5ha")
+	stop := b.audited(dir).Start(audit.Origin{ModelSHA256: "5ha"})
 	o := fakeOpen("arm")
 	b.server.queries.open(&o, "")
 	key, err := wire.ObsKey(b.server.Prefix(), "arm")

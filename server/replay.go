@@ -21,7 +21,9 @@ type Replayed struct {
 	Dir         string       `json:"dir"`
 	Bundle      string       `json:"bundle"`
 	Requests    int          `json:"requests"`
-	Exact       int          `json:"exact"` // the answer is the captured one, byte for byte
+	Exact       int          `json:"exact"`     // the answer is the captured one, byte for byte
+	Within      int          `json:"within"`    // it is not, but no value is further off than the tolerance
+	Tolerance   float64      `json:"tolerance"` // 0: only exact answers count
 	Unreadable  int          `json:"unreadable"`
 	Others      []OtherModel `json:"other_bundles"`
 	Differences []Difference `json:"differences"`
@@ -56,7 +58,7 @@ func (r *Replayed) otherBundle(sha256 string) {
 
 // Otherwise returns how many requests are answered in another way now.
 func (r *Replayed) Otherwise() int {
-	n := r.Requests - r.Exact
+	n := r.Requests - r.Exact - r.Within
 	for _, o := range r.Others {
 		n -= o.Requests
 	}
@@ -73,12 +75,14 @@ func (r *Replayed) otherText() string {
 }
 
 // OK reports whether every captured request got its answer again.
-func (r *Replayed) OK() bool { return r.Exact == r.Requests && r.Unreadable == 0 }
+func (r *Replayed) OK() bool { return r.Exact+r.Within == r.Requests && r.Unreadable == 0 }
 
-// Replay answers the requests captured in dir again, the oldest first, without
-// a network, and compares. Answers are the same to the byte on the same
-// processor and ONNX Runtime, since noise is a function of the request.
-func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
+// Replay answers the requests captured in dir again, the oldest first and each alone,
+// without a network, and compares. Answers are the same to the byte on the same
+// processor and ONNX Runtime, since noise is a function of the request, and in a
+// batch where the bundle says so; else a tolerance above 0, in the units of
+// chunk_model, says how far off a value may be.
+func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err error) {
 	if err := cfg.Check(); err != nil {
 		return r, err
 	}
@@ -86,14 +90,16 @@ func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	if err != nil {
 		return r, err
 	}
+	cfg.MaxBatch, cfg.BatchWindowMS = 1, 0
 	model, err := load(cfg)
 	if err != nil {
 		return r, err
 	}
 	defer func() { err = errors.Join(err, model.Close()) }()
 	b := model.Bundle()
-	r, err = replay(&b.Meta, b.SHA256, model, b.Text, cfg.Conditioning.Policy(), found)
-	if err == nil && len(r.Others) > 0 && r.Otherwise() == 0 && r.Exact == 0 && len(unreadable) == 0 {
+	with := &replaying{origin: origin(b.SHA256, model.Placement()), meta: &b.Meta, conditioning: cfg.Conditioning.Policy(), tolerance: tolerance}
+	r, err = with.replay(model, b.Text, found)
+	if err == nil && len(r.Others) > 0 && r.Otherwise() == 0 && r.Exact+r.Within == 0 && len(unreadable) == 0 {
 		return r, fmt.Errorf("%s: %w: %s, and the manifest's %s is %.12s: give the manifest of the bundle that answered", dir, ErrOtherBundle, r.otherText(), b.Dir, b.SHA256)
 	}
 	r.Dir, r.Bundle, r.Unreadable = dir, b.Dir, r.Unreadable+len(unreadable)
@@ -103,29 +109,48 @@ func Replay(cfg manifest.Config, dir string) (r Replayed, err error) {
 	return r, err
 }
 
-func replay(meta *policy.Meta, sha256 string, model Model, text *tokenizer.Tokenizer, how policy.Conditioning, requests []audit.Capture) (r Replayed, err error) {
-	caps := capabilities(meta, sha256, "", "", "")
-	tensors, err := newTensors(meta, model, &caps, how, &taskReader{tokenizer: text})
-	if err != nil {
+// origin is what answers now.
+func origin(sha256 string, p policy.Placement) audit.Origin {
+	version, _ := policy.RuntimeVersion()
+	return audit.Origin{ModelSHA256: sha256, Runtime: version, Device: p.Device.String()}
+}
+
+// replaying is what requests are answered with again.
+type replaying struct {
+	origin       audit.Origin
+	meta         *policy.Meta
+	conditioning policy.Conditioning // of captures that do not say
+	tolerance    float64
+	tensors      *tensors
+	tasks        readTasks
+}
+
+func (p *replaying) replay(model Model, text *tokenizer.Tokenizer, requests []audit.Capture) (r Replayed, err error) {
+	caps := capabilities(p.meta, p.origin.ModelSHA256, "", "", "")
+	if p.tensors, err = newTensors(p.meta, model, &caps, p.conditioning, &taskReader{tokenizer: text}); err != nil {
 		return r, err
 	}
-	defer func() { err = errors.Join(err, tensors.close()) }()
-	histories, tasks := map[sessionKey]*policy.History{}, readTasks{}
+	defer func() { err = errors.Join(err, p.tensors.close()) }()
+	histories := map[sessionKey]*policy.History{} // of the chunks that were answered again before
+	p.tasks, r.Tolerance = readTasks{}, p.tolerance
 	for i := range requests {
 		c := &requests[i]
 		r.Requests++
-		if c.ModelSHA256 != sha256 {
+		if c.ModelSHA256 != p.origin.ModelSHA256 {
 			r.otherBundle(c.ModelSHA256)
 			continue
 		}
 		key := sessionKey{c.ClientUUID, c.Header.SessionEpoch}
 		if histories[key] == nil {
-			histories[key] = policy.NewHistory(meta.ChunkSize, meta.ActionDim)
+			histories[key] = policy.NewHistory(p.meta.ChunkSize, p.meta.ActionDim)
 		}
-		if why := tensors.replay(c, sha256, histories[key], tasks); why != "" {
+		switch exact, why := p.one(c, histories[key]); {
+		case why != "":
 			r.Differences = append(r.Differences, Difference{c.File, c.ClientUUID, c.Header.SeqID, why})
-		} else {
+		case exact:
 			r.Exact++
+		default:
+			r.Within++
 		}
 	}
 	return r, nil
@@ -151,20 +176,23 @@ func (m readTasks) read(reader *taskReader, text string) (*task, error) {
 	return read, err
 }
 
-// replay answers one captured request again and says what is different, "" when
-// nothing is. history holds the chunks that were replayed before it, tasks the tasks.
-func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.History, tasks readTasks) (why string) {
-	session := newSession(c.ClientUUID, nil)
-	if opened, err := tasks.read(t.tasks, c.Task); err != nil {
-		return err.Error()
-	} else {
-		session.opened = opened
+// one answers one captured request again and says what is different, "" when nothing
+// is, or nothing by more than the tolerance.
+func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, why string) {
+	t, session := p.tensors, newSession(c.ClientUUID, nil)
+	opened, err := p.tasks.read(t.tasks, c.Task)
+	if err != nil {
+		return false, err.Error()
 	}
-	session.rtc, session.noise, session.history = c.RTC, policy.NewNoiseKey(sha256, c.ClientUUID), history
+	session.opened = opened
+	session.rtc, session.noise, session.history = c.RTC, policy.NewNoiseKey(c.ModelSHA256, c.ClientUUID), history
 	var text string
 	got := audit.BadObservation
 	f, err := t.fill(0, session, c.Header.SeqID, c.Observation)
 	if err == nil {
+		if c.Controls != nil {
+			t.model.SetControls(0, *c.Controls)
+		}
 		got, err = t.infer()
 	}
 	if err != nil {
@@ -176,13 +204,13 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 	}
 	switch {
 	case got.String() != want:
-		return fmt.Sprintf("outcome %s (%s), was %s (%s)", got, text, c.Outcome, c.Why)
+		return false, fmt.Sprintf("outcome %s (%s), was %s (%s)", got, text, c.Outcome, c.Why)
 	case got != audit.Answered:
-		return ""
+		return true, ""
 	}
 	var was, is wire.ActionChunk
 	if err := wire.ParseActionChunk(&was, c.Reply); err != nil {
-		return "the captured reply: " + err.Error()
+		return false, "the captured reply: " + err.Error()
 	}
 	t.chunk(&is, 0, &c.Header, &f)
 	// What the moment made of the answer is not the request's.
@@ -190,13 +218,37 @@ func (t *tensors) replay(c *audit.Capture, sha256 string, history *policy.Histor
 	is.ServerLoad, is.ServerID, is.Nonce = was.ServerLoad, was.ServerID, was.Nonce
 	t.remember(0, session, &f)
 	if bytes.Equal(wire.AppendActionChunk(nil, &is), c.Reply) {
-		return ""
+		return true, ""
 	}
 	if f.spans == spansMissing {
-		return "it names rows of chunks that were answered before the first capture that is left"
+		return false, "it names rows of chunks that were answered before the first capture that is left"
 	}
-	return fmt.Sprintf("another chunk: largest difference %g of chunk_model, %g of chunk_robot",
-		maxDifference(was.ChunkModel.Data, is.ChunkModel.Data), maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data))
+	return false, p.compare(&was, &is, c)
+}
+
+// compare says how far off the values of a chunk are, "" when that is tolerated.
+func (p *replaying) compare(was, is *wire.ActionChunk, c *audit.Capture) (why string) {
+	inModel, inRobot := maxDifference(was.ChunkModel.Data, is.ChunkModel.Data), maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data)
+	numbers := *is // and the rest must be as it was
+	numbers.ChunkModel, numbers.ChunkRobot = was.ChunkModel, was.ChunkRobot
+	if p.tolerance > 0 && float64(inModel) <= p.tolerance && float64(inRobot) <= p.tolerance*p.scale() &&
+		is.ChunkModel.Rows == was.ChunkModel.Rows && is.ChunkModel.Cols == was.ChunkModel.Cols && bytes.Equal(wire.AppendActionChunk(nil, &numbers), c.Reply) {
+		return ""
+	}
+	why = fmt.Sprintf("another chunk: largest difference %g of chunk_model, %g of chunk_robot", inModel, inRobot)
+	if c.Batch > 0 && (c.Batch > 1 || c.Origin != p.origin) {
+		why += fmt.Sprintf(" (captured in a batch of %d with ONNX Runtime %s on %s, this is alone with %s on %s)", c.Batch, c.Runtime, c.Device, p.origin.Runtime, p.origin.Device)
+	}
+	return why
+}
+
+// scale is how much larger numbers in robot units are, by the tolerances of the
+// bundle's golden sets.
+func (p *replaying) scale() float64 {
+	if tol := p.meta.GoldenTol; tol.ChunkModel > 0 && tol.ChunkRobot > 0 {
+		return tol.ChunkRobot / tol.ChunkModel
+	}
+	return 1
 }
 
 func (t *tensors) infer() (audit.Outcome, error) {
@@ -209,6 +261,7 @@ func (t *tensors) infer() (audit.Outcome, error) {
 	return audit.Answered, nil
 }
 
+// maxDifference is not a number where one of the values is not.
 func maxDifference(a, b []float32) (d float32) {
 	for i := range min(len(a), len(b)) {
 		d = max(d, a[i]-b[i], b[i]-a[i])
@@ -223,7 +276,11 @@ func (r *Replayed) Print(w io.Writer) error {
 			return err
 		}
 	}
-	text := fmt.Sprintf("%d captured requests: %d answered byte for byte as then, %d not, %d unreadable", r.Requests, r.Exact, r.Otherwise(), r.Unreadable)
+	within := ""
+	if r.Tolerance > 0 {
+		within = fmt.Sprintf(", %d within %g of it", r.Within, r.Tolerance)
+	}
+	text := fmt.Sprintf("%d captured requests: %d answered byte for byte as then%s, %d not, %d unreadable", r.Requests, r.Exact, within, r.Otherwise(), r.Unreadable)
 	if len(r.Others) > 0 {
 		text += fmt.Sprintf("; not compared, of another bundle: %s", r.otherText())
 	}

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"math"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -35,12 +36,59 @@ func capture(t *testing.T) (dir string) {
 	return filepath.Join(dir, "captures")
 }
 
+// replayed answers requests with a model of the fake policy.
+func replayed(m *servertest.Model, tolerance float64, requests []audit.Capture) (Replayed, error) {
+	p := &replaying{origin: audit.Origin{ModelSHA256: "5ha"}, meta: servertest.Meta(), tolerance: tolerance}
+	return p.replay(m, nil, requests)
+}
+
+// With a tolerance numbers may be off by so much, and nothing else.
+func TestReplayWithinATolerance(t *testing.T) {
+	found, _, err := audit.ReadCaptures(capture(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name           string
+		off, tolerance float64
+		change         func(*wire.ActionChunk)
+		exact, within  int
+	}{
+		{"the same", 0, 0.01, nil, 1, 0},
+		{"a little off", 0.005, 0.01, nil, 0, 1},
+		{"a little off, without a tolerance", 0.005, 0, nil, 0, 0},
+		{"too far off", 0.02, 0.01, nil, 0, 0},
+		{"not a number", math.NaN(), 0.01, nil, 0, 0},
+		{"another key", 0, 0.01, func(c *wire.ActionChunk) { c.SeqIDEcho++ }, 0, 0},
+		{"a row too few", 0, 0.01, func(c *wire.ActionChunk) {
+			for _, m := range []*wire.Matrix{&c.ChunkModel, &c.ChunkRobot} {
+				m.Rows, m.Data = m.Rows-1, m.Data[:len(m.Data)-m.Cols]
+			}
+		}, 0, 0},
+	} {
+		c := found[1]
+		var chunk wire.ActionChunk
+		if err := wire.ParseActionChunk(&chunk, c.Reply); err != nil {
+			t.Fatal(err)
+		}
+		chunk.ChunkRobot.Data[3] += float32(tt.off)
+		if tt.change != nil {
+			tt.change(&chunk)
+		}
+		c.Reply = wire.AppendActionChunk(nil, &chunk)
+		r, err := replayed(servertest.NewModel(), tt.tolerance, []audit.Capture{c})
+		if err != nil || r.Exact != tt.exact || r.Within != tt.within || r.OK() != (tt.exact+tt.within == 1) {
+			t.Errorf("%s: %+v, %v, want %d exact, %d within", tt.name, r, err, tt.exact, tt.within)
+		}
+	}
+}
+
 func TestReplayIsExact(t *testing.T) {
 	found, _, err := audit.ReadCaptures(capture(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), nil, policy.Conditioning{}, found)
+	r, err := replayed(servertest.NewModel(), 0, found)
 	if err != nil || !r.OK() || r.Requests != 4 || r.Exact != 4 {
 		t.Errorf("replay = %+v, %v, want 4 of 4 exact", r, err)
 	}
@@ -65,7 +113,9 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 			c.Reply = wire.AppendActionChunk(nil, &chunk)
 		}, "0 of chunk_model, 0.5 of chunk_robot"},
 		{"another robot's echo", func(c *audit.Capture, _ *servertest.Model) { c.Header.ClientMonoNs++ }, "another chunk"},
-		{"without conditioning", func(c *audit.Capture, _ *servertest.Model) { c.RTC = false }, "another chunk"},
+		{"another conditioning", func(c *audit.Capture, _ *servertest.Model) { c.Controls.Mode = policy.ModeFree }, "another chunk"},
+		{"without conditioning", func(c *audit.Capture, _ *servertest.Model) { c.Controls, c.RTC = nil, false }, "another chunk"},
+		{"from a batch", func(c *audit.Capture, _ *servertest.Model) { c.Header.ClientMonoNs++; c.Batch = 4 }, "captured in a batch of 4"},
 		{"refused then", func(c *audit.Capture, _ *servertest.Model) { c.Outcome, c.Why = "bad_observation", "state" }, "outcome ok (), was bad_observation (state)"},
 		{"refused now", func(c *audit.Capture, _ *servertest.Model) { c.Observation = []byte{0xc1} }, "outcome bad_observation"},
 		{"the model fails now", func(_ *audit.Capture, m *servertest.Model) { m.Before = func() error { return policy.ErrRun } }, "outcome inference_failed"},
@@ -76,7 +126,7 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c, model := found[1], servertest.NewModel()
 			tt.change(&c, model)
-			r, err := replay(servertest.Meta(), "5ha", model, nil, policy.Conditioning{}, []audit.Capture{c})
+			r, err := replayed(model, 0, []audit.Capture{c})
 			if err != nil || r.OK() || r.Requests != 1 || len(r.Differences) != 1 || !strings.Contains(r.Differences[0].Why, tt.want) || r.Differences[0].Seq != 2 {
 				t.Errorf("replay = %+v, %v, want one difference with %q", r, err, tt.want)
 			}
@@ -96,7 +146,7 @@ func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	found[0].ModelSHA256, found[2].ModelSHA256, found[3].ModelSHA256 = "0ther", "0ther", "third"
-	r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), nil, policy.Conditioning{}, found)
+	r, err := replayed(servertest.NewModel(), 0, found)
 	if err != nil || r.OK() || r.Requests != 4 || r.Exact != 1 || r.Otherwise() != 0 || len(r.Differences) != 0 {
 		t.Errorf("replay = %+v, %v, want one exact and three of other bundles", r, err)
 	}
@@ -114,7 +164,7 @@ func TestReplayOfAnUnsentChunk(t *testing.T) {
 		t.Fatal(err)
 	}
 	found[0].Outcome = audit.Unsent.String()
-	if r, err := replay(servertest.Meta(), "5ha", servertest.NewModel(), nil, policy.Conditioning{}, found[:1]); err != nil || !r.OK() {
+	if r, err := replayed(servertest.NewModel(), 0, found[:1]); err != nil || !r.OK() {
 		t.Errorf("replay = %+v, %v, want it exact", r, err)
 	}
 }

@@ -175,7 +175,7 @@ func (s *Server) Ready() (ok bool, why string) {
 // is done; then it finishes the request in hand, withdraws everything and
 // returns nil. The network stays open. It is called once.
 func (s *Server) Serve(ctx context.Context) (err error) {
-	endAudit := s.audit.Start(s.caps.ModelSHA256)
+	endAudit := s.audit.Start(origin(s.caps.ModelSHA256, s.placement))
 	defer func() { err = errors.Join(err, endAudit()) }()
 	s.worker.start(s.cfg.WarmupInferences)
 	select {

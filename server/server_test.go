@@ -933,7 +933,7 @@ func TestRequestPathNoAlloc(t *testing.T) {
 	t.Run("audited and captured", func(t *testing.T) {
 		b := newBench(t, config())
 		w := b.audited(t.TempDir())
-		stop := w.Start("5ha")
+		stop := w.Start(audit.Origin{ModelSHA256: "5ha"})
 		requestPathNoAlloc(t, b)
 		stop()
 		if c := &w.Counts; c.Captures.Load() == 0 || c.Lines.Load() == 0 {

@@ -56,7 +56,8 @@ type cli struct {
 	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (what happens without a command)."`
 	Check  struct{} `cmd:"" uses:"manifest,ort,json,listen,connect,health-port,quiet" help:"Load everything, replay the golden sets, print what would be served."`
 	Replay struct {
-		Dir string `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
+		Dir       string  `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
+		Tolerance float64 `range:"0..1;0 wants every byte" help:"How far off a value of a chunk may be, in units of chunk_model: for devices and batches that are not exact."`
 	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
 	Acl struct {
 		Output string `short:"o" help:"Write to this file instead of standard output." placeholder:"FILE"`
@@ -203,7 +204,7 @@ func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 	if dir == "" {
 		return exit.Errorf(exit.Usage, "replay wants the folder of the captured requests: lean-server replay DIR, or a manifest with debug.capture_dir")
 	}
-	replayed, err := server.Replay(cfg, dir)
+	replayed, err := server.Replay(cfg, dir, c.Replay.Tolerance)
 	if err != nil {
 		return err
 	}
@@ -212,7 +213,7 @@ func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 	}
 	if !replayed.OK() {
 		err = errors.Join(err, fmt.Errorf("replay: %d of %d captured requests are answered otherwise now, %d are unreadable, %d were not compared",
-			replayed.Otherwise(), replayed.Requests, replayed.Unreadable, replayed.Requests-replayed.Exact-replayed.Otherwise()))
+			replayed.Otherwise(), replayed.Requests, replayed.Unreadable, replayed.Requests-replayed.Exact-replayed.Within-replayed.Otherwise()))
 	}
 	return errors.Join(err, c.writeJSON(replayed, stdout))
 }

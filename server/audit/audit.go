@@ -208,12 +208,12 @@ var ErrStalled = errors.New("audit: nothing was taken for " + stall.Timeout.Stri
 // Start starts the writer's goroutine. stop ends it when everything is written, or
 // with ErrStalled when nothing is taken for stall.Timeout; Add must not be called any
 // more.
-func (w *Writer) Start(modelSHA256 string) (stop func() error) {
+func (w *Writer) Start(origin Origin) (stop func() error) {
 	if w == nil {
 		return func() error { return nil }
 	}
 	if w.captures != nil {
-		w.captures.sha256 = modelSHA256
+		w.captures.origin = origin
 	}
 	ending, ended := make(chan struct{}), make(chan struct{})
 	go func() {

@@ -84,7 +84,7 @@ func TestFormattingNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(100, func() {
 		line = appendLine(line[:0], record, ts)
 		s.fill(record, s.observation[:4000], s.reply[:2000])
-		file = appendCapture(file[:0], s, "5ha", 7, ts)
+		file = appendCapture(file[:0], s, &sampleOrigin, 7, ts)
 	}); n != 0 {
 		t.Errorf("an audit line and a capture allocate %v times, want 0", n)
 	}
@@ -123,7 +123,7 @@ func (s stuck) Write(p []byte) (int, error) {
 func TestAuditNeverBlocksTheWorker(t *testing.T) {
 	disk := stuck{make(chan struct{}), make(chan struct{})}
 	w := linesTo(disk, slog.New(slog.DiscardHandler))
-	stop := w.Start("5ha")
+	stop := w.Start(Origin{ModelSHA256: "5ha"})
 	record := sampleRecord()
 	w.Add(record, nil, nil)
 	<-disk.entered // the writer hangs with one line written out and its slot free again
@@ -154,7 +154,7 @@ func TestCapturesNeverBlockTheWorker(t *testing.T) {
 	if n := w.Counts.CapturesDropped.Load(); n != 3 {
 		t.Errorf("not captured = %d, want 3", n)
 	}
-	w.Start("5ha")()
+	w.Start(Origin{ModelSHA256: "5ha"})()
 	if err := w.Close(); err != nil || w.Counts.Captures.Load() != requestsWaiting {
 		t.Errorf("captured %d, %v, want %d", w.Counts.Captures.Load(), err, requestsWaiting)
 	}
@@ -209,7 +209,7 @@ func TestNoWriterUnlessConfigured(t *testing.T) {
 func TestWriterNoAlloc(t *testing.T) {
 	w := open(t, t.TempDir(), 4)
 	defer w.Close()
-	stop := w.Start("5ha")
+	stop := w.Start(Origin{ModelSHA256: "5ha"})
 	defer stop()
 	record, body, reply := sampleRecord(), make([]byte, 30_000), make([]byte, 3_000)
 	records := uint64(0)
@@ -238,7 +238,7 @@ func TestALineBehindHalfALine(t *testing.T) {
 	w := open(t, dir, 1)
 	w.Add(sampleRecord(), nil, nil)
 	w.Add(sampleRecord(), nil, nil)
-	if err := errors.Join(w.Start("5ha")(), w.Close()); err != nil {
+	if err := errors.Join(w.Start(Origin{ModelSHA256: "5ha"})(), w.Close()); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(name)

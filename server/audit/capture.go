@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"edgert/internal/safetensors"
+	"edgert/policy"
 	"edgert/wire"
 )
 
@@ -49,6 +50,13 @@ func (r *request) fill(record *Record, observation, reply []byte) {
 	r.observation, r.reply = append(r.observation[:0], observation...), append(r.reply[:0], reply...)
 }
 
+// Origin is what answered the requests of one run of a server.
+type Origin struct {
+	ModelSHA256 string
+	Runtime     string // ONNX Runtime's version
+	Device      string // where the policy computed, as policy.Device has it
+}
+
 // ring is the bounded ring of captured requests: file count mod max holds
 // the count-th request. The files stay open, so that writing one allocates
 // nothing, and go on where the last run ended, so that a restart does not
@@ -61,7 +69,7 @@ type ring struct {
 	count uint64 // number of the next request
 	text  []byte
 
-	sha256 string // the bundle's; constant once the writer runs
+	origin Origin // constant once the writer runs
 }
 
 // openRing opens the ring of max files in dir, which it makes.
@@ -115,7 +123,7 @@ func (g *ring) close() (err error) {
 func (g *ring) write(r *request, ts time.Time) error {
 	file := g.files[g.count%uint64(len(g.files))]
 	r.attachment = wire.AppendHeader(r.attachment[:0], r.Header)
-	g.text = appendCapture(g.text[:0], r, g.sha256, g.count, ts)
+	g.text = appendCapture(g.text[:0], r, &g.origin, g.count, ts)
 	if _, err := file.WriteAt(g.text, 0); err != nil {
 		return err
 	}
@@ -130,7 +138,7 @@ func (g *ring) write(r *request, ts time.Time) error {
 // `reply` are bytes as they crossed the wire, the metadata says the rest.
 //
 //rt:noalloc
-func appendCapture(dst []byte, r *request, sha256 string, count uint64, ts time.Time) []byte {
+func appendCapture(dst []byte, r *request, origin *Origin, count uint64, ts time.Time) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // the header's length, below
 	dst = append(dst, `{"__metadata__":{"format":"`+captureFormat+`","count":"`...)
@@ -141,10 +149,17 @@ func appendCapture(dst []byte, r *request, sha256 string, count uint64, ts time.
 	dst = strconv.AppendUint(dst, uint64(checksum(r.attachment, r.observation, r.reply)), 10)
 	dst = append(dst, `","rtc":"`...)
 	dst = strconv.AppendBool(dst, r.RTC)
+	dst = append(dst, `","batch":"`...)
+	dst = strconv.AppendInt(dst, int64(r.Batch), 10)
+	dst = append(dst, `","row":"`...)
+	dst = strconv.AppendInt(dst, int64(r.Row), 10)
+	dst = appendControls(dst, &r.Controls)
 	dst = appendField(dst, `","client_uuid":`, r.ClientUUID)
 	dst = appendField(dst, `,"session_id":`, r.SessionID)
 	dst = appendField(dst, `,"task":`, r.Task)
-	dst = appendField(dst, `,"model_sha256":`, sha256)
+	dst = appendField(dst, `,"model_sha256":`, origin.ModelSHA256)
+	dst = appendField(dst, `,"onnxruntime":`, origin.Runtime)
+	dst = appendField(dst, `,"device":`, origin.Device)
 	dst = appendField(dst, `,"outcome":`, r.Outcome.String())
 	dst = appendField(dst, `,"why":`, r.Why)
 	dst = append(dst, '}')
@@ -160,6 +175,56 @@ func appendCapture(dst []byte, r *request, sha256 string, count uint64, ts time.
 	dst = append(dst, r.attachment...)
 	dst = append(dst, r.observation...)
 	return append(dst, r.reply...)
+}
+
+// appendControls appends how the chunk was conditioned.
+//
+//rt:noalloc
+func appendControls(dst []byte, c *policy.Controls) []byte {
+	dst = append(append(dst, `","conditioning":"`...), c.Mode.String()...)
+	dst = strconv.AppendInt(append(dst, `","prefix_len":"`...), int64(c.PrefixLen), 10)
+	dst = strconv.AppendInt(append(dst, `","delay":"`...), int64(c.Delay), 10)
+	dst = strconv.AppendInt(append(dst, `","prefix_end":"`...), int64(c.PrefixEnd), 10)
+	dst = strconv.AppendFloat(append(dst, `","beta":"`...), float64(c.Beta), 'g', -1, 32)
+	dst = append(append(dst, `","schedule":"`...), c.Schedule.String()...)
+	return strconv.AppendFloat(append(dst, `","sigma_d":"`...), float64(c.SigmaD), 'g', -1, 32)
+}
+
+// parseControls reads what appendControls wrote; nil where a server of before wrote
+// nothing.
+func parseControls(meta map[string]string) (*policy.Controls, error) {
+	name, ok := meta["conditioning"]
+	if !ok {
+		return nil, nil
+	}
+	var c policy.Controls
+	var errs []error
+	number := func(key string, to *int) {
+		n, err := strconv.Atoi(meta[key])
+		if err != nil || n < 0 {
+			errs = append(errs, fmt.Errorf("%s is %q, want a count", key, meta[key]))
+		}
+		*to = n
+	}
+	weight := func(key string, to *float32) {
+		v, err := strconv.ParseFloat(meta[key], 32)
+		if err != nil {
+			errs = append(errs, fmt.Errorf("%s is %q, want a number", key, meta[key]))
+		}
+		*to = float32(v)
+	}
+	number("prefix_len", &c.PrefixLen)
+	number("delay", &c.Delay)
+	number("prefix_end", &c.PrefixEnd)
+	weight("beta", &c.Beta)
+	weight("sigma_d", &c.SigmaD)
+	mode, err := policy.ParseMode(name)
+	schedule := slices.Index(policy.ScheduleNames, meta["schedule"])
+	if schedule < 0 {
+		errs = append(errs, fmt.Errorf("schedule is %q, want one of %v", meta["schedule"], policy.ScheduleNames))
+	}
+	c.Mode, c.Schedule = mode, policy.Schedule(schedule)
+	return &c, errors.Join(append(errs, err)...)
 }
 
 //rt:noalloc
@@ -179,11 +244,13 @@ type Capture struct {
 	Observation []byte
 	Reply       []byte // empty when Outcome is neither ok nor unsent
 	ClientUUID  string
-	ModelSHA256 string
-	Outcome     string
-	Why         string // what is wrong with a file that cannot be read
-	RTC         bool
-	Task        string // that the chunk was made for
+	Origin
+	Batch, Row int              // size of the batch that it ran in, 0: none or not known; and its row there
+	Controls   *policy.Controls // how the chunk was conditioned; nil: not known
+	Outcome    string
+	Why        string // what is wrong with a file that cannot be read
+	RTC        bool
+	Task       string // that the chunk was made for
 }
 
 // ReadCaptures reads all capture files of dir in the order of their requests.
@@ -239,11 +306,17 @@ func parseCapture(data []byte) (c Capture, err error) {
 		return c, fmt.Errorf("crc32c is %s, want %s", sum, meta["crc32c"])
 	}
 	c = Capture{
-		Observation: observation, Reply: reply, ClientUUID: meta["client_uuid"], ModelSHA256: meta["model_sha256"],
+		Observation: observation, Reply: reply, ClientUUID: meta["client_uuid"],
+		Origin:  Origin{meta["model_sha256"], meta["onnxruntime"], meta["device"]},
 		Outcome: meta["outcome"], Why: meta["why"], RTC: meta["rtc"] == "true", Task: meta["task"],
 	}
 	if c.Count, err = strconv.ParseUint(meta["count"], 10, 64); err != nil {
 		return c, fmt.Errorf("count: %w", err)
+	}
+	c.Batch, _ = strconv.Atoi(meta["batch"]) // captures of older servers have none
+	c.Row, _ = strconv.Atoi(meta["row"])
+	if c.Controls, err = parseControls(meta); err != nil {
+		return c, err
 	}
 	c.Header, err = wire.ParseHeader(header)
 	return c, err

@@ -1,6 +1,7 @@
 package audit
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -10,8 +11,11 @@ import (
 	"testing"
 	"time"
 
+	"edgert/policy"
 	"edgert/wire"
 )
+
+var sampleOrigin = Origin{"5ha", "1.24.4", "cuda:0"}
 
 func sampleRequest() *request {
 	s := new(request)
@@ -23,13 +27,13 @@ func sampleRequest() *request {
 func TestCaptureReadsAsItWasWritten(t *testing.T) {
 	s := sampleRequest()
 	s.Why = "a\n\"b\""
-	data := appendCapture(nil, s, "5ha", 17, time.Now())
+	data := appendCapture(nil, s, &sampleOrigin, 17, time.Now())
 	got, err := parseCapture(data)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.Count != 17 || got.Header != s.Header || string(got.Observation) != "observation" || string(got.Reply) != "reply" ||
-		got.ClientUUID != "arm-03" || got.ModelSHA256 != "5ha" || got.Outcome != "ok" || got.Why != s.Why || !got.RTC {
+		got.ClientUUID != "arm-03" || got.Origin != sampleOrigin || got.Batch != 4 || got.Row != 2 || *got.Controls != s.Controls || got.Outcome != "ok" || got.Why != s.Why || !got.RTC {
 		t.Errorf("parseCapture = %+v", got)
 	}
 	if start := len(data) - wire.HeaderSize - len("observationreply"); start%tensorAlign != 0 {
@@ -37,10 +41,36 @@ func TestCaptureReadsAsItWasWritten(t *testing.T) {
 	}
 }
 
+// A capture of a server that did not write how chunks were conditioned is read all the
+// same; one that says nonsense is refused.
+func TestCapturedControls(t *testing.T) {
+	whole := string(appendControls(nil, &policy.Controls{PrefixLen: 8, Delay: 3, PrefixEnd: 9, Mode: policy.ModeGuided, Beta: 2.5, Schedule: 3, SigmaD: 0.2}))
+	meta := func(text string) (m map[string]string) {
+		if err := json.Unmarshal([]byte("{"+strings.TrimPrefix(text, `",`)+`"}`), &m); err != nil {
+			t.Fatal(err)
+		}
+		return m
+	}
+	c, err := parseControls(meta(whole))
+	if err != nil || c.PrefixLen != 8 || c.Delay != 3 || c.PrefixEnd != 9 || c.Mode != policy.ModeGuided || c.Beta != 2.5 || c.Schedule != 3 || c.SigmaD != 0.2 {
+		t.Errorf("%s reads as %+v, %v", whole, c, err)
+	}
+	for _, wrong := range []struct{ was, is, want string }{
+		{"guided", "free-hand", "conditioning"}, {`"8`, `"-8`, "prefix_len"}, {"2.5", "x", "beta"}, {"exp", "log", "schedule"},
+	} {
+		if _, err := parseControls(meta(strings.Replace(whole, wrong.was, wrong.is, 1))); err == nil || !strings.Contains(err.Error(), wrong.want) {
+			t.Errorf("with %s instead of %s: %v, want an error about %s", wrong.is, wrong.was, err, wrong.want)
+		}
+	}
+	if c, err := parseControls(map[string]string{}); c != nil || err != nil {
+		t.Errorf("a capture without: %v, %v, want none", c, err)
+	}
+}
+
 // A file that was cut anywhere, or in which one byte of the data is another, is
 // no capture.
 func TestTornCaptureIsFound(t *testing.T) {
-	whole := appendCapture(nil, sampleRequest(), "5ha", 17, time.Now())
+	whole := appendCapture(nil, sampleRequest(), &sampleOrigin, 17, time.Now())
 	for n := range whole {
 		if _, err := parseCapture(whole[:n]); err == nil {
 			t.Errorf("the first %d of %d bytes are a capture", n, len(whole))
@@ -60,7 +90,7 @@ func TestTornCaptureIsFound(t *testing.T) {
 
 // Property: whatever the bytes, parseCapture returns slices of them or an error.
 func FuzzParseCapture(f *testing.F) {
-	f.Add(appendCapture(nil, sampleRequest(), "5ha", 17, time.Now()))
+	f.Add(appendCapture(nil, sampleRequest(), &sampleOrigin, 17, time.Now()))
 	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		if c, err := parseCapture(data); err == nil && wire.HeaderSize+len(c.Observation)+len(c.Reply) > len(data) {
@@ -142,7 +172,7 @@ func TestReadCaptures(t *testing.T) {
 	if _, _, err := ReadCaptures(dir); !errors.Is(err, ErrNoCaptures) {
 		t.Errorf("ReadCaptures of an empty folder = %v, want ErrNoCaptures", err)
 	}
-	for i, data := range [][]byte{nil, []byte("torn"), appendCapture(nil, sampleRequest(), "5ha", 3, time.Now())} {
+	for i, data := range [][]byte{nil, []byte("torn"), appendCapture(nil, sampleRequest(), &sampleOrigin, 3, time.Now())} {
 		if err := os.WriteFile(filepath.Join(dir, fmt.Sprintf("request-%05d.safetensors", i)), data, 0o600); err != nil {
 			t.Fatal(err)
 		}
