@@ -149,7 +149,8 @@ func TestReplayOfAHistory(t *testing.T) {
 	again := func() Replayed {
 		model := servertest.NewModel()
 		model.Look(looked)
-		r, err := replay(lookbackMeta(), "5ha", model, nil, policy.Conditioning{}, found)
+		with := &replaying{origin: audit.Origin{ModelSHA256: "5ha"}, meta: lookbackMeta()}
+		r, err := with.replay(model, nil, found)
 		if err != nil {
 			t.Fatal(err)
 		}
