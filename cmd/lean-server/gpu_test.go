@@ -143,6 +143,7 @@ func TestServerEndsWhenItsGPUFails(t *testing.T) {
 // Goal: a SIGTERM while one inference takes longer than the drain waits ends the
 // program in bounded time with 0, whether ONNX Runtime computes on or nothing ends it.
 func TestSIGTERMDuringALongInference(t *testing.T) {
+	rttest.RealTime(t)
 	needRuntime(t)
 	_, library := policy.RuntimeVersion()
 	site := cudatest.Install(t, library)
