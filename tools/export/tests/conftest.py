@@ -1,6 +1,8 @@
 """Checkpoints and bundles that several tests share, made once."""
 
 import os
+import shutil
+import subprocess
 import sys
 from pathlib import Path
 
@@ -17,6 +19,7 @@ from edgert_export.cli import main
 # One thread: with more, a busy machine makes small networks wait for each other.
 torch.set_num_threads(1)
 onnx_graph.THREADS = 1
+ROOT = Path(__file__).resolve().parents[3]
 FLAGS = ["--fps", "30", "--joints", ",".join(checkpoints.JOINTS)]
 
 
@@ -24,6 +27,21 @@ FLAGS = ["--fps", "30", "--joints", ",".join(checkpoints.JOINTS)]
 def quick():
     """T(B) is measured for its form, not for its figures."""
     timing.SECONDS, timing.MIN_RUNS = 0.0, 1
+
+
+@pytest.fixture(scope="session")
+def programs(tmp_path_factory) -> Path:
+    """A folder with lean-server and edge-rt."""
+    if not shutil.which("go") or not (ROOT / ".venv").exists():
+        pytest.skip("needs Go and ONNX Runtime: make setup")
+    out = tmp_path_factory.mktemp("bin")
+    subprocess.run(["go", "build", "-o", out, "./cmd/lean-server", "./cmd/edge-rt"], cwd=ROOT, check=True)
+    return out
+
+
+@pytest.fixture(scope="session")
+def server(programs) -> Path:
+    return programs / "lean-server"
 
 
 @pytest.fixture(scope="session")

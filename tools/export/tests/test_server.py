@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -12,28 +11,16 @@ import onnx
 import pi_checkpoints
 import pytest
 import smolvla_checkpoint
-from conftest import exported
+from conftest import ROOT, exported
 
 from edgert_export import onnx_graph
 
-ROOT = Path(__file__).resolve().parents[3]
-
-
-@pytest.fixture(scope="session")
-def server(tmp_path_factory) -> Path:
-    if not shutil.which("go") or not (ROOT / ".venv").exists():
-        pytest.skip("needs Go and ONNX Runtime: make setup")
-    program = tmp_path_factory.mktemp("bin") / "lean-server"
-    subprocess.run(["go", "build", "-o", program, "./cmd/lean-server"], cwd=ROOT, check=True)
-    return program
-
-
-def manifest_of(bundle: Path) -> Path:
+def manifest_of(bundle: Path, **more) -> Path:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     manifest = {
         "model": {"repo_or_path": str(bundle), "id": "test/policy", "revision": "main", "device": "cpu"},
-        "service": "test", "default_task": "test", "max_sessions": 2, "zenoh": {"listen_endpoints": [f"tcp/127.0.0.1:{port}"]},
+        "service": "test", "default_task": "test", "max_sessions": 2, "zenoh": {"listen_endpoints": [f"tcp/127.0.0.1:{port}"]}, **more,
     }  # fmt: skip
     path = bundle.with_name(bundle.name + ".yaml")
     path.write_text(json.dumps(manifest))
