@@ -15,18 +15,24 @@ const gain = 0.05
 // held up changes little.
 const learning = 8
 
+// again is how many times the duration of a run the others may take before that size
+// runs once more, were it worth it or not: what made it slow may be over. It costs half
+// a percent of the device's time at most.
+const again = 200
+
 // Sizes are the sizes of batches that run, and how long each of them takes. Others
 // are filled up to the next: a shape that never ran would have to be planned first.
 //
 // Owner: one goroutine.
 type Sizes struct {
-	rows []int
-	took []time.Duration // 0: not known yet
+	rows   []int
+	took   []time.Duration // 0: not known yet
+	others []time.Duration // what runs of other sizes took since the last of this one
 }
 
 // NewSizes returns sizes, which ascend from 1, of which no time is known.
 func NewSizes(rows []int) *Sizes {
-	return &Sizes{rows: rows, took: make([]time.Duration, len(rows))}
+	return &Sizes{rows: rows, took: make([]time.Duration, len(rows)), others: make([]time.Duration, len(rows))}
 }
 
 // All lends the sizes, ascending.
@@ -57,7 +63,12 @@ func (s *Sizes) Took(size int) time.Duration { return s.took[s.index(size)] }
 //
 //rt:noalloc
 func (s *Sizes) Learn(size int, took time.Duration) {
-	known := &s.took[s.index(size)]
+	at := s.index(size)
+	for i := range s.others {
+		s.others[i] += took
+	}
+	s.others[at] = 0
+	known := &s.took[at]
 	if *known == 0 {
 		*known = took
 		return
@@ -67,7 +78,8 @@ func (s *Sizes) Learn(size int, took time.Duration) {
 
 // Choose returns how many of n requests, at least 1, shall share the next run: those
 // that take the least time each. Of sizes that are about as good it is the smallest,
-// whose chunks come first; a size whose time is not known counts as worth it.
+// whose chunks come first; a size whose time is not known, or was learned long ago,
+// counts as worth it.
 //
 //rt:noalloc
 func (s *Sizes) Choose(n int) (rows int) {
@@ -75,7 +87,7 @@ func (s *Sizes) Choose(n int) (rows int) {
 	best := s.took[0]
 	for i, size := range s.rows[1:] {
 		took := s.took[i+1]
-		if took == 0 || best == 0 {
+		if took == 0 || best == 0 || s.others[i+1] > again*took {
 			rows = min(n, size)
 		} else if served := min(n, size); float64(took)*float64(rows) < (1-gain)*float64(best)*float64(served) {
 			rows, best = served, took

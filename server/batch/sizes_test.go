@@ -55,3 +55,37 @@ func TestLearnForgetsSlowly(t *testing.T) {
 		t.Errorf("after 10 and 90 ms a run of 2 takes %v, one of 1 %v, want 20 ms and unknown", got, s.Took(1))
 	}
 }
+
+// A size that was slow for a while is not given up for ever, and trying it again costs
+// little.
+func TestASlowSizeIsTriedAgain(t *testing.T) {
+	const ms = time.Millisecond
+	s := NewSizes([]int{1, 2})
+	s.Learn(1, 10*ms)
+	s.Learn(2, 200*ms) // the host was away
+	var total, slow time.Duration
+	for total < 10*time.Minute {
+		rows := s.Choose(2)
+		took := 10 * ms
+		if rows == 2 {
+			if took = 12 * ms; s.Took(2) < 19*ms {
+				break
+			}
+			slow += took
+		}
+		s.Learn(rows, took)
+		total += took
+	}
+	if s.Choose(2) != 2 {
+		t.Fatalf("after %v a batch of 2 is still held to take %v", total, s.Took(2))
+	}
+	if slow > total/again {
+		t.Errorf("trying again took %v of %v, want 1/%d at most", slow, total, again)
+	}
+	for i := range 3 {
+		s.Learn(2, 25*ms)
+		if rows := s.Choose(2); i == 2 && rows != 1 {
+			t.Errorf("%d rows share a run of %v, want 1", rows, s.Took(2))
+		}
+	}
+}
