@@ -1,0 +1,145 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgert/camera/pattern"
+	"edgert/wire"
+)
+
+// lookServer is a holdServer whose policy looks at some observations together and moves
+// the wrist.
+type lookServer struct {
+	*holdServer
+	sent []wire.Observation // Guarded by mu.
+}
+
+func newLookServer(t *testing.T, steps int) *lookServer {
+	t.Helper()
+	s := &lookServer{holdServer: newHoldServer(t)}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.holdServer.play = s.play
+	s.holdServer.ack = func(a *wire.SessionAck) { a.Steps, a.TrainedFPS = steps, 30 }
+	return s
+}
+
+func (s *lookServer) play(sample wire.Sample) {
+	h, err := wire.ParseHeader(sample.Attachment)
+	var o wire.Observation
+	if err != nil || wire.ParseObservation(&o, bytes.Clone(sample.Payload)) != nil {
+		return
+	}
+	s.mu.Lock()
+	s.sent = append(s.sent, o)
+	s.mu.Unlock()
+	m := wire.Matrix{Rows: stillHorizon, Cols: len(o.State)}
+	for i := range stillHorizon {
+		m.Data = append(m.Data, o.State...)
+		m.Data[len(m.Data)-2] += 0.4 * float32(i+1)
+	}
+	go s.publisher.Put(wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m}), wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk)))
+}
+
+// The real program sends the action steps before each observation: states as its record
+// of what ran has them, pictures in the camera's order.
+func TestHistoryOfARun(t *testing.T) {
+	t.Parallel()
+	const steps = 4
+	s, record := newLookServer(t, steps), filepath.Join(t.TempDir(), "record.jsonl")
+	code, stdout, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--camera", "top=pattern:128x64@30",
+		"--jpeg-quality", "0", "--rt", "off", "--duration", "4s", "--record", record, "--json", "-")
+	if code != 0 {
+		t.Fatalf("code %d\n%s", code, stderr)
+	}
+	var summary struct {
+		History struct {
+			Steps  int    `json:"steps"`
+			NoRoom uint64 `json:"no_room"`
+		} `json:"history"`
+	}
+	if err := json.Unmarshal([]byte(stdout), &summary); err != nil || summary.History.Steps != steps || summary.History.NoRoom != 0 {
+		t.Errorf("summary %+v, %v, want %d steps", summary, err, steps)
+	}
+	ran := recordedStates(t, record)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	whole := 0
+	for i := range s.sent {
+		o := &s.sent[i]
+		past := o.Past("observation.images.top")
+		if o.PastStates.Rows != steps-1 || len(past) != steps-1 {
+			t.Fatalf("observation %d: %d states and %d pictures of before, want %d", i, o.PastStates.Rows, len(past), steps-1)
+		}
+		numbers, dof := []uint32{pattern.Number(o.Images[0].Data, 128, 64)}, len(o.State)
+		for j := len(past) - 1; j >= 0; j-- {
+			number := numbers[0]
+			if len(past[j].Data) > 0 {
+				number = pattern.Number(past[j].Data, 128, 64)
+			}
+			numbers = slices.Insert(numbers, 0, number)
+		}
+		first := o.PastStates.Data[:dof]
+		if i == 0 && (!slices.Equal(first, o.State) || numbers[0] != numbers[steps-1]) {
+			t.Errorf("the first observation holds %v before %v, pictures %d: want itself", first, o.State, numbers)
+		}
+		if before, ok := ran[o.N-steps+1]; !ok || !slices.Equal(first, before) {
+			continue // at the start, or a joint had not answered: the history has begun anew meanwhile
+		}
+		whole++
+		for j := range steps - 1 {
+			if got, want := o.PastStates.Data[j*dof:][:dof], ran[o.N-int64(steps-1-j)]; !slices.Equal(got, want) {
+				t.Errorf("behind step %d: %v is %d before, want %v", o.N, got, steps-1-j, want)
+			}
+		}
+		if !slices.IsSorted(numbers) || numbers[0] == numbers[steps-1] {
+			t.Errorf("behind step %d: pictures %d, want them in the camera's order", o.N, numbers)
+		}
+	}
+	if whole < 2 {
+		t.Errorf("%d of %d observations hold %d steps that ran, want some", whole, len(s.sent), steps)
+	}
+}
+
+// recordedStates reads the state at each action step.
+func recordedStates(t *testing.T, path string) map[int64][]float32 {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := map[int64][]float32{}
+	for _, text := range strings.Split(strings.TrimSpace(string(data)), "\n")[1:] {
+		var line struct {
+			Step  int64     `json:"step"`
+			State []float32 `json:"state"`
+		}
+		if err := json.Unmarshal([]byte(text), &line); err != nil {
+			t.Fatal(err)
+		}
+		states[line.Step] = line.State
+	}
+	return states
+}
+
+// Raw pictures that no message can hold end the start with code 3, and not the run with
+// observations that never arrive.
+func TestRawPicturesThatNoMessageHolds(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		steps  int
+		camera string
+	}{{1, "big=pattern:3840x2160"}, {4, "big=pattern:1920x1080"}} {
+		s := newLookServer(t, tt.steps)
+		code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--camera", tt.camera, "--jpeg-quality", "0", "--duration", "1s", "--rt", "off")
+		if code != 3 || !strings.Contains(stderr, "24883200 bytes, want at most 16711680") || !strings.Contains(stderr, "--jpeg-quality 1 to 100") {
+			t.Errorf("%d steps of %s: code %d, want 3 and the sum in\n%s", tt.steps, tt.camera, code, stderr)
+		}
+	}
+}
