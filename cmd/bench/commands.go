@@ -11,6 +11,7 @@ import (
 	"edgert/bench/jpeg"
 	"edgert/bench/recipe"
 	"edgert/bench/safety"
+	"edgert/bench/serve"
 	"edgert/bench/wire"
 	"edgert/internal/exit"
 )
@@ -79,6 +80,15 @@ type gpuFlags struct {
 
 func (f *gpuFlags) Run(ctx context.Context, s *streams) error {
 	return measure(ctx, s, f.common, &f.Env, &f.Config, gpu.Measure, output[*gpu.Report]{"--markdown", f.Markdown, (*gpu.Report).WriteMarkdown})
+}
+
+type serveFlags struct {
+	serve.Config
+	common
+}
+
+func (f *serveFlags) Run(ctx context.Context, s *streams) error {
+	return measure(ctx, s, f.common, &f.Env, &f.Config, serve.Measure)
 }
 
 type recipeFlags struct {

@@ -19,6 +19,7 @@ import (
 	"edgert/bench/jpeg"
 	"edgert/bench/recipe"
 	"edgert/bench/safety"
+	"edgert/bench/serve"
 	"edgert/bench/wire"
 	"edgert/edge"
 	"edgert/edge/bringup"
@@ -36,7 +37,7 @@ func TestEveryKeyIsInTheDocs(t *testing.T) {
 	for title, v := range map[string]any{
 		"edge-rt": edge.Summary{}, "edge-rt ports": bringup.PortsReport{}, "edge-rt scan": bringup.ScanReport{}, "edge-rt monitor": bringup.MonitorReport{}, "edge-rt cameras": bringup.CamerasReport{},
 		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server replay": server.Replayed{},
-		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{}, "bench jpeg": jpeg.Report{}, "bench gpu": gpu.Report{},
+		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{}, "bench jpeg": jpeg.Report{}, "bench gpu": gpu.Report{}, "bench serve": serve.Report{},
 		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{}, "bench safety": safety.Report{}, "The machine": bench.Machine{},
 	} {
 		got, want := documented[title], keysOf(reflect.TypeOf(v))

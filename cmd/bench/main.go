@@ -39,6 +39,7 @@ Examples:
   bench camera --duration 5m                              two synthetic cameras beside the tick, and the tick alone, taking turns
   bench camera --camera front=/dev/video0                 capture to wire and CPU of a real one
   bench gpu --bundle act,smolvla --markdown gpu.md         policies on the GPU and the CPU, batches of 1 to 16 (docs/gpu.md)
+  bench serve --robots 1,32 --duration 2m                 robots with real messages at a real server, beside ONNX Runtime alone
   bench safety --only blip-all,unplug                     the real programs on a simulated arm, one fault at a time
   bench recipe --load stress                              which class the other threads should have, under full load
 
@@ -57,6 +58,7 @@ type cli struct {
 	Recipe  recipeFlags    `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
 	Camera  cameraFlags    `cmd:"" help:"How old pictures are when they stand in a message, what cameras cost, and whether the tick notices."`
 	GPU     gpuFlags       `cmd:"" name:"gpu" help:"How long exported policies take on each device by batch size, and one robot's request; other programs beside."`
+	Serve   serveFlags     `cmd:"" help:"How many chunks a second lean-server gives robots with real messages and pictures, beside ONNX Runtime alone."`
 	JPEG    jpegFlags      `cmd:"" name:"jpeg" help:"What encoding, decoding and passing on a picture costs, beside libjpeg-turbo's tjbench."`
 	Version versionCommand `cmd:"" help:"Print the version."`
 	Part    partFlags      `cmd:"" hidden:"" help:"What bench runs as processes of their own."`

@@ -1,0 +1,149 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"math/rand/v2"
+	"os"
+	"runtime"
+	"time"
+
+	"edgert/policy"
+	"edgert/rt"
+)
+
+// bare is ONNX Runtime alone: the same policy, on rows that stand ready.
+type bare struct {
+	*policy.Model
+	random *rand.Rand
+}
+
+func openBare(b *policy.Bundle, cfg Config) (*bare, error) {
+	m, err := b.Open(policy.Options{MaxBatch: cfg.MaxBatch, IntraThreads: cfg.Threads, Device: cfg.Device})
+	if err != nil {
+		return nil, err
+	}
+	s := &bare{m, rand.New(rand.NewPCG(1, 2))}
+	for i := range m.MaxBatch() {
+		for cam := range b.Cameras {
+			picture := m.Image(i, cam)
+			for k := range picture {
+				picture[k] = byte(s.random.Uint32())
+			}
+		}
+		for k := range m.Tokens(i) {
+			m.Tokens(i)[k], m.TokenMask(i)[k] = 1, true
+		}
+		policy.FillNoise(m.Noise(i), 0, uint64(i))
+		m.SetControls(i, b.Condition(&policy.Conditioning{}, prefixRows, prefixRows, 0))
+	}
+	return s, nil
+}
+
+// run runs batches of these sizes, as often as each was run, mixed, and returns how
+// many rows of requests a second.
+func (s *bare) run(ctx context.Context, batches map[int]*load, slice time.Duration) (perS float64, err error) {
+	var sizes []int
+	var requests []float64
+	for size, b := range batches {
+		for range max(1, int(float64(b.requests)/float64(size)+0.5)) {
+			sizes = append(sizes, size)
+			requests = append(requests, float64(b.requests)/max(1, float64(b.runs)))
+		}
+	}
+	if len(sizes) == 0 {
+		return 0, errors.New("the server answered nothing")
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	defer rt.HoldGC(rt.Headroom).Release() // as the server does
+	done, begin := 0.0, time.Now()
+	for ctx.Err() == nil && time.Since(begin) < slice {
+		i := s.random.IntN(len(sizes))
+		if err := s.Run(sizes[i]); err != nil {
+			return 0, err
+		}
+		done += requests[i]
+	}
+	return done / time.Since(begin).Seconds(), context.Cause(ctx)
+}
+
+// auditLog is the server's audit, read as it grows.
+type auditLog struct {
+	name string
+	at   int64
+
+	own, wait, decode, inference []float64 // ms, since the second reading
+	rows, runs                   float64
+	readings                     int
+}
+
+// load is what ran in batches of one size.
+type load struct {
+	requests int
+	runs     int // by the lowest row that was seen
+}
+
+// taken is what one reading found.
+type taken struct{ batches map[int]*load }
+
+// read reads the lines that came since the last reading.
+func (l *auditLog) read() (t taken, err error) {
+	time.Sleep(100 * time.Millisecond) // the server writes them behind the answers
+	file, err := os.Open(l.name)
+	if err != nil {
+		return t, err
+	}
+	defer file.Close()
+	if _, err := file.Seek(l.at, io.SeekStart); err != nil {
+		return t, err
+	}
+	t.batches = map[int]*load{}
+	lines := bufio.NewReader(file)
+	for {
+		text, err := lines.ReadBytes('\n')
+		if err != nil { // half a line is read again
+			break
+		}
+		l.at += int64(len(text))
+		var line struct {
+			Batch     int     `json:"batch"`
+			Row       int     `json:"row"`
+			Wait      float64 `json:"queue_wait_ms"`
+			Decode    float64 `json:"decode_ms"`
+			Inference float64 `json:"inference_ms"`
+			Service   float64 `json:"service_ms"`
+			Outcome   string  `json:"outcome"`
+		}
+		if err := json.Unmarshal(text, &line); err != nil {
+			return t, err
+		}
+		if line.Outcome != "ok" {
+			continue
+		}
+		b := t.batches[line.Batch]
+		if b == nil {
+			b = new(load)
+			t.batches[line.Batch] = b
+		}
+		b.requests++
+		if line.Row == 0 {
+			b.runs++
+		}
+		if l.readings > 0 {
+			l.own = append(l.own, line.Service-line.Wait-line.Inference)
+			l.wait, l.decode, l.inference = append(l.wait, line.Wait), append(l.decode, line.Decode), append(l.inference, line.Inference)
+			l.rows++
+			if line.Row == 0 {
+				l.runs++
+			}
+		}
+	}
+	l.readings++
+	return t, nil
+}
+
+func (l *auditLog) meanBatch() float64 { return round(l.rows / max(1, l.runs)) }

@@ -1,0 +1,103 @@
+package serve
+
+import (
+	"fmt"
+	"io"
+	"math"
+
+	"edgert/bench"
+	"edgert/bench/report"
+)
+
+// Report is what Measure found.
+type Report struct {
+	Bench      string        `json:"bench"`
+	Version    string        `json:"version"`
+	Runtime    string        `json:"onnxruntime"`
+	Machine    bench.Machine `json:"machine"`
+	Bundle     string        `json:"bundle"`
+	SHA256     string        `json:"sha256"`
+	Policy     string        `json:"policy"`
+	Device     string        `json:"device"`
+	Threads    int           `json:"threads"`
+	MaxBatch   int           `json:"max_batch"`
+	SliceS     float64       `json:"slice_s"`
+	Crowds     []Crowd       `json:"crowds"`
+	Many       Many          `json:"many"`
+	Schedulers []Scheduler   `json:"schedulers"`
+}
+
+// Quantiles of times in milliseconds.
+type Quantiles struct {
+	P50 float64 `json:"p50"`
+	P99 float64 `json:"p99"`
+	Max float64 `json:"max"`
+}
+
+// Crowd is robots that ask as fast as they are answered.
+type Crowd struct {
+	Robots     int       `json:"robots"`
+	Rounds     int       `json:"rounds"`
+	ChunksPerS float64   `json:"chunks_per_s"` // median of the rounds
+	BarePerS   float64   `json:"bare_per_s"`   // of ONNX Runtime alone with the same batches
+	Ratio      float64   `json:"ratio"`        // median of the rounds
+	MeanBatch  float64   `json:"mean_batch"`   // requests that shared an inference
+	Answered   int       `json:"answered"`
+	Lost       int       `json:"lost"`
+	Jain       float64   `json:"jain"` // of the robots' chunks
+	Own        Quantiles `json:"own_ms"`
+	Wait       Quantiles `json:"queue_wait_ms"`
+	Decode     Quantiles `json:"decode_ms"`
+	Inference  Quantiles `json:"inference_ms"`
+	RoundTrip  Quantiles `json:"round_trip_ms"`
+}
+
+// Many is a server with many sessions.
+type Many struct {
+	Sessions  int       `json:"sessions"`
+	Left      int       `json:"left"` // still served at the end
+	Answered  int       `json:"answered"`
+	Lost      int       `json:"lost"`
+	Jain      float64   `json:"jain"`
+	RoundTrip Quantiles `json:"round_trip_ms"`
+}
+
+// Scheduler is robots whose actions run out, under one scheduler.
+type Scheduler struct {
+	Scheduler string  `json:"scheduler"`
+	Robots    int     `json:"robots"`
+	Load      float64 `json:"load"`
+	Seconds   float64 `json:"seconds"`
+	Requests  int     `json:"requests"`
+	Lost      int     `json:"lost"`
+	StarvedMs float64 `json:"starved_ms"` // all robots together
+}
+
+func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
+
+// WriteTable writes what a person reads.
+func (r *Report) WriteTable(w io.Writer) error {
+	facts := report.Facts("bench serve", fmt.Sprintf("%s (%s, %.12s) on %s, %d threads, batches up to %d, ONNX Runtime %s", r.Bundle, r.Policy, r.SHA256, r.Device, r.Threads, r.MaxBatch, r.Runtime), r.Machine.Rows())
+	crowds := report.Table{Columns: []string{"robots", "chunks/s", "bare/s", "ratio", "batch", "lost", "Jain", "own p50 ms", "p99", "wait p50", "decode p50", "inference p50", "round trip p50", "p99"}}
+	for _, c := range r.Crowds {
+		crowds.Add(fmt.Sprint(c.Robots), fmt.Sprintf("%.1f", c.ChunksPerS), fmt.Sprintf("%.1f", c.BarePerS), fmt.Sprintf("%.3f", c.Ratio), fmt.Sprintf("%.2f", c.MeanBatch),
+			fmt.Sprint(c.Lost), fmt.Sprintf("%.3f", c.Jain), three(c.Own.P50), three(c.Own.P99), three(c.Wait.P50), three(c.Decode.P50), three(c.Inference.P50), three(c.RoundTrip.P50), three(c.RoundTrip.P99))
+	}
+	dry := report.Table{Left: 1, Columns: []string{"scheduler", "robots", "load", "seconds", "requests", "lost", "starved ms", "ms each second"}}
+	for _, s := range r.Schedulers {
+		dry.Add(s.Scheduler, fmt.Sprint(s.Robots), fmt.Sprintf("%.2f", s.Load), fmt.Sprintf("%.1f", s.Seconds), fmt.Sprint(s.Requests), fmt.Sprint(s.Lost),
+			fmt.Sprintf("%.1f", s.StarvedMs), fmt.Sprintf("%.2f", s.StarvedMs/max(s.Seconds, 1e-3)))
+	}
+	for _, t := range []*report.Table{facts, &crowds, &dry} {
+		if err := t.Write(w); err != nil {
+			return err
+		}
+		fmt.Fprintln(w)
+	}
+	_, err := fmt.Fprintf(w, "%d sessions: %d left, %d requests, %d lost, Jain %.3f, round trip p50 %.1f ms, p99 %.1f ms.\n"+
+		"bare: ONNX Runtime alone with the same batches, in turn with the server. own: decoding and answering.\n",
+		r.Many.Sessions, r.Many.Left, r.Many.Answered, r.Many.Lost, r.Many.Jain, r.Many.RoundTrip.P50, r.Many.RoundTrip.P99)
+	return err
+}
+
+func three(v float64) string { return fmt.Sprintf("%.3f", v) }

@@ -1,0 +1,206 @@
+// Package serve measures lean-server as a fleet sees it: robots with real messages and
+// pictures, each on a link of its own, ask a server that is a process of its own
+// (robot.go). Beside it, taking turns, ONNX Runtime runs the same batches alone
+// (bare.go). Robots whose actions run out in real time show what the scheduler is
+// worth (starving.go).
+package serve
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"edgert/bench"
+	"edgert/bench/report"
+	"edgert/internal/exit"
+	"edgert/policy"
+)
+
+// Config says what to measure; its tags are the flags of `bench serve`.
+type Config struct {
+	Bundle   string        `default:"testdata/demo/bundle" help:"Folder of the exported policy." placeholder:"DIR"`
+	Robots   []int         `default:"1,8,32" help:"How many robots ask as fast as they are answered." placeholder:"N,…"`
+	Sessions int           `range:"1..1000" default:"300" help:"How many robots have a session at once, none of which may be lost."`
+	Duration time.Duration `range:"1s..1h" default:"1m" help:"Of all slices together."`
+	Slice    time.Duration `range:"100ms..1m" default:"2s" help:"How long the server, and ONNX Runtime alone, have a turn."`
+	Threads  int           `range:"1..256" default:"1" help:"Threads of the CPU inside one inference."`
+	MaxBatch int           `range:"0..16" default:"0" help:"Robots that share an inference; 0: what the server takes."`
+	Device   string        `default:"cpu" help:"Where to compute: cpu, cuda, cuda:N, tensorrt, tensorrt:N."`
+	Bin      string        `help:"Folder of lean-server; default: where bench is." placeholder:"DIR"`
+	ORT      string        `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
+	bench.Env
+}
+
+// maxRobots bounds the robots of one crowd.
+const maxRobots = 1000
+
+// stand is what all parts of a measurement share.
+type stand struct {
+	cfg    Config
+	bundle *policy.Bundle
+	dir    string // temporary
+	bare   *bare
+}
+
+// Measure measures the server with each number of robots, with many sessions, and
+// with robots that run dry under each scheduler.
+func Measure(ctx context.Context, cfg Config) (*Report, error) {
+	for _, n := range cfg.Robots {
+		if n < 1 || n > maxRobots {
+			return nil, exit.Errorf(exit.Usage, "--robots is %v, want 1 to %d each", cfg.Robots, maxRobots)
+		}
+	}
+	if len(cfg.Robots) == 0 {
+		return nil, exit.Errorf(exit.Usage, "--robots is empty, want at least one number")
+	}
+	if _, err := policy.ParseDevice(cfg.Device); err != nil {
+		return nil, exit.Errorf(exit.Usage, "--device: %w", err)
+	}
+	if err := policy.OpenRuntime(cfg.ORT, cfg.Device); err != nil {
+		return nil, exit.With(exit.Config, err)
+	}
+	s := &stand{cfg: cfg}
+	var err error
+	if s.bundle, err = policy.LoadBundle(cfg.Bundle); err != nil {
+		return nil, exit.With(exit.Config, err)
+	}
+	if s.dir, err = os.MkdirTemp("", "bench-serve-"); err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(s.dir)
+	if s.bare, err = openBare(s.bundle, cfg); err != nil {
+		return nil, exit.With(exit.Config, err)
+	}
+	defer s.bare.Close()
+	r := &Report{
+		Bench: "serve", Version: cfg.Version, Machine: bench.ReadMachine(os.DirFS("/")), Bundle: filepath.Base(s.bundle.Dir), SHA256: s.bundle.SHA256,
+		Policy: s.bundle.PolicyType, Device: s.bare.Placement().Device.String(), Threads: cfg.Threads, MaxBatch: s.bare.MaxBatch(), SliceS: cfg.Slice.Seconds(),
+	}
+	r.Runtime, _ = policy.RuntimeVersion()
+	parts := time.Duration(len(cfg.Robots) + len(schedulers))
+	for _, n := range cfg.Robots {
+		crowd, err := s.saturate(ctx, n, cfg.Duration/parts)
+		if err != nil {
+			return nil, err
+		}
+		r.Crowds = append(r.Crowds, crowd)
+	}
+	if r.Many, err = s.many(ctx); err != nil {
+		return nil, err
+	}
+	busiest := r.Crowds[len(r.Crowds)-1]
+	if r.Schedulers, err = s.starve(ctx, 1/busiest.ChunksPerS, cfg.Duration/parts); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// server starts lean-server for so many sessions.
+func (s *stand) server(ctx context.Context, name string, sessions int, scheduler string, audit string) (*bench.Server, error) {
+	path, err := filepath.Abs(s.bundle.Dir)
+	if err != nil {
+		return nil, err
+	}
+	manifest := filepath.Join(s.dir, name+".yaml")
+	text := fmt.Sprintf("model: {repo_or_path: %q, id: %s, device: %q}\nservice: %s\ndefault_task: around the post\nmax_sessions: %d\nscheduler: %s\nthreads: %d\nmax_batch: %d\n",
+		path, bench.DemoModel, s.cfg.Device, bench.DemoService, sessions, scheduler, s.cfg.Threads, s.cfg.MaxBatch)
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		return nil, err
+	}
+	var flags []string
+	if audit != "" {
+		flags = append(flags, "--audit", audit)
+	}
+	if s.cfg.ORT != "" {
+		flags = append(flags, "--ort", s.cfg.ORT)
+	}
+	server, err := bench.NewServer(s.cfg.Bin, manifest, flags...)
+	if err != nil {
+		return nil, err
+	}
+	return server, server.Start(ctx)
+}
+
+// saturate lets n robots ask as fast as they are answered, and ONNX Runtime alone run
+// the same batches, in turn.
+func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Crowd, err error) {
+	s.cfg.Progress("%d robots that ask as fast as they are answered\n", n)
+	lines := filepath.Join(s.dir, fmt.Sprintf("audit-%d.jsonl", n))
+	server, err := s.server(ctx, fmt.Sprintf("crowd-%d", n), n, "runway", lines)
+	if err != nil {
+		return c, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	crowd, err := s.join(ctx, server.Endpoint, n)
+	if err != nil {
+		return c, err
+	}
+	defer crowd.leave()
+	log := &auditLog{name: lines}
+	if _, err := crowd.flood(ctx, s.cfg.Slice/2); err != nil { // what is first takes longer
+		return c, err
+	}
+	if _, err := log.read(); err != nil {
+		return c, err
+	}
+	var ours, alone, ratios []float64
+	c.Robots = n
+	for end := time.Now().Add(limit); len(ratios) == 0 || time.Now().Before(end); {
+		answered, err := crowd.flood(ctx, s.cfg.Slice)
+		if err != nil {
+			return c, err
+		}
+		taken, err := log.read()
+		if err != nil {
+			return c, err
+		}
+		rate, err := s.bare.run(ctx, taken.batches, s.cfg.Slice)
+		if err != nil {
+			return c, err
+		}
+		ours, alone, ratios = append(ours, answered), append(alone, rate), append(ratios, answered/rate)
+	}
+	c.Rounds, c.ChunksPerS, c.BarePerS, c.Ratio = len(ratios), report.Median(ours), report.Median(alone), report.Median(ratios)
+	c.Own, c.Wait, c.Decode, c.Inference, c.MeanBatch = quantiles(log.own), quantiles(log.wait), quantiles(log.decode), quantiles(log.inference), log.meanBatch()
+	crowd.fill(&c)
+	return c, server.Alive()
+}
+
+// many opens the sessions of many robots, lets all ask for some slices, and looks who
+// still has one.
+func (s *stand) many(ctx context.Context) (m Many, err error) {
+	s.cfg.Progress("%d sessions\n", s.cfg.Sessions)
+	server, err := s.server(ctx, "many", s.cfg.Sessions, "runway", "")
+	if err != nil {
+		return m, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	crowd, err := s.join(ctx, server.Endpoint, s.cfg.Sessions)
+	if err != nil {
+		return m, err
+	}
+	defer crowd.leave()
+	const slices = 3
+	if _, err := crowd.flood(ctx, slices*s.cfg.Slice); err != nil {
+		return m, err
+	}
+	m.Left = crowd.served(ctx)
+	var c Crowd
+	crowd.fill(&c)
+	m.Sessions, m.Answered, m.Lost, m.Jain, m.RoundTrip = s.cfg.Sessions, c.Answered, c.Lost, c.Jain, c.RoundTrip
+	return m, server.Alive()
+}
+
+// quantiles are those of times in milliseconds.
+func quantiles(ms []float64) Quantiles {
+	if len(ms) == 0 {
+		return Quantiles{}
+	}
+	sorted := slices.Sorted(slices.Values(ms))
+	at := func(q float64) float64 { return round(sorted[int(q*float64(len(sorted)-1))]) }
+	return Quantiles{at(0.5), at(0.99), at(1)}
+}

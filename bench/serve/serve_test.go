@@ -1,0 +1,68 @@
+package serve
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// The robots that run dry ask for the load that they shall, whatever a chunk takes.
+func TestFleetAsksForTheLoad(t *testing.T) {
+	for _, took := range []time.Duration{time.Millisecond, 30 * time.Millisecond, 2 * time.Second} {
+		load := 0.0
+		robots := fleet(took)
+		for _, d := range robots {
+			load += float64(took) / float64(d.lasts-d.ahead+2*d.way+2*took)
+			if d.ahead >= d.lasts || d.way > 3*took {
+				t.Errorf("%v: a robot with actions for %v asks %v before their end over %v", took, d.lasts, d.ahead, d.way)
+			}
+		}
+		if load < targetLoad || load > targetLoad+0.2 {
+			t.Errorf("%v: %d robots ask for %.2f of the server, want %.2f", took, len(robots), load, targetLoad)
+		}
+	}
+}
+
+// What is read once is not read again, half a line is read when it is whole, and the
+// first reading, of the warm-up, counts for nothing.
+func TestAuditLogGrows(t *testing.T) {
+	l := &auditLog{name: filepath.Join(t.TempDir(), "audit")}
+	grow := func(text string) taken {
+		t.Helper()
+		f, err := os.OpenFile(l.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer f.Close()
+		if _, err := f.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+		got, err := l.read()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	const line = `{"queue_wait_ms":10.0,"decode_ms":0.2,"inference_ms":5.0,"service_ms":15.5,"batch":4,"row":0,"outcome":"ok"}` + "\n"
+	const other = `{"queue_wait_ms":10.0,"decode_ms":0.2,"inference_ms":5.0,"service_ms":15.5,"batch":4,"row":2,"outcome":"ok"}` + "\n"
+	grow(line)
+	if got := grow(line + other + other[:40]); got.batches[4].requests != 2 || got.batches[4].runs != 1 {
+		t.Errorf("two of a batch: %+v", got.batches[4])
+	}
+	if got := grow(other[40:] + `{"outcome":"bad_observation"}` + "\n"); got.batches[4].requests != 1 {
+		t.Errorf("the whole of half a line: %+v", got.batches[4])
+	}
+	if len(l.own) != 3 || l.own[0] < 0.49 || l.own[0] > 0.51 || l.meanBatch() != 3 {
+		t.Errorf("own %v, mean batch %v, want three times 0.5 ms, and 3", l.own, l.meanBatch())
+	}
+}
+
+func TestQuantiles(t *testing.T) {
+	if q := quantiles([]float64{3, 1, 2}); q != (Quantiles{2, 2, 3}) {
+		t.Errorf("quantiles = %+v", q)
+	}
+	if q := quantiles(nil); q != (Quantiles{}) {
+		t.Errorf("quantiles of none = %+v", q)
+	}
+}

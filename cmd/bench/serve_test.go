@@ -1,0 +1,54 @@
+package main
+
+import (
+	"encoding/json"
+	"slices"
+	"testing"
+
+	"edgert/bench/serve"
+	"edgert/rt/rttest"
+)
+
+// A real server, robots with links of their own, and every part of the report; how
+// good the figures are is for a quiet machine and a longer run.
+func TestServe(t *testing.T) {
+	rttest.RealTime(t)
+	needsPrograms(t)
+	before := children(t)
+	code, stdout, stderr := runBench(t, "serve", "--robots", "3", "--sessions", "4", "--duration", "1s", "--slice", "100ms", "--max-batch", "2", "--quiet", "--json", "-")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	var r serve.Report
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatalf("%v in %s", err, stdout)
+	}
+	if len(r.Crowds) != 1 || len(r.Schedulers) != 2 || r.MaxBatch != 2 {
+		t.Fatalf("%d crowds, %d schedulers, batches of %d; want 1, 2 and 2", len(r.Crowds), len(r.Schedulers), r.MaxBatch)
+	}
+	c := r.Crowds[0]
+	if c.Robots != 3 || c.Answered == 0 || c.Lost != 0 || c.ChunksPerS <= 0 || c.BarePerS <= 0 || c.Ratio <= 0 || c.Jain < 0.5 || c.MeanBatch < 1 || c.MeanBatch > 2 {
+		t.Errorf("the crowd: %+v", c)
+	}
+	for _, q := range []serve.Quantiles{c.Own, c.Decode, c.Inference, c.RoundTrip} {
+		if q.P50 <= 0 || q.P99 < q.P50 || q.Max < q.P99 {
+			t.Errorf("quantiles %+v of %+v", q, c)
+		}
+	}
+	if r.Many.Sessions != 4 || r.Many.Left != 4 || r.Many.Lost != 0 || r.Many.Answered < 4 {
+		t.Errorf("many: %+v", r.Many)
+	}
+	for i, s := range r.Schedulers {
+		if s.Scheduler != []string{"runway", "round_robin"}[i] || s.Requests == 0 || s.Lost != 0 || s.Seconds <= 0 || s.StarvedMs < 0 {
+			t.Errorf("scheduler: %+v", s)
+		}
+	}
+	if after := children(t); after != before {
+		t.Errorf("%d processes of ours are left, before there were %d", after, before)
+	}
+	for _, wrong := range [][]string{{"--robots", "0"}, {"--device", "abacus"}, {"--bundle", "nowhere"}} {
+		if code, _, stderr := runBench(t, append([]string{"serve", "--quiet"}, wrong...)...); !slices.Contains([]int{2, 3}, code) || stderr == "" {
+			t.Errorf("%q: code %d, %q, want 2 or 3 and why", wrong, code, stderr)
+		}
+	}
+}
