@@ -194,6 +194,22 @@ func TestBatchWindow(t *testing.T) {
 	}
 }
 
+// Goal: where a larger batch saves nothing, no robot waits for others.
+func TestNoWindowWhereBatchesDoNotPay(t *testing.T) {
+	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
+		b.server.window = time.Hour
+		b.server.cfg.WarmupInferences = 0
+		for _, size := range b.server.worker.sizes.All() {
+			b.server.worker.sizes.Learn(size, time.Duration(size)*time.Millisecond)
+		}
+	})
+	robots[0].sendState(1, 1)
+	robots[0].wantOwn(1, 1)
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
 // From the transport's callback to the transport's Put, a batch allocates nothing,
 // with both buffers, threads that decode, audit and captures.
 func TestBatchPathNoAlloc(t *testing.T) {

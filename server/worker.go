@@ -315,7 +315,7 @@ func (w *worker) begin(now rt.Instant) bool {
 		w.stage(b)
 		return false
 	}
-	if until := b.oldest.Add(w.window); now < until && b.used < min(len(b.turns), len(w.sessions.all())) {
+	if until := b.oldest.Add(w.window); now < until && b.used < w.sizes.Choose(min(len(b.turns), len(w.sessions.all()))) {
 		w.wakeAt(until)
 		return false
 	}
