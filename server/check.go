@@ -7,9 +7,11 @@ import (
 	"io"
 	"strings"
 
+	"edgert/internal/exit"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/manifest"
+	"edgert/server/plan"
 )
 
 // checkInferences are timed by Examine.
@@ -86,6 +88,37 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	report.TensorBytes, report.DeviceBytes = model.TensorBytes()
 	report.InferenceMs, err = medianMs(model)
 	return report, err
+}
+
+// planBatch is the largest batch that Plan tries where the manifest names none.
+const planBatch = 8
+
+// Plan measures what inferences take here, and says how many robots of a fleet a
+// server of this manifest feeds.
+func Plan(cfg manifest.Config, fleet plan.Fleet) (report *plan.Report, err error) {
+	if err := cfg.Check(); err != nil {
+		return nil, err
+	}
+	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, planBatch)
+	model, err := load(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, model.Close()) }()
+	b := model.Bundle()
+	if err := fleet.Check(&b.Meta); err != nil {
+		return nil, exit.With(exit.Usage, err)
+	}
+	took, err := plan.Measure(model)
+	if err != nil {
+		return nil, err
+	}
+	if report, err = plan.New(plan.Options{Fleet: fleet, Meta: &b.Meta, Took: took, Scheduler: cfg.Scheduler, Threads: cfg.Threads}); err != nil {
+		return nil, err
+	}
+	report.Bundle, report.Device = b.Dir, model.Placement().Device.String()
+	report.Runtime, _ = policy.RuntimeVersion()
+	return report, nil
 }
 
 func medianMs(m Model) (float64, error) {

@@ -24,6 +24,7 @@ import (
 	"edgert/edge"
 	"edgert/edge/bringup"
 	"edgert/server"
+	"edgert/server/plan"
 )
 
 // docs/json.md lists the keys of every --json, in the order in which they are
@@ -36,7 +37,7 @@ func TestEveryKeyIsInTheDocs(t *testing.T) {
 	documented := keysInPage(string(page))
 	for title, v := range map[string]any{
 		"edge-rt": edge.Summary{}, "edge-rt ports": bringup.PortsReport{}, "edge-rt scan": bringup.ScanReport{}, "edge-rt monitor": bringup.MonitorReport{}, "edge-rt cameras": bringup.CamerasReport{},
-		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server replay": server.Replayed{},
+		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server plan": plan.Report{}, "lean-server replay": server.Replayed{},
 		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{}, "bench jpeg": jpeg.Report{}, "bench gpu": gpu.Report{}, "bench serve": serve.Report{},
 		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{}, "bench safety": safety.Report{}, "The machine": bench.Machine{},
 	} {

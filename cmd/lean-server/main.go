@@ -30,6 +30,7 @@ import (
 	"edgert/server"
 	"edgert/server/audit"
 	"edgert/server/manifest"
+	"edgert/server/plan"
 	"edgert/wire/zenoh/endpoint"
 )
 
@@ -44,6 +45,7 @@ Examples:
   lean-server check --manifest server.yaml                                 load everything, say what would be served
   lean-server --manifest server.yaml --audit - | jq .service_ms            one line for each request
   lean-server replay captures --manifest server.yaml                       answer captured requests again, compare
+  lean-server plan --manifest server.yaml --round-trip 5ms,60ms            how many robots this machine feeds
   lean-server acl --manifest server.yaml -o acl.json5                      access control of an official router, for its clients
   curl localhost:9100/readyz                                               503 until robots get chunks
   curl localhost:9100/metrics                                              Prometheus
@@ -59,6 +61,9 @@ type cli struct {
 		Dir       string  `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
 		Tolerance float64 `range:"0..1;0 wants every byte" help:"How far off a value of a chunk may be, in units of chunk_model: for devices and batches that are not exact."`
 	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
+	Plan struct {
+		plan.Fleet
+	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Measure what inferences take here, and say how many robots of given rates and links a server feeds."`
 	Acl struct {
 		Output string `short:"o" help:"Write to this file instead of standard output." placeholder:"FILE"`
 	} `cmd:"" uses:"manifest,quiet" help:"Print the access control of an official Zenoh router that keeps each of the manifest's clients to its own keys."`
@@ -105,6 +110,8 @@ func run(args []string, stdout io.Writer) exit.Code {
 	case err != nil:
 	case command == "check":
 		err = c.check(cfg, stdout)
+	case command == "plan":
+		err = c.plan(cfg, stdout)
 	case command == "replay":
 		err = c.replay(cfg, stdout)
 	case command == "acl":
@@ -197,6 +204,17 @@ func (f *flags) check(cfg manifest.Config, stdout io.Writer) error {
 		err = found.Print(stdout)
 	}
 	return errors.Join(err, f.writeJSON(found, stdout))
+}
+
+func (c *cli) plan(cfg manifest.Config, stdout io.Writer) error {
+	planned, err := server.Plan(cfg, c.Plan.Fleet)
+	if err != nil {
+		return err
+	}
+	if c.JSON != "-" {
+		err = planned.Print(stdout)
+	}
+	return errors.Join(err, c.writeJSON(planned, stdout))
 }
 
 func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {

@@ -1,0 +1,242 @@
+// Package plan says how many robots one server feeds: it plays robots of given rates
+// and links in virtual time against what inferences take on this device (simulate.go),
+// with the server's own schedulers and batches, and looks for the most of them that
+// never stand.
+package plan
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"edgert/policy"
+	"edgert/server/batch"
+	"edgert/server/queue"
+)
+
+// Fleet is what robots there will be; where a list has several values, robots take them
+// in turn. Its tags are flags of `lean-server plan`.
+type Fleet struct {
+	FPS       []float64       `help:"Control steps a second of the robots; default: the bundle's." placeholder:"HZ,…"`
+	Execute   []int           `help:"Actions that run from a chunk before the next is asked for; default: 0.4 of a chunk, as edge-rt has it." placeholder:"N,…"`
+	RoundTrip []time.Duration `default:"5ms,40ms" help:"From a robot to the server and back, without the server's time." placeholder:"TIME,…"`
+	Own       time.Duration   `range:"0s..10s" default:"1ms" help:"What a request takes beside waits and inference: decoding, answering, jitter."`
+}
+
+// MostRobots bounds the search.
+const MostRobots = 1000
+
+const (
+	// played is how long robots are played, in virtual time.
+	played = time.Minute
+	// loadMost is the share of what the device can compute that is planned for: the
+	// rest is for slower moments.
+	loadMost = 0.95
+	// executeShare of a chunk is what edge-rt runs before it asks for the next.
+	executeShare = 0.4
+	// measured is how often each size of batch runs, and for how long at most.
+	measured, measureLimit = 30, 5 * time.Second
+)
+
+// Options are what a plan is made for.
+type Options struct {
+	Fleet
+	Meta      *policy.Meta
+	Took      []Size
+	Scheduler string
+	Threads   int
+}
+
+// Size is how long inferences of so many rows take.
+type Size struct {
+	Batch int     `json:"batch"`
+	Ms    float64 `json:"ms"` // median
+	PerS  float64 `json:"chunks_per_s"`
+}
+
+// Report is a plan.
+type Report struct {
+	Bundle    string  `json:"bundle"`
+	Device    string  `json:"device"`
+	Runtime   string  `json:"onnxruntime"`
+	Threads   int     `json:"threads"`
+	Scheduler string  `json:"scheduler"`
+	ChunkSize int     `json:"chunk_size"`
+	DelayMax  int     `json:"delay_max"` // steps that the policy can be conditioned for; 0: it is not conditioned
+	Sizes     []Size  `json:"sizes"`
+	Tries     []Row   `json:"tries"`
+	Sessions  int     `json:"max_sessions"` // 0: not even one
+	MaxBatch  int     `json:"max_batch"`
+	Why       string  `json:"why"` // what happens to one more
+	Limit     float64 `json:"played_s"`
+}
+
+// Row is a number of robots and what became of them.
+type Row struct {
+	Robots    int     `json:"robots"`
+	Load      float64 `json:"load"`       // share of the chunks that the device could compute
+	DelayP50  float64 `json:"delay_p50"`  // ms from observation to chunk, the way included
+	DelayMax  float64 `json:"delay_max"`  // ms
+	Steps     int     `json:"steps_max"`  // the most steps that ran meanwhile
+	StarvedMs float64 `json:"starved_ms"` // without actions, all robots together
+	OK        bool    `json:"ok"`         // none stood, no chunk was too late, and the device has time left
+}
+
+// Check refuses what no robot is.
+func (f *Fleet) Check(m *policy.Meta) error {
+	for _, hz := range f.FPS {
+		if !(hz > 0 && hz <= 1000) {
+			return fmt.Errorf("--fps is %v, want above 0 and at most 1000 each", f.FPS)
+		}
+	}
+	for _, n := range f.Execute {
+		if n < 1 || n >= m.ChunkSize {
+			return fmt.Errorf("--execute is %v, want at least 1 and less than the %d actions of a chunk", f.Execute, m.ChunkSize)
+		}
+	}
+	for _, d := range f.RoundTrip {
+		if d < 0 || d > time.Minute {
+			return fmt.Errorf("--round-trip is %v, want 0 to 1m each", f.RoundTrip)
+		}
+	}
+	return nil
+}
+
+// delayMax is how many steps may run while a chunk is under way: what the policy is
+// conditioned for, 0 where it is not.
+func delayMax(m *policy.Meta, execute int) int {
+	switch {
+	case m.Guided():
+		return m.ChunkSize - execute
+	case m.Trained():
+		return m.RTCMaxDelay
+	}
+	return 0
+}
+
+// New plays more and more robots until some stand, or get chunks that are later than
+// the policy can be conditioned for, and halves the step from there.
+func New(o Options) (*Report, error) {
+	if err := o.Check(o.Meta); err != nil {
+		return nil, err
+	}
+	if _, err := queue.New(o.Scheduler); err != nil {
+		return nil, err
+	}
+	if len(o.FPS) == 0 {
+		o.FPS = []float64{o.Meta.FPS}
+	}
+	if len(o.Execute) == 0 {
+		o.Execute = []int{max(1, int(executeShare*float64(o.Meta.ChunkSize)))}
+	}
+	if len(o.RoundTrip) == 0 {
+		o.RoundTrip = []time.Duration{0}
+	}
+	r := &Report{Threads: o.Threads, Scheduler: o.Scheduler, ChunkSize: o.Meta.ChunkSize, Sizes: o.Took, Limit: played.Seconds()}
+	for _, n := range o.Execute {
+		if d := delayMax(o.Meta, n); r.DelayMax == 0 || d < r.DelayMax {
+			r.DelayMax = d
+		}
+	}
+	largest := 1
+	fits := func(n int) bool {
+		row, used := o.simulate(n)
+		r.Tries = append(r.Tries, row)
+		if row.OK {
+			r.Sessions, largest = n, used
+		} else {
+			r.Why = why(row, r.DelayMax)
+		}
+		return row.OK
+	}
+	n := 1
+	for n <= MostRobots && fits(n) {
+		n *= 2
+	}
+	for low, high := n/2, min(n, MostRobots+1); high-low > 1; {
+		if middle := (low + high) / 2; fits(middle) {
+			low = middle
+		} else {
+			high = middle
+		}
+	}
+	r.MaxBatch = largest
+	return r, nil
+}
+
+func why(row Row, delayMax int) string {
+	if row.StarvedMs > 0 {
+		return fmt.Sprintf("%d robots stand for %.0f ms each minute together", row.Robots, row.StarvedMs)
+	}
+	if row.Load > loadMost {
+		return fmt.Sprintf("%d robots ask for %.0f %% of what the device can compute, and %.0f %% are planned for: the rest is for slower moments", row.Robots, 100*row.Load, 100*loadMost)
+	}
+	return fmt.Sprintf("of %d robots one runs %d steps until its chunk comes, and the policy can be conditioned for %d", row.Robots, row.Steps, delayMax)
+}
+
+// Model is what is measured.
+type Model interface {
+	MaxBatch() int
+	Run(batch int) error
+}
+
+// Measure runs each size of batch some times and returns the medians.
+func Measure(m Model) ([]Size, error) {
+	var list []Size
+	for _, n := range policy.BatchSizes(m.MaxBatch()) {
+		took, err := median(func() error { return m.Run(n) })
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, Size{n, took.Seconds() * 1e3, float64(n) / took.Seconds()})
+	}
+	return list, nil
+}
+
+// sizes are what batches take, as a server learns it.
+func (o *Options) sizes() *batch.Sizes {
+	var rows []int
+	for _, s := range o.Took {
+		rows = append(rows, s.Batch)
+	}
+	sizes := batch.NewSizes(rows)
+	for _, s := range o.Took {
+		sizes.Learn(s.Batch, s.took())
+	}
+	return sizes
+}
+
+func (s *Size) took() time.Duration { return time.Duration(s.Ms * float64(time.Millisecond)) }
+
+// Print writes the plan for a person.
+func (r *Report) Print(w io.Writer) error {
+	var t strings.Builder
+	fmt.Fprintf(&t, "%s on %s, ONNX Runtime %s, %d threads, scheduler %s\n\n  batch        ms  chunks/s\n", r.Bundle, r.Device, r.Runtime, r.Threads, r.Scheduler)
+	for _, s := range r.Sizes {
+		fmt.Fprintf(&t, "  %5d  %8.2f  %8.1f\n", s.Batch, s.Ms, s.PerS)
+	}
+	fmt.Fprintf(&t, "\n  robots  load  delay p50 ms      max  steps  starved ms\n")
+	for _, row := range r.Tries {
+		verdict := "stands"
+		switch {
+		case row.OK:
+			verdict = "ok"
+		case row.StarvedMs == 0 && row.Load > loadMost:
+			verdict = "full"
+		case row.StarvedMs == 0:
+			verdict = "late"
+		}
+		fmt.Fprintf(&t, "  %6d  %4.2f  %12.1f  %7.1f  %5d  %10.1f  %s\n", row.Robots, row.Load, row.DelayP50, row.DelayMax, row.Steps, row.StarvedMs, verdict)
+	}
+	if r.Sessions == 0 {
+		fmt.Fprintf(&t, "\nNot even one robot is fed: %s.\n", r.Why)
+	} else {
+		fmt.Fprintf(&t, "\nIn the manifest:\n\nmax_sessions: %d\nmax_batch: %d\nthreads: %d\nscheduler: %s\n", r.Sessions, r.MaxBatch, r.Threads, r.Scheduler)
+	}
+	if r.Sessions > 0 && r.Why != "" {
+		fmt.Fprintf(&t, "\nBeyond: %s.\n", r.Why)
+	}
+	_, err := io.WriteString(w, t.String())
+	return err
+}

@@ -1,0 +1,109 @@
+package plan
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/policy"
+)
+
+func meta() *policy.Meta {
+	return &policy.Meta{FPS: 50, ChunkSize: 50, ActionDim: 6, RTC: "none"}
+}
+
+// options of one row an inference, of so many ms.
+func options(ms ...float64) Options {
+	o := Options{Meta: meta(), Scheduler: "runway", Threads: 1}
+	for i, t := range ms {
+		o.Took = append(o.Took, Size{1 << i, t, float64(int(1)<<i) * 1e3 / t})
+	}
+	return o
+}
+
+// Robots ask every 20 steps of 20 ms, so that an inference of 10 ms feeds 38 of them at
+// 95 % of its time, and one of 300 ms one; where batches are free, many more.
+func TestHowManyRobots(t *testing.T) {
+	for _, tt := range []struct {
+		name      string
+		o         Options
+		low, high int
+		batch     int
+	}{
+		{"10 ms", options(10), 34, 38, 1},
+		{"300 ms", options(300), 1, 1, 1},
+		{"longer than a chunk", options(1100), 0, 0, 1},
+		{"batches that pay", options(10, 10, 10), 120, 152, 4},
+		{"batches that do not", options(10, 20, 40), 34, 38, 1},
+	} {
+		r, err := New(tt.o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Sessions < tt.low || r.Sessions > tt.high || r.MaxBatch != tt.batch || r.Why == "" {
+			t.Errorf("%s: %d robots in batches of %d (%s), want %d to %d in batches of %d", tt.name, r.Sessions, r.MaxBatch, r.Why, tt.low, tt.high, tt.batch)
+		}
+		for _, row := range r.Tries {
+			if row.OK != (row.Robots <= r.Sessions) || row.OK != (row.StarvedMs == 0 && row.Load <= loadMost) {
+				t.Errorf("%s: the plan is %d robots, but: %+v", tt.name, r.Sessions, row)
+			}
+		}
+		var text strings.Builder
+		if err := r.Print(&text); err != nil || strings.Contains(text.String(), "max_sessions:") != (r.Sessions > 0) {
+			t.Errorf("%s prints %v:\n%s", tt.name, err, text.String())
+		}
+	}
+}
+
+// A policy that knows delays of few steps feeds fewer than one that is not conditioned,
+// and a longer way costs robots.
+func TestDelaysBoundTheFleet(t *testing.T) {
+	count := func(change func(*Options)) int {
+		o := options(30)
+		change(&o)
+		r, err := New(o)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return r.Sessions
+	}
+	trained := func(steps int, away time.Duration) int {
+		return count(func(o *Options) {
+			o.Meta.RTC, o.Meta.RTCMaxDelay, o.RoundTrip = "trained", steps, []time.Duration{away}
+		})
+	}
+	free := count(func(*Options) {})
+	short, long, far, farther := trained(2, 0), trained(3, 0), trained(3, 20*time.Millisecond), trained(3, 60*time.Millisecond)
+	if !(free >= long && long > short && short > 0 && long > far && far > 0 && farther == 0) {
+		t.Errorf("%d robots freely, %d with delays up to 2 steps, %d up to 3, %d of them 20 ms away, %d of them 60 ms away", free, short, long, far, farther)
+	}
+}
+
+// Robots that ask when little is left to run stand when they meet, before the device
+// is full; those that ask earlier do not.
+func TestRobotsThatAskLate(t *testing.T) {
+	o := options(30)
+	o.Execute = []int{45} // 100 ms are left: three inferences
+	late, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.Execute = []int{20}
+	early, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if late.Sessions < 10 || late.Sessions >= 28 || !strings.Contains(late.Why, "stand for") || early.Sessions != 12 || !strings.Contains(early.Why, "planned for") {
+		t.Errorf("%d robots with 100 ms left (%s), %d with 600 ms (%s), want fewer than the 28 that fill the device, and the 12 that do", late.Sessions, late.Why, early.Sessions, early.Why)
+	}
+}
+
+func TestFleetCheck(t *testing.T) {
+	for _, f := range []Fleet{{FPS: []float64{30, 0}}, {Execute: []int{50}}, {Execute: []int{0}}, {RoundTrip: []time.Duration{-1}}, {RoundTrip: []time.Duration{time.Hour}}} {
+		o := options(10)
+		o.Fleet = f
+		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "want") {
+			t.Errorf("%+v: %v, want a refusal", f, err)
+		}
+	}
+}

@@ -1,0 +1,134 @@
+package plan
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"edgert/rt"
+	"edgert/server/queue"
+)
+
+// robot runs actions and asks for more, in virtual time.
+type robot struct {
+	step      time.Duration // of its control loop
+	chunk     time.Duration // that the actions of a chunk last
+	execute   time.Duration // how long it runs them before it asks
+	roundTrip time.Duration
+
+	seen    rt.Instant // when the observation under way was taken
+	arrives rt.Instant // at the server; what it sees first is in the future
+	ends    rt.Instant // of its actions
+	inHand  bool
+}
+
+// robots are n of a fleet, which begin at random.
+func (o *Options) robots(n int) []robot {
+	random := rand.New(rand.NewPCG(1, uint64(n)))
+	list := make([]robot, n)
+	for i := range list {
+		step := time.Duration(float64(time.Second) / o.FPS[i%len(o.FPS)])
+		execute := o.Execute[i%len(o.Execute)]
+		r := robot{step: step, chunk: time.Duration(o.Meta.ChunkSize) * step, execute: time.Duration(execute) * step, roundTrip: o.RoundTrip[i%len(o.RoundTrip)]}
+		r.seen = rt.Instant(random.Int64N(int64(r.execute) + 1))
+		r.arrives = r.seen.Add(r.roundTrip / 2)
+		r.ends = r.seen.Add(r.chunk - r.execute)
+		list[i] = r
+	}
+	return list
+}
+
+// get gives the robot the chunk of its observation, at an instant, and returns how long
+// it stood and how many steps it ran until then.
+func (r *robot) get(at rt.Instant) (starved time.Duration, steps int) {
+	ran := min(at, r.ends).Sub(r.seen) // an arm that stands wastes no action
+	starved = max(0, at.Sub(r.ends))
+	r.ends = at.Add(r.chunk - ran)
+	steps = int(ran / r.step)
+	r.seen = at.Add(max(0, r.execute-ran))
+	r.arrives = r.seen.Add(r.roundTrip / 2)
+	return starved, steps
+}
+
+// simulate plays n robots, and returns what became of them and the most that shared an
+// inference.
+func (o *Options) simulate(n int) (row Row, shared int) {
+	scheduler, err := queue.New(o.Scheduler)
+	if err != nil {
+		panic(err) // New has looked
+	}
+	sizes, robots := o.sizes(), o.robots(n)
+	var waiting []queue.Waiting
+	var delays []float64
+	var starved time.Duration
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%04d", i) // in the order of their ids
+	}
+	most := o.Took[len(o.Took)-1].Batch
+	for now := rt.Instant(0); now < rt.Instant(played); {
+		waiting = waiting[:0]
+		next := rt.Instant(math.MaxInt64)
+		for i := range robots {
+			r := &robots[i]
+			if r.arrives <= now {
+				waiting = append(waiting, queue.Waiting{ID: names[i], Robot: i, Since: r.arrives, Deadline: max(r.arrives, r.ends.Add(-r.roundTrip/2))})
+			}
+			next = min(next, r.arrives)
+		}
+		if len(waiting) == 0 {
+			now = next
+			continue
+		}
+		rows := sizes.Choose(min(len(waiting), most))
+		took := sizes.Took(sizes.Fit(rows))
+		end := now.Add(took)
+		scheduler.Order(waiting, rows, now, end, took)
+		for _, w := range waiting[:rows] {
+			r := &robots[w.Robot]
+			at := end.Add(o.Own + r.roundTrip/2)
+			delays = append(delays, at.Sub(r.seen).Seconds()*1e3)
+			stood, steps := r.get(at)
+			starved += stood
+			row.Steps = max(row.Steps, steps)
+		}
+		now, shared = end, max(shared, rows)
+	}
+	slices.Sort(delays)
+	row.Robots, row.Load, row.StarvedMs = n, float64(len(delays))/(o.fastest()*played.Seconds()), starved.Seconds()*1e3
+	if len(delays) > 0 {
+		row.DelayP50, row.DelayMax = delays[len(delays)/2], delays[len(delays)-1]
+	}
+	row.OK = starved == 0 && row.Load <= loadMost
+	for _, execute := range o.Execute {
+		if limit := delayMax(o.Meta, execute); limit > 0 && row.Steps > limit {
+			row.OK = false
+		}
+	}
+	return row, shared
+}
+
+// fastest is the most chunks a second.
+func (o *Options) fastest() (perS float64) {
+	for _, s := range o.Took {
+		perS = max(perS, s.PerS)
+	}
+	return perS
+}
+
+// median is of what some runs take.
+func median(run func() error) (time.Duration, error) {
+	clock := rt.KernelClock()
+	var took []time.Duration
+	for begin := clock.Now(); len(took) < measured && clock.Now().Sub(begin) < measureLimit; {
+		start := clock.Now()
+		if err := run(); err != nil {
+			return 0, err
+		}
+		took = append(took, clock.Now().Sub(start))
+	}
+	slices.Sort(took)
+	return max(took[len(took)/2], 1), nil
+}
