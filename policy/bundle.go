@@ -124,16 +124,15 @@ func (b *Bundle) digest() (string, error) {
 // listFiles returns the slash paths of all files under dir, sorted bytewise.
 func listFiles(dir string) ([]string, error) {
 	var paths []string
-	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, entry fs.DirEntry, err error) error { // dir itself may be a link
 		if err != nil || entry.IsDir() {
 			return err
 		}
 		if len(paths) == maxBundleFiles {
 			return fmt.Errorf("more than %d files: this is not a bundle directory", maxBundleFiles)
 		}
-		rel, err := filepath.Rel(dir, path)
-		paths = append(paths, filepath.ToSlash(rel))
-		return err
+		paths = append(paths, path)
+		return nil
 	})
 	slices.Sort(paths)
 	return paths, err

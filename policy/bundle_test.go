@@ -113,6 +113,25 @@ func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 	}
 }
 
+// A new policy is often put in place by a link to its folder.
+func TestLoadBundleThroughALink(t *testing.T) {
+	there, err := LoadBundle(demoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	target, err := filepath.Abs(demoDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	link := filepath.Join(t.TempDir(), "current")
+	if err := os.Symlink(target, link); err != nil {
+		t.Skip(err)
+	}
+	if b, err := LoadBundle(link); err != nil || b.SHA256 != there.SHA256 {
+		t.Errorf("LoadBundle of a link = %v, want the bundle it leads to", err)
+	}
+}
+
 func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 	set := func(key string, value any) func(map[string]any) {
 		return func(m map[string]any) { m[key] = value }
