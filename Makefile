@@ -146,6 +146,10 @@ train: ## train and export the demo policy again (an hour of one core, installs 
 act: export-env ## record, train and export LeRobot's ACT for the simulated arm into testdata/demo/act (a quarter of an hour on two cores, up to an hour when others use them)
 	tools/export/examples/act_sim/run.sh
 
+.PHONY: gpu-bench
+gpu-bench: ## ACT and SmolVLA at real size on a GPU, beside bare ONNX Runtime and torch: one report (an hour, 12 GB; docs/gpu.md)
+	@tools/gpu/bench.sh
+
 .PHONY: export-env
 export-env: ## install edgert-export, which makes bundles of LeRobot checkpoints, into .venv-export (Python 3.12)
 	@tools/export/setup.sh

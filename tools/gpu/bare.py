@@ -1,86 +1,101 @@
-"""ONNX Runtime from Python on a bundle, beside `bench gpu --beside`: inputs bound on the
-device once, copied there before each run as the server does."""
+"""ONNX Runtime from Python on a bundle, beside `bench gpu --beside`: inputs and outputs bound on the device once, inputs
+copied there before each run as the server does. The loop of a policy in two graphs is here, what goes between them
+stays on the device."""
 
 import json
-import os
-import resource
 import sys
-import time
-from pathlib import Path
 
 import numpy as np
 import onnxruntime as ort
+from timed import Asked
 
-TYPES = {"tensor(float)": np.float32, "tensor(uint8)": np.uint8, "tensor(int64)": np.int64, "tensor(bool)": np.bool_}
-
-
-def open_session(graph: Path, device: str, threads: int) -> tuple[ort.InferenceSession, str, int]:
-    kind, _, number = device.partition(":")
-    options = ort.SessionOptions()
-    options.intra_op_num_threads, options.inter_op_num_threads = threads, 1
-    options.add_session_config_entry("session.intra_op.allow_spinning", "0")
-    options.log_severity_level = 4
-    gpu = {"device_id": number or "0"}
-    providers = {
-        "cpu": ["CPUExecutionProvider"],
-        "cuda": [("CUDAExecutionProvider", gpu | {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"})],
-        "tensorrt": [("TensorrtExecutionProvider", gpu), ("CUDAExecutionProvider", gpu | {"use_tf32": "0"})],
-    }[kind]
-    if kind != "cpu":
-        ort.preload_dlls()
-    session = ort.InferenceSession(graph, options, providers=providers)
-    if kind != "cpu" and len(session.get_providers()) < 2:
-        sys.exit(f"no {kind}: the session has only {session.get_providers()}")
-    return session, "cpu" if kind == "cpu" else "cuda", int(number or 0)
+# Of a port: numpy's type, or ONNX's number of one that numpy has not.
+TYPES = {
+    "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(bfloat16)": 16,
+    "tensor(uint8)": np.uint8, "tensor(int64)": np.int64, "tensor(bool)": np.bool_,
+}  # fmt: skip
 
 
-def measure(session: ort.InferenceSession, memory: str, number: int, batch: int, seconds: float) -> dict:
-    rng = np.random.default_rng(0)
-    binding, inputs = session.io_binding(), []
-    for port in session.get_inputs():
-        shape = [batch, *port.shape[1:]]
-        kind = TYPES[port.type]
-        if kind == np.uint8:
-            value = rng.integers(0, 255, shape, dtype=np.uint8)
-        elif port.name == "noise":
-            value = rng.standard_normal(shape, dtype=np.float32)
-        else:
-            value = np.ones(shape, kind) if port.name in ("tokens", "token_mask", "sigma_d") else np.zeros(shape, kind)
-        there = ort.OrtValue.ortvalue_from_numpy(value, memory, number)
-        binding.bind_ortvalue_input(port.name, there)
-        inputs.append((there, value))
-    for port in session.get_outputs():
-        binding.bind_output(port.name, memory, number)
+class Graph:
+    """A session on the device that was asked for."""
 
-    def run() -> float:
-        begin = time.perf_counter()
-        for there, value in inputs:
-            there.update_inplace(value)
-        session.run_with_iobinding(binding)
-        binding.copy_outputs_to_cpu()
-        return (time.perf_counter() - begin) * 1e3
+    def __init__(self, asked: Asked, name: str):
+        options = ort.SessionOptions()
+        options.intra_op_num_threads, options.inter_op_num_threads = asked.threads, 1
+        options.add_session_config_entry("session.intra_op.allow_spinning", "0")
+        options.log_severity_level = 4
+        gpu = {"device_id": str(asked.number)}
+        providers = {
+            "cpu": ["CPUExecutionProvider"],
+            "cuda": [("CUDAExecutionProvider", gpu | {"use_tf32": "0", "cudnn_conv_algo_search": "HEURISTIC"})],
+            "tensorrt": [("TensorrtExecutionProvider", gpu), ("CUDAExecutionProvider", gpu | {"use_tf32": "0"})],
+        }[asked.kind]
+        self.session = ort.InferenceSession(asked.bundle / name, options, providers=providers)
+        if asked.kind != "cpu" and len(self.session.get_providers()) < 2:
+            sys.exit(f"no {asked.kind}: the session has only {self.session.get_providers()}")
+        self.inputs, self.outputs = self.session.get_inputs(), self.session.get_outputs()
+        self.memory = ("cpu" if asked.kind == "cpu" else "cuda", asked.number)
 
-    for _ in range(3):
-        run()
-    times, end = [], time.perf_counter() + seconds
-    while len(times) < 5 or time.perf_counter() < end:
-        times.append(run())
-    return {"batch": batch, "p50_ms": float(np.quantile(times, 0.5)), "p99_ms": float(np.quantile(times, 0.99)), "runs": len(times)}
+    def empty(self, port, batch: int) -> ort.OrtValue:
+        """Memory of a port on the device."""
+        return ort.OrtValue.ortvalue_from_shape_and_type([batch, *port.shape[1:]], TYPES[port.type], *self.memory)
 
-
-def main() -> None:
-    batches = [int(n) for n in os.environ["BENCH_BATCHES"].split(",")]
-    if not (Path(os.environ["BENCH_BUNDLE"]) / "policy.onnx").exists():
-        sys.exit("the bundle has no policy.onnx: this measures policies in one graph, export with --form loop or unrolled")
-    begin = time.perf_counter()
-    session, memory, number = open_session(
-        Path(os.environ["BENCH_BUNDLE"]) / "policy.onnx", os.environ["BENCH_DEVICE"], int(os.environ.get("BENCH_THREADS", "1"))
-    )
-    opened = time.perf_counter() - begin
-    seconds = float(os.environ["BENCH_SECONDS"]) / len(batches)
-    results = [measure(session, memory, number, n, seconds) for n in batches]
-    memory_mb = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    print(json.dumps({"open_s": opened, "rss_mb": memory_mb, "batches": results}))
+    def bind(self, values: dict[str, ort.OrtValue]):
+        """A run with every port at its value."""
+        binding = self.session.io_binding()
+        for port in self.inputs:
+            binding.bind_ortvalue_input(port.name, values[port.name])
+        for port in self.outputs:
+            binding.bind_ortvalue_output(port.name, values[port.name])
+        return lambda: self.session.run_with_iobinding(binding)
 
 
-main()
+def given(port, batch: int, rng: np.random.Generator) -> np.ndarray:
+    """An input of a request without a prefix."""
+    shape, kind = [batch, *port.shape[1:]], TYPES[port.type]
+    if kind == np.uint8:
+        return rng.integers(0, 255, shape, dtype=np.uint8)
+    if port.name == "noise":
+        return rng.standard_normal(shape, dtype=np.float32)
+    return np.ones(shape, kind) if port.name in ("tokens", "token_mask", "sigma_d") else np.zeros(shape, kind)
+
+
+class Policy:
+    """A bundle's graph, or its two."""
+
+    def __init__(self, asked: Asked):
+        if asked.kind != "cpu":
+            ort.preload_dlls()
+        split = asked.meta.get("form") == "split"
+        self.first = Graph(asked, "prefix.onnx" if split else "policy.onnx")
+        self.step = Graph(asked, "step.onnx") if split else None
+        self.numbers = [np.array(k, np.int64) for k in range(asked.meta["num_steps"])] if split else []
+
+    def prepare(self, batch: int):
+        """A run of one batch size, from values on the host to both chunks there."""
+        rng, first, step = np.random.default_rng(0), self.first, self.step
+        host = {port.name: given(port, batch, rng) for port in first.inputs}
+        values = {name: ort.OrtValue.ortvalue_from_numpy(value, *first.memory) for name, value in host.items()}
+        values |= {port.name: first.empty(port, batch) for port in first.outputs}
+        head, steps = first.bind(values), []
+        if step:
+            values |= {port.name: step.empty(port, batch) for port in step.outputs}
+            values["k"] = ort.OrtValue.ortvalue_from_numpy(np.array(0, np.int64), *first.memory)  # on the CPU it borrows the array
+            steps = [step.bind(values), step.bind(values | {"x": values["x_next"], "x_next": values["x"]})]
+        results = [values[name] for name in ("chunk_model", "chunk_robot")]
+
+        def run() -> list[np.ndarray]:
+            for name, value in host.items():
+                values[name].update_inplace(value)
+            head()
+            for k, number in enumerate(self.numbers):
+                values["k"].update_inplace(number)
+                steps[k % 2]()
+            return [value.numpy() for value in results]
+
+        return run
+
+
+if __name__ == "__main__":
+    asked = Asked()
+    print(json.dumps(asked.measure(Policy(asked).prepare)))

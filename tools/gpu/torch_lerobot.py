@@ -7,10 +7,7 @@ import argparse
 import contextlib
 import json
 import os
-import resource
 import sys
-import time
-from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 try:
@@ -18,6 +15,7 @@ try:
     import torch
     from edgert_export.checkpoint import Checkpoint
     from edgert_export.errors import ExportError
+    from timed import Asked
 except ImportError as e:
     sys.exit(f"no LeRobot with torch in this Python ({e}): make export-env, and run it by .venv-export/bin/python")
 
@@ -29,60 +27,46 @@ def find(checkpoints: list[str], weights: str) -> Checkpoint:
     return found[0]
 
 
-def device() -> str:
-    kind = os.environ["BENCH_DEVICE"]
-    if kind.partition(":")[0] == "tensorrt":
-        sys.exit("torch does not compute by TensorRT")
-    if kind != "cpu" and not torch.cuda.is_available():
-        sys.exit(f"torch {torch.__version__} finds no CUDA device: want a build of torch for CUDA, and a driver")
-    return kind
-
-
 def main() -> dict:
     arguments = argparse.ArgumentParser()
     arguments.add_argument("--compile", action="store_true")
     arguments.add_argument("checkpoints", nargs="+")
     args = arguments.parse_args()
-    where, begin = device(), time.perf_counter()
-    torch.set_num_threads(int(os.environ.get("BENCH_THREADS", "1")))
+    asked = Asked()
+    where = asked.device
+    if asked.kind == "tensorrt":
+        sys.exit("torch does not compute by TensorRT")
+    if asked.kind != "cpu" and not torch.cuda.is_available():
+        sys.exit(f"torch {torch.__version__} finds no CUDA device: want a build of torch for CUDA, and a driver")
+    torch.set_num_threads(asked.threads)
     torch.backends.cuda.matmul.allow_tf32 = torch.backends.cudnn.allow_tf32 = False
-    meta = json.loads((Path(os.environ["BENCH_BUNDLE"]) / "bundle.json").read_text())
+    meta = asked.meta
     checkpoint = find(args.checkpoints, meta["weights_sha256"])
     policy = checkpoint.policy().to(where).eval()
     policy.config.device = where
     pre, post = checkpoint.processors({"device_processor": {"device": where}})
     predict = torch.compile(policy.predict_action_chunk) if args.compile else policy.predict_action_chunk
-    opened = time.perf_counter() - begin
     rng = np.random.default_rng(0)
 
-    def measure(batch: int, seconds: float) -> dict:
+    def prepare(batch: int):
         pictures = {c["name"]: rng.integers(0, 255, (batch, c["height"], c["width"], 3), dtype=np.uint8) for c in meta["cameras"]}
         state = rng.standard_normal((batch, len(meta["state_names"]))).astype(np.float32)
 
-        def run() -> float:
-            start = time.perf_counter()
+        def run() -> torch.Tensor:
             given = {f"observation.images.{n}": torch.from_numpy(p).to(where).permute(0, 3, 1, 2).contiguous() / 255 for n, p in pictures.items()}
             given |= {"observation.state": torch.from_numpy(state).to(where), "task": ["pick up the cube"] * batch}
             with torch.inference_mode():
-                post(predict(pre(given))).cpu()
-            return (time.perf_counter() - start) * 1e3
+                return post(predict(pre(given))).cpu()
 
-        for _ in range(3):
-            run()
-        times, end = [], time.perf_counter() + seconds
-        while len(times) < 5 or time.perf_counter() < end:
-            times.append(run())
-        return {"batch": batch, "p50_ms": float(np.quantile(times, 0.5)), "p99_ms": float(np.quantile(times, 0.99)), "runs": len(times)}
+        return run
 
-    batches = [int(n) for n in os.environ["BENCH_BATCHES"].split(",")]
-    results = [measure(n, float(os.environ["BENCH_SECONDS"]) / len(batches)) for n in batches]
-    memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
-    return {"open_s": opened, "rss_mb": memory, "batches": results}
+    return asked.measure(prepare)
 
 
-try:
-    with contextlib.redirect_stdout(sys.stderr):  # LeRobot prints while it loads
-        report = main()
-    print(json.dumps(report))
-except ExportError as e:
-    sys.exit(str(e))
+if __name__ == "__main__":
+    try:
+        with contextlib.redirect_stdout(sys.stderr):  # LeRobot prints while it loads
+            report = main()
+        print(json.dumps(report))
+    except ExportError as e:
+        sys.exit(str(e))

@@ -106,7 +106,7 @@ sys.exit(main(sys.argv[3:]))
 """
 
 
-@pytest.mark.parametrize("part, most", [("_fill", 0), ("_fill", 1 << 16), ("golden_sets", 4096), ("_texts", 64)])
+@pytest.mark.parametrize("part, most", [("_fill", 0), ("_fill", 64), ("_fill", 1 << 16), ("golden_sets", 4096), ("_texts", 64)])
 def test_full_disk(act, tmp_path, part, most):
     """A write that fails, whoever writes (torch, onnx, safetensors, we), leaves nothing behind. The limit stands for a
     full disk: the kernel refuses the same writes."""

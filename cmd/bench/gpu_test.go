@@ -1,0 +1,48 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgert/bench/gpu"
+	"edgert/internal/cuda/cudatest"
+	"edgert/policy"
+)
+
+// Goal: the report of a GPU, on one that is faked on the CPU (package cudatest): the
+// policy in one graph and in two, every batch, one robot's request, no collection.
+func TestReportOfAGPU(t *testing.T) {
+	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
+		t.Skipf("needs ONNX Runtime: %v", err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	_, library := policy.RuntimeVersion()
+	site := cudatest.Install(t, library)
+	testdata, err := filepath.Abs("../../testdata")
+	if err != nil {
+		t.Fatal(err)
+	}
+	markdown := filepath.Join(t.TempDir(), "gpu.md")
+	code, stdout, stderr := runBench(t, "gpu", "--bundle", filepath.Join(testdata, "pi05")+","+filepath.Join(testdata, "pi05-split"), "--device", "cuda", "--batch", "1,3", "--duration", "600ms",
+		"--ort", site.Library(), "--json", "-", "--markdown", markdown, "--beside", `bare=test "$BENCH_DEVICE" = cuda && echo '{"batches": [{"batch": 1, "p50_ms": 3, "p99_ms": 4}, {"batch": 3, "p50_ms": 7, "p99_ms": 8}]}'`)
+	var r gpu.Report
+	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
+		t.Fatalf("code %d, %v: %s", code, err, stderr)
+	}
+	if len(r.Runs) != 4 || !strings.HasPrefix(r.Library, site.Folder) {
+		t.Fatalf("%d runs on %s, want ours and another's on two bundles on %s", len(r.Runs), r.Library, site.Folder)
+	}
+	for i, run := range r.Runs {
+		if run.Bundle != []string{"pi05", "pi05-split"}[i/2] || run.Subject != []string{"ours", "bare"}[i%2] || run.Device != "cuda" || run.Absent != "" || len(run.Batches) != 2 {
+			t.Errorf("run %d is %+v", i, run)
+			continue
+		}
+		if i%2 == 0 && (run.Batches[1].Batch != 3 || run.Batches[1].P50 <= 0 || run.Batches[1].Overlapped <= 0 || run.Request == nil || run.Request.P50 <= 0 || run.Collections != 0) {
+			t.Errorf("ours on %s is %+v, %+v", run.Bundle, run, run.Request)
+		}
+	}
+}
