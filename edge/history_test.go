@@ -48,8 +48,24 @@ type watcher struct {
 	box    *outbox
 	camera *capture.Camera
 	shown  []rt.Instant // when each picture was taken
+	pace   pace
 	queue  queue
 	sent   int
+}
+
+// pace is when pictures come.
+type pace int
+
+const (
+	seldom pace = iota // with every third tick, before it or after it in turn
+	behind             // right after every tick
+	turns              // after a tick, before the next, and so on
+	numPaces
+)
+
+func (p pace) before(i int) bool { return p == seldom && i%6 == 0 || p == turns && i%2 == 1 }
+func (p pace) after(i int) bool {
+	return p == seldom && i%6 == 3 || p == behind || p == turns && i%2 == 0
 }
 
 func newWatcher(t *testing.T, steps int) *watcher {
@@ -85,16 +101,16 @@ func (w *watcher) show(at rt.Instant) {
 	w.camera.Newest.Publish(int64(at))
 }
 
-// tickOnce ticks, with a picture every third tick, which comes before the tick, or after
-// it while the sender works. It answers what was asked two ticks before.
+// tickOnce ticks, with a picture before the tick, or after it while the sender works. It
+// answers what was asked two ticks before.
 func (w *watcher) tickOnce(i int, work bool) (now rt.Instant, asked bool) {
 	now = w.time.Now()
-	if i%3 == 0 && i%2 == 0 {
+	if w.pace.before(i) {
 		w.show(now.Add(-time.Millisecond))
 	}
 	before := w.session.key
 	w.step(1)
-	if i%3 == 0 && i%2 == 1 {
+	if w.pace.after(i) {
 		w.show(now.Add(time.Millisecond))
 	}
 	if work {
@@ -161,8 +177,9 @@ type breakCase struct {
 func never(int, int) bool  { return false }
 func once(i, at int) bool  { return i == at }
 func twice(i, at int) bool { return i == at || i == at+1 }
-func (c *breakCase) run(t *testing.T, at, steps int) {
+func (c *breakCase) run(t *testing.T, at, steps int, pace pace) {
 	w := newWatcher(t, steps)
+	w.pace = pace
 	w.show(w.time.Now().Add(-testPeriod))
 	for i := range 200 {
 		c.happen(w, i, at)
@@ -207,7 +224,7 @@ func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
 	} {
 		for at := 60; at < 68; at++ { // an observation leaves soon behind one of them
 			for _, steps := range []int{2, 4, wire.MaxSteps} {
-				c.run(t, at, steps)
+				c.run(t, at, steps, pace(at)%numPaces)
 			}
 		}
 	}

@@ -44,15 +44,19 @@ func newRig(t *testing.T, n int) *rig {
 
 // step takes a picture that ends with value, and makes a step.
 func (r *rig) step(value byte) {
-	f := r.camera.Newest.Back()
-	copy(f.Pix, r.file)
-	f.Pix[len(r.file)] = value
-	f.Format, f.At = device{}.Format(), r.now
-	f.JPEG = jpeg.Picture{W: 16, H: 16, End: len(r.file) + 1, Insert: 2}
-	r.camera.Newest.Publish(int64(r.now))
+	r.show(value, r.now)
 	r.steps.Put(r.now, Run{1, 1}, []float32{float32(value)}, true)
 	r.past.Take(Newest, 0)
 	r.now = r.now.Add(10 * time.Millisecond)
+}
+
+func (r *rig) show(value byte, at rt.Instant) {
+	f := r.camera.Newest.Back()
+	copy(f.Pix, r.file)
+	f.Pix[len(r.file)] = value
+	f.Format, f.At = device{}.Format(), at
+	f.JPEG = jpeg.Picture{W: 16, H: 16, End: len(r.file) + 1, Insert: 2}
+	r.camera.Newest.Publish(int64(at))
 }
 
 // A camera's own buffers go back to its driver: what is kept is a copy, whose Huffman
@@ -74,6 +78,23 @@ func TestPicturesOutliveTheCamerasBuffers(t *testing.T) {
 	}
 	if m, at := r.past.Picture(0); m.Data[len(r.file)] != 7 || at != r.now.Add(-10*time.Millisecond) {
 		t.Errorf("the newest is %v of %v", m.Data, at)
+	}
+}
+
+// However late the sender is, a camera's pictures go on: one that is younger than the
+// step in hand waits for one that is not.
+func TestPicturesGoOnForALateSender(t *testing.T) {
+	const period, late, last = 10 * time.Millisecond, 3, 40 // late: steps
+	r := newRig(t, 2)
+	for i := range last {
+		now := rt.Instant(i+1) * rt.Instant(period)
+		key := r.steps.Put(now, Run{1, 1}, []float32{1}, true)
+		r.show(byte(i), now.Add(period/2))
+		r.past.Take(key-late, 0)
+	}
+	step := rt.Instant(last-late) * rt.Instant(period)
+	if _, at := r.past.Picture(0); at > step || step.Sub(at) > (late+1)*period {
+		t.Errorf("the step of %v has a picture of %v, want one of at most %v before", step, at, (late+1)*period)
 	}
 }
 

@@ -35,12 +35,13 @@ type step struct {
 	pictures []int // each camera's, in film.slots
 }
 
-// film is the last pictures of one camera. Each step takes one more of them at most, so
-// that as many as there are steps are enough.
+// film is the last pictures of one camera. A step takes in one of them at most, and one
+// may wait for the next step, so that as many as there are steps and one are enough.
 type film struct {
 	source *capture.Encoder
-	slots  []picture // [max], a ring
-	newest int
+	slots  []picture // [max+1], a ring
+	used   int       // the last step's
+	newest int       // used, or behind it the one that waits
 }
 
 type picture struct {
@@ -57,7 +58,7 @@ func NewPast(from *Steps, dof int, cameras []*capture.Encoder) *Past {
 		p.kept[i] = step{make([]float32, dof), make([]int, len(cameras))}
 	}
 	for _, source := range cameras {
-		f := film{source: source, slots: make([]picture, max)}
+		f := film{source: source, slots: make([]picture, max+1)}
 		for i := range f.slots {
 			f.slots[i].image.Data = make([]byte, 0, source.MaxBytes())
 		}
@@ -110,23 +111,40 @@ func (p *Past) take(s *Step, since rt.Instant) {
 }
 
 // take returns the slot of the picture at a step: the newest, unless that was taken after
-// the step and there is the one before.
+// the step. Then it waits for the next one, and the one before is the step's: a camera
+// whose pictures come shortly after each tick is one step behind, and goes on.
 //
 //rt:noalloc
 func (f *film) take(step, since rt.Instant, first bool) (slot int, ok bool) {
 	var m wire.Image
 	at, _ := f.source.Picture(&m)
-	switch before := f.slots[f.newest].at; {
-	case at == 0 || at < since:
+	if at == 0 || at < since {
 		return 0, false
-	case at == before, at > step && !first:
-		return f.newest, true
+	}
+	if first {
+		step = Newest
+	}
+	waits := f.newest != f.used
+	switch held := f.slots[f.newest].at; {
+	case at == held:
+		if at <= step {
+			f.used = f.newest
+		}
+		return f.used, true
+	case at <= step: // one that waits is passed over
+	case waits && held <= step:
+		f.used = f.newest
+	case waits:
+		return f.used, true // the one that waits comes first
 	}
 	f.newest = (f.newest + 1) % len(f.slots)
 	p := &f.slots[f.newest]
 	m.Data = append(p.image.Data[:0], m.Data...)
 	p.at, p.image = at, m
-	return f.newest, true
+	if at <= step {
+		f.used = f.newest
+	}
+	return f.used, true
 }
 
 // Picture returns a camera's picture at the newest step, and when it was taken. It is
