@@ -43,6 +43,10 @@ func (k *housekeeper) run(ctx context.Context) {
 			k.queries.answer(q)
 		case e := <-k.events.waiting:
 			k.events.send(e)
+		case <-k.others.Changed():
+			k.queries.yield()
+		case <-k.queries.counted:
+			k.queries.announceRoom()
 		case <-k.grown:
 			k.heap.raiseLimit()
 		case <-ticker.C:
@@ -55,12 +59,12 @@ func (k *housekeeper) run(ctx context.Context) {
 
 func (k *housekeeper) tick(ctx context.Context) {
 	now := k.clock.Now()
-	k.events.forgetSilent(now)
 	for _, session := range k.sessions.all() {
 		k.logStale(session)
 	}
 	k.heap.worker.endHang(now)
 	k.closeLost(ctx, now)
+	k.queries.yield()
 	k.heap.check()
 }
 
@@ -110,7 +114,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 		case present[session.uuid]:
 			session.seen(now)
 		default:
-			k.queries.drop(session, why)
+			k.queries.evict(session, why)
 		}
 	}
 }

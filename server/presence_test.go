@@ -121,7 +121,7 @@ func TestPresenceByEpoch(t *testing.T) {
 func serveQueries(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t, config())
-	declared, err := b.server.declare()
+	declared, tokens, err := b.server.declare()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -140,7 +140,7 @@ func serveQueries(t *testing.T) *bench {
 	t.Cleanup(func() {
 		close(done)
 		<-ended
-		if err := undeclare(declared); err != nil {
+		if err := undeclare(append(declared, tokens...)); err != nil {
 			t.Error(err)
 		}
 	})

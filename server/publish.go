@@ -198,9 +198,6 @@ const (
 const retryAfterDraining = 1000
 
 func (w *eventWriter) putDraining(id string, s *Session, text string) {
-	h := wire.Header{ // answers no observation
-		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,
-		EpisodeID: uint32(max(0, s.episode.Load())), SessionEpoch: uint32(max(0, s.tokenEpoch.Load())),
-	}
+	h := s.header()
 	w.put(s.actions, &h, &wire.Event{Code: wire.EventDraining, Text: text, RetryAfterMs: retryAfterDraining, ServerID: id, Nonce: s.nonce})
 }

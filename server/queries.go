@@ -2,6 +2,7 @@ package server
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"strings"
 
@@ -27,7 +28,10 @@ type query struct {
 type queries struct {
 	*service
 	waiting chan query
+	counted chan struct{} // cap 1: how many sessions there are has changed
 	events  *events
+	receive func(wire.Sample) // an observation
+	room    wire.Declaration  // the token of a server with room; nil: it has none
 }
 
 // enqueue leaves queries to housekeeping: a callback must not declare things.
@@ -71,33 +75,32 @@ func (q *queries) capabilities() wire.Capabilities {
 	return c
 }
 
-// session answers an open or a close. An open that names another server is not
+// answers reports whether it is on us to answer for a robot that names no server:
+// only who holds its session does, else one of all. Without an id nobody is meant.
+func (q *queries) answers(uuid string) bool {
+	return q.sessions.find(uuid) != nil || q.others.Answers(uuid)
+}
+
+// session answers an open or a close. One that names another server is not
 // answered: one of several replicas takes it.
 func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 	key, body := wire.SessionKey(q.prefix), asked.Payload()
 	op, err := wire.ParseOp(body)
 	if err == nil && op == wire.OpClose {
-		ack := wire.ResetAck{OK: true}
-		var c wire.SessionClose
-		if err := wire.ParseSessionClose(&c, body); err != nil {
-			ack = wire.ResetAck{Error: err.Error()}
-		} else if err := q.close(&c, asked.From()); err != nil {
-			ack = wire.ResetAck{Error: err.Error()}
-		}
-		return key, wire.AppendResetAck(nil, &ack)
+		return key, q.closing(body, asked.From())
 	}
 	var o wire.SessionOpen
 	if err == nil {
 		err = wire.ParseSessionOpen(&o, body)
+	}
+	if o.ServerID != "" && o.ServerID != q.id || o.ServerID == "" && !q.answers(o.ClientUUID) {
+		return key, nil
 	}
 	if err != nil {
 		q.stats.refused[refusedMalformed].Add(1)
 		return key, wire.AppendSessionAck(nil, &wire.SessionAck{
 			Error: "server error: " + err.Error(), SchemaVersion: wire.SchemaVersion, ServerLoad: q.load(), ServerID: q.id,
 		})
-	}
-	if o.ServerID != "" && o.ServerID != q.id {
-		return key, nil
 	}
 	ack := q.open(&o, asked.From())
 	return key, wire.AppendSessionAck(nil, &ack)
@@ -113,12 +116,32 @@ func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 		_, reply = q.session(asked)
 		return key, reply
 	}
+	if !q.answers(named) {
+		return key, nil
+	}
 	q.stats.refused[refusedMalformed].Add(1)
 	text := fmt.Sprintf("key names client %s, body names %s", pyString(named), pyString(uuid))
 	if op, _ := wire.ParseOp(asked.Payload()); op == wire.OpClose {
 		return key, wire.AppendResetAck(nil, &wire.ResetAck{Error: text})
 	}
 	return key, wire.AppendSessionAck(nil, &wire.SessionAck{Error: text, SchemaVersion: wire.SchemaVersion, ServerLoad: q.load(), ServerID: q.id})
+}
+
+// closing answers a close; nil: another server does.
+func (q *queries) closing(body []byte, from string) []byte {
+	var c wire.SessionClose
+	err := wire.ParseSessionClose(&c, body)
+	if !q.answers(c.ClientUUID) {
+		return nil
+	}
+	if err == nil {
+		err = q.close(&c, from)
+	}
+	ack := wire.ResetAck{OK: err == nil}
+	if err != nil {
+		ack.Error = err.Error()
+	}
+	return wire.AppendResetAck(nil, &ack)
 }
 
 // open validates and registers a session. The robot's earlier session, if
@@ -149,6 +172,9 @@ func (q *queries) open(o *wire.SessionOpen, from string) wire.SessionAck {
 		return ack
 	}
 	session.from = from
+	if err := q.show(session); err != nil {
+		q.log.Warn("the other servers are not told of a session", "client", session.uuid, "why", err)
+	}
 	q.register(session)
 	q.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
 		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit), "warnings", len(admission.warnings), "tags", tagText(o.Tags))
@@ -175,6 +201,11 @@ func tagText(tags []wire.Tag) string {
 // certificate; behind a router nobody can tell it from another such client.
 func (q *queries) checkOwner(o *wire.SessionOpen, from string) (r *refusal, host string) {
 	owner := q.sessions.find(o.ClientUUID)
+	if other, elsewhere := q.others.Holder(o.ClientUUID); elsewhere && owner == nil && o.Instance != "" &&
+		other.Mark != wire.HeldMark("", "") && other.Mark != wire.HeldMark(o.ClientUUID, o.Instance) {
+		// Its server knows whether that one is still alive, and takes this one if it is not.
+		return &refusal{refusedTaken, fmt.Sprintf("client %s is open at server %s: give one of the two robots another id", pyString(o.ClientUUID), other.Server)}, wire.HostUnknown
+	}
 	switch {
 	case owner == nil || !owner.owned(q.clock.Now()):
 		return nil, ""
@@ -190,9 +221,12 @@ func (q *queries) checkOwner(o *wire.SessionOpen, from string) (r *refusal, host
 func (q *queries) register(session *Session) {
 	if displaced := q.sessions.add(session); displaced != nil {
 		q.stats.closed.Add(1)
+		if displaced.held != nil {
+			_ = displaced.held.Undeclare() // it stays declared at worst
+		}
 	}
 	q.stats.opened.Add(1)
-	q.events.forget(session.uuid)
+	wake(q.counted)
 	if q.draining.Load() { // it began meanwhile, without an event for this robot
 		q.events.writer.putDraining(q.id, session, drainingText)
 	}
@@ -212,19 +246,94 @@ func (q *queries) newSession(o *wire.SessionOpen, opened *task, downgraded bool)
 		session.nonce = randomNonce()
 	}
 	session.seenAt.Store(int64(q.clock.Now()))
+	session.epoch = o.SessionEpoch
 	if o.SessionEpoch > 0 {
 		session.tokenEpoch.Store(int64(o.SessionEpoch))
 	}
 	if old := q.sessions.find(o.ClientUUID); old != nil {
-		session.actions = old.actions
+		session.actions, session.obs = old.actions, old.obs
 		return session, nil
 	}
-	key, err := wire.ActionKey(q.prefix, o.ClientUUID)
-	if err != nil {
+	if err := q.listen(session); err != nil {
+		_ = session.withdraw() // it stays declared at worst
 		return nil, err
 	}
-	session.actions, err = q.network.Publisher(key, wire.ActionQoS)
-	return session, err
+	return session, nil
+}
+
+// listen declares where a robot's chunks go and its observations come from. Only who
+// holds its session hears it, so that no other server infers, too.
+func (q *queries) listen(s *Session) error {
+	action, err1 := wire.ActionKey(q.prefix, s.uuid)
+	obs, err2 := wire.ObsKey(q.prefix, s.uuid)
+	if err := errors.Join(err1, err2); err != nil {
+		return err
+	}
+	var err error
+	if s.actions, err = q.network.Publisher(action, wire.ActionQoS); err != nil {
+		return err
+	}
+	s.obs, err = q.network.Subscribe(obs, q.receive)
+	return err
+}
+
+// token is what the other servers are told of a session.
+func (q *queries) token(s *Session) wire.Held {
+	return wire.Held{UUID: s.uuid, Server: q.id, Mark: wire.HeldMark(s.uuid, s.instance), Epoch: s.epoch}
+}
+
+// show tells the other servers that the session is here.
+func (q *queries) show(s *Session) error {
+	h := q.token(s)
+	key, err := wire.HeldKey(q.prefix, h.UUID, h.Server, h.Mark, h.Epoch)
+	if err != nil {
+		return err
+	}
+	s.held, err = q.network.Token(key)
+	return err
+}
+
+// yield gives up the sessions of robots that another server holds, too. The same
+// robot has moved and knows; another that goes by its name is told to open again.
+func (q *queries) yield() {
+	for _, session := range q.sessions.all() {
+		other, elsewhere := q.others.Holder(session.uuid)
+		if !elsewhere {
+			continue
+		}
+		gives, moved := q.others.Gives(q.token(session), other)
+		switch {
+		case gives && moved:
+			q.drop(session, "it is open at "+other.Server)
+		case gives:
+			q.evict(session, "another robot of this name is open at "+other.Server)
+		}
+	}
+}
+
+// announceRoom shows or withdraws the token by which replicas share out the robots
+// that name nobody.
+func (q *queries) announceRoom() {
+	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.limit
+	var err error
+	switch {
+	case room && q.room == nil:
+		q.room, err = q.network.Token(wire.ReplicaRoomKey(q.prefix, q.id))
+	case !room:
+		err = q.withdrawRoom()
+	}
+	if err != nil {
+		q.log.Warn("the other servers are not told whether there is room", "why", err)
+	}
+}
+
+func (q *queries) withdrawRoom() error {
+	if q.room == nil {
+		return nil
+	}
+	token := q.room
+	q.room = nil
+	return token.Undeclare()
 }
 
 // close ends the session that c names; a stale session id is ignored, and a
@@ -242,7 +351,15 @@ func (q *queries) close(c *wire.SessionClose, from string) error {
 	return nil
 }
 
-// drop takes a session out and withdraws its publisher.
+// evict drops a session whose robot may still take it for open, and says so.
+func (q *queries) evict(session *Session, why string) {
+	if session.extended { // a client of the draft takes any event for a lost chunk
+		q.events.putClosed(session, why)
+	}
+	q.drop(session, why)
+}
+
+// drop takes a session out and withdraws what it declared.
 func (q *queries) drop(session *Session, why string) {
 	if !q.sessions.remove(session) {
 		return
@@ -250,9 +367,10 @@ func (q *queries) drop(session *Session, why string) {
 	q.stats.closed.Add(1)
 	q.log.Info("session closed", "client", session.uuid, "why", why, "sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit),
 		"stale_pictures", session.stalePictures.Load(), "warned_pictures", session.strayPictures.Load())
-	if err := session.actions.Undeclare(); err != nil {
-		q.log.Warn("a publisher was not withdrawn", "client", session.uuid, "why", err)
+	if err := session.withdraw(); err != nil {
+		q.log.Warn("a session was not withdrawn", "client", session.uuid, "why", err)
 	}
+	wake(q.counted)
 }
 
 // reset starts an episode. Key and body must name the same robot: a router's access
@@ -262,6 +380,9 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	ack := wire.ResetAck{OK: true}
 	var m wire.Reset
 	err := wire.ParseReset(&m, asked.Payload())
+	if !q.answers(m.ClientUUID) {
+		return key, nil
+	}
 	uuid, _ := wire.ClientUUID(key)
 	session := q.sessions.find(m.ClientUUID)
 	switch {

@@ -9,10 +9,9 @@ import (
 )
 
 var (
-	errTooLarge  = errors.New("observation is larger than the pictures of this policy can be")
-	errNoSession = errors.New("no session is open here: open one")
-	errLate      = errors.New("a newer observation was here already")
-	errNoRoom    = errors.New("the memory in which observations wait is used up on this server: send fewer or smaller ones, or open elsewhere")
+	errTooLarge = errors.New("observation is larger than the pictures of this policy can be")
+	errLate     = errors.New("a newer observation was here already")
+	errNoRoom   = errors.New("the memory in which observations wait is used up on this server: send fewer or smaller ones, or open elsewhere")
 )
 
 // receiver is what the transport calls when something arrives.
@@ -43,15 +42,14 @@ func (r *receiver) onObservation(sample wire.Sample) {
 	r.stats.receivedBytes.Add(uint64(len(sample.Payload)))
 	session := r.sessions.find(uuid)
 	switch {
+	case session == nil: // it ended while this was on its way
+		r.stats.unknown.Add(1)
 	case err != nil:
 		r.stats.malformed.Add(1)
 		r.events.queue(uuid, h, wire.EventBadObservation, err)
 	case len(sample.Payload) > r.observationMax:
 		r.stats.malformed.Add(1)
 		r.events.queue(uuid, h, wire.EventBadObservation, errTooLarge)
-	case session == nil:
-		r.stats.unknown.Add(1)
-		r.events.queue(uuid, h, wire.EventUnknownSession, errNoSession)
 	default:
 		r.put(session, h, sample.Payload, now)
 	}
@@ -59,6 +57,13 @@ func (r *receiver) onObservation(sample wire.Sample) {
 
 //rt:noalloc
 func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Instant) {
+	if session.epoch != 0 && h.SessionEpoch != session.epoch {
+		r.stats.late.Add(1) // of a life before, or nobody's
+		if h.SessionEpoch < session.epoch {
+			r.events.queue(session.uuid, h, wire.EventLate, errLate)
+		}
+		return
+	}
 	session.seen(now)
 	runwayMs, said, _ := wire.Runway(body) // what is wrong with the body is told when it is parsed
 	size := r.pool.Bytes()
@@ -98,6 +103,9 @@ func wake(c chan<- struct{}) {
 // onToken is the subscriber of the robots' liveliness tokens, of both forms.
 func (r *receiver) onToken(key string, alive bool) {
 	now := r.clock.Now()
+	if _, _, err := wire.ParseReplicaKey(r.prefix, key); err == nil {
+		return // a server's, which may have a robot's name
+	}
 	if uuid, epoch, err := wire.ParseEpochAlive(r.prefix, key); err == nil {
 		if session := r.sessions.find(uuid); session != nil {
 			session.epochTokenChanged(epoch, alive, now)

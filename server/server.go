@@ -41,6 +41,7 @@ import (
 	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/server/queue"
+	"edgert/server/replica"
 	"edgert/wire"
 )
 
@@ -90,8 +91,9 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		return nil, err
 	}
 	limit, mode := cfg.Sessions()
+	id := serverID()
 	shared := &service{
-		cfg: cfg, prefix: d.Prefix, id: serverID(), limit: limit, window: cfg.BatchWindow(), meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
+		cfg: cfg, prefix: d.Prefix, id: id, others: replica.New(d.Prefix, id), limit: limit, window: cfg.BatchWindow(), meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
 		caps:   capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		access: d.Access, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
 		pool: queue.NewPool(poolMemory(limit, d.Meta)),
@@ -117,10 +119,11 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	}
 	events, grown := newEvents(shared), make(chan struct{}, 1)
 	worker := newWorker(shared, d.Model, fills, order, d.Audit)
-	queries := &queries{shared, make(chan query, queriesWaiting), events}
+	queries := &queries{service: shared, waiting: make(chan query, queriesWaiting), counted: make(chan struct{}, 1), events: events}
+	receiver := &receiver{shared, observationMax(d.Meta), worker.work, grown, events}
+	queries.receive = receiver.onObservation
 	return &Server{
-		service: shared, worker: worker, queries: queries, audit: d.Audit,
-		receiver: &receiver{shared, observationMax(d.Meta), worker.work, grown, events},
+		service: shared, worker: worker, queries: queries, audit: d.Audit, receiver: receiver,
 		housekeeper: &housekeeper{
 			service: shared, queries: queries, events: events, grown: grown,
 			heap: &collector{service: shared, worker: worker, hold: new(rt.Hold)},
@@ -143,13 +146,15 @@ func poolMemory(sessions int, m *policy.Meta) int64 {
 	return 2 * int64(sessions) * int64(observationMax(m))
 }
 
-// serverID tells replicas of one service apart.
+// serverID tells replicas of one service apart, and a server from its life before. It
+// is one key segment.
 func serverID() string {
-	host, err := os.Hostname()
+	host, _ := os.Hostname() // empty is no slug
+	host, err := wire.Slug(host)
 	if err != nil {
-		host = "server"
+		host = "lean"
 	}
-	return fmt.Sprintf("%s-%06x", host, rand.Uint32()>>8)
+	return fmt.Sprintf("%s-%08x", host, rand.Uint32())
 }
 
 // Prefix is the first part of all keys of the service.
@@ -193,9 +198,10 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	keeping, stopHousekeeper := context.WithCancel(context.Background())
 	var housekeeper sync.WaitGroup
 	housekeeper.Go(func() { s.housekeeper.run(keeping) })
-	declared, err := s.declare()
+	declared, tokens, err := s.declare()
 	if err == nil {
 		s.serving.Store(true)
+		wake(s.queries.counted)
 		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.limit, "mode", s.caps.ServingMode,
 			"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
 		select {
@@ -214,13 +220,13 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	for _, session := range s.sessions.all() { // so that it can look for another server while its actions last
 		events.putDraining(s.id, session, text)
 	}
-	failed := undeclare(declared[max(0, len(declared)-1):]) // the server's token first
+	failed := undeclare(tokens) // first, so that nobody is sent here any more
 	err = errors.Join(err, s.left(ctx, s.worker.finish()))
 	stopHousekeeper()
 	housekeeper.Wait()
-	failed = errors.Join(failed, undeclare(declared[:max(0, len(declared)-1)]))
+	failed = errors.Join(failed, s.queries.withdrawRoom(), undeclare(declared))
 	for _, session := range s.sessions.all() {
-		failed = errors.Join(failed, session.actions.Undeclare())
+		failed = errors.Join(failed, session.withdraw())
 	}
 	if failed != nil && !errors.Is(failed, wire.ErrClosed) && !errors.Is(failed, wire.ErrDisconnected) {
 		s.log.Warn("not everything was withdrawn", "why", failed)
@@ -242,27 +248,46 @@ func (s *Server) left(ctx context.Context, err error) error {
 	return nil
 }
 
-// declare announces the service, the server's own token last, so that a robot that
-// sees the token finds the rest.
-func (s *Server) declare() (declared []wire.Declaration, err error) {
-	add := func(d wire.Declaration, failed error) {
+// declare announces the service. What others show comes first, so that no query is
+// answered before it is known who else could; the server's own tokens last, so that a
+// robot that sees them finds the rest.
+func (s *Server) declare() (declared, tokens []wire.Declaration, err error) {
+	add := func(to *[]wire.Declaration, d wire.Declaration, failed error) {
 		if failed == nil {
-			declared = append(declared, d)
+			*to = append(*to, d)
 		} else if err == nil {
 			err = fmt.Errorf("server: declare %s: %w", s.prefix, failed)
 		}
 	}
-	add(s.network.Subscribe(wire.ObsWildcard(s.prefix), s.receiver.onObservation))
-	add(s.network.Queryable(wire.StatusKey(s.prefix), s.queries.enqueue(s.queries.status)))
-	add(s.network.Queryable(wire.SessionKey(s.prefix), s.queries.enqueue(s.queries.session)))
-	add(s.network.Queryable(wire.RobotSessionWildcard(s.prefix), s.queries.enqueue(s.queries.robotSession)))
-	add(s.network.Queryable(wire.ResetWildcard(s.prefix), s.queries.enqueue(s.queries.reset)))
-	add(s.network.SubscribeTokens(wire.ClientAliveWildcard(s.prefix), s.receiver.onToken))
-	add(s.network.SubscribeTokens(wire.EpochAliveWildcard(s.prefix), s.receiver.onToken))
-	if err == nil {
-		add(s.network.Token(wire.ServerAliveKey(s.prefix)))
+	for _, w := range []struct {
+		key     string
+		deposit func(string, bool)
+	}{
+		{wire.ReplicaAliveWildcard(s.prefix), s.others.OnToken}, {wire.ReplicaRoomWildcard(s.prefix), s.others.OnToken},
+		{wire.HeldWildcard(s.prefix), s.others.OnToken},
+		{wire.ClientAliveWildcard(s.prefix), s.receiver.onToken}, {wire.EpochAliveWildcard(s.prefix), s.receiver.onToken},
+	} {
+		d, err := s.network.SubscribeTokens(w.key, w.deposit)
+		add(&declared, d, err)
 	}
-	return declared, err
+	for _, q := range []struct {
+		key    string
+		answer func(wire.Query) (string, []byte)
+	}{
+		{wire.StatusKey(s.prefix), s.queries.status}, {wire.SessionKey(s.prefix), s.queries.session},
+		{wire.RobotSessionWildcard(s.prefix), s.queries.robotSession}, {wire.ResetWildcard(s.prefix), s.queries.reset},
+	} {
+		d, err := s.network.Queryable(q.key, s.queries.enqueue(q.answer))
+		add(&declared, d, err)
+	}
+	if err != nil {
+		return declared, nil, err
+	}
+	for _, key := range []string{wire.ReplicaAliveKey(s.prefix, s.id), wire.ServerAliveKey(s.prefix)} {
+		d, err := s.network.Token(key)
+		add(&tokens, d, err)
+	}
+	return declared, tokens, err
 }
 
 func undeclare(declared []wire.Declaration) (err error) {

@@ -79,6 +79,13 @@ func (b *bench) start(change ...func(*bench)) {
 	for _, f := range change {
 		f(b)
 	}
+	b.begin()
+	rttest.Eventually(t, "the server's token", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 1 })
+}
+
+// begin serves until stop.
+func (b *bench) begin() {
+	t := b.t
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- b.server.Serve(ctx) }()
@@ -93,7 +100,6 @@ func (b *bench) start(change ...func(*bench)) {
 		}
 	})
 	t.Cleanup(func() { _ = b.stop() })
-	rttest.Eventually(t, "the server's token", func() bool { return b.network.CountTokens(wire.ServerAliveAny) == 1 })
 }
 
 // holdInferences makes each inference say that it has begun and wait for leave. It
@@ -545,22 +551,27 @@ func TestUnusableChunksAreNotPublished(t *testing.T) {
 	}
 }
 
-func TestUnknownSessionGetsAnEvent(t *testing.T) {
+// A server hears a robot only while it holds its session, and never answers one that
+// it does not hold: another may.
+func TestOnlyTheHolderOfASessionHears(t *testing.T) {
 	b := serve(t, config())
-	r := b.robot("ghost")
-	r.send(obsHeader(0, 1), fakeObs(t))
-	if got := r.next(); got.event.Code != wire.EventUnknownSession || got.event.Seq != 1 || got.header.MsgType != wire.MsgEvent {
-		t.Errorf("answer = %+v, want an unknown_session event", got)
+	ghost, arm := b.robot("ghost"), b.robot("arm")
+	ghost.send(obsHeader(0, 1), fakeObs(t))
+	ack := b.open(fakeOpen("arm"))
+	b.open(fakeOpen("arm")) // it keeps one subscription
+	arm.send(obsHeader(0, 1), fakeObs(t))
+	if got := arm.next(); got.header.MsgType != wire.MsgActionChunk {
+		t.Fatalf("answer = %+v, want a chunk", got)
 	}
-	r.send(obsHeader(0, 2), fakeObs(t)) // within a second: silence
-	rttest.Eventually(t, "silence", func() bool { return b.server.stats.silenced.Load() == 1 })
-	b.clock.Advance(2 * unknownInterval)
-	r.send(obsHeader(0, 3), fakeObs(t))
-	if got := r.next(); got.event.Seq != 3 {
-		t.Errorf("second answer is for seq %d, want 3", got.event.Seq)
+	b.query(wire.SessionKey(b.server.Prefix()), wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: ack.SessionID})) // stale: ignored
+	arm.send(obsHeader(0, 2), fakeObs(t))
+	if got := arm.next(); got.header.SeqID != 2 {
+		t.Fatalf("answer = %+v, want the second chunk", got)
 	}
-	if n := b.server.stats.unknown.Load(); n != 3 {
-		t.Errorf("unknown = %d, want 3", n)
+	b.query(wire.SessionKey(b.server.Prefix()), wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: "arm", SessionID: b.server.sessions.find("arm").id}))
+	arm.send(obsHeader(0, 3), fakeObs(t))
+	if len(ghost.inbox) != 0 || len(arm.inbox) != 0 || b.server.Summary().Requests != 2 || b.server.stats.unknown.Load() != 0 {
+		t.Errorf("robots without a session got %d and %d samples, %d were answered and %d heard, want 0, 0, 2, 0", len(ghost.inbox), len(arm.inbox), b.server.Summary().Requests, b.server.stats.unknown.Load())
 	}
 }
 
@@ -773,20 +784,6 @@ func TestTokenGrace(t *testing.T) {
 	}
 }
 
-// An observation that raced ahead of the open must not tell the robot that it
-// has no session when it has one by now.
-func TestRobotThatOpenedMeanwhileGetsNoUnknownSession(t *testing.T) {
-	b := newBench(t, config())
-	o := fakeOpen("arm")
-	b.server.queries.open(&o, "")
-	r := b.robot("arm")
-	b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventUnknownSession})
-	b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventBadObservation})
-	if got := r.next(); got.event.Code != wire.EventBadObservation {
-		t.Errorf("first event = %+v, want only the bad_observation", got.event)
-	}
-}
-
 // A robot that opened a session and never showed a token or an observation loses it;
 // one that pauses with its token up keeps it.
 func TestIdleSessionsEnd(t *testing.T) {
@@ -815,7 +812,6 @@ func TestServeDrains(t *testing.T) {
 	o.SessionEpoch = 3
 	b.open(o)
 	r := b.robot("a")
-	before := b.network.Declarations()
 	h := obsHeader(3, 1)
 	h.EpisodeID = 7
 	r.send(h, fakeObs(t))
@@ -845,8 +841,8 @@ func TestServeDrains(t *testing.T) {
 	if key, _ := wire.ActionKey(b.server.Prefix(), "a"); b.network.Publishers(key) != 0 {
 		t.Error("the publisher on the robot's action key is still declared")
 	}
-	if n := b.network.Declarations(); n != before-8 {
-		t.Errorf("declarations left = %d, want %d", n, before-8)
+	if n := b.network.Declarations(); n != 1 {
+		t.Errorf("declarations left = %d, want the robot's own subscription", n)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 	"edgert/server/acl"
 	"edgert/server/manifest"
 	"edgert/server/queue"
+	"edgert/server/replica"
 	"edgert/wire"
 )
 
@@ -32,7 +33,8 @@ type service struct {
 	log       *slog.Logger  // never blocks
 	logLost   func() uint64 // nil: no line is lost
 	sessions  *registry
-	pool      *queue.Pool // of the mailboxes
+	others    *replica.Others // the servers of the service
+	pool      *queue.Pool     // of the mailboxes
 	stats     *stats
 
 	// Atomic.

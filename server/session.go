@@ -3,6 +3,7 @@ package server
 import (
 	crand "crypto/rand"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -26,12 +27,15 @@ type Session struct {
 	opened   *task  // the one it was opened with
 	rtc      bool   // condition chunks on the prefix
 	extended bool   // the robot speaks the optional keys and events
+	epoch    uint32 // all its observations name it; 0: the robot did not say
 	noise    policy.NoiseKey
-	actions  wire.Publisher // nil in tests of the pure parts
-	instance string         // names the process that opened it; empty: it did not say
-	host     string         // where that runs, for people
-	from     string         // the link or certificate that opened it, see wire.Query; empty: unknown
-	nonce    int64          // its chunks carry it; 0: none, for a robot that does not know the key
+	actions  wire.Publisher   // nil in tests of the pure parts
+	obs      wire.Declaration // subscription of its observations, while the session is open
+	held     wire.Declaration // tells the other servers of the session
+	instance string           // names the process that opened it; empty: it did not say
+	host     string           // where that runs, for people
+	from     string           // the link or certificate that opened it, see wire.Query; empty: unknown
+	nonce    int64            // its chunks carry it; 0: none, for a robot that does not know the key
 
 	mailbox   queue.Mailbox
 	announced atomic.Pointer[task] // by the newest reset that named one; nil: none
@@ -64,6 +68,24 @@ func newSession(uuid string, pool *queue.Pool) *Session {
 	s.episode.Store(-1)
 	s.tokenEpoch.Store(-1)
 	return s
+}
+
+// header is that of an event which answers no observation.
+func (s *Session) header() wire.Header {
+	return wire.Header{
+		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,
+		EpisodeID: uint32(max(0, s.episode.Load())), SessionEpoch: s.epoch,
+	}
+}
+
+// withdraw takes back what the session declared.
+func (s *Session) withdraw() (err error) {
+	for _, d := range []wire.Declaration{s.obs, s.held, s.actions} {
+		if d != nil {
+			err = errors.Join(err, d.Undeclare())
+		}
+	}
+	return err
 }
 
 // randomNonce is what the chunks of one session carry: nobody can guess it.
@@ -127,7 +149,7 @@ const (
 type presence struct {
 	seenAt     atomic.Int64 // when the robot last opened or sent
 	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while it has not
-	tokenEpoch atomic.Int64 // newest epoch that has a liveliness token of its own; -1: none
+	tokenEpoch atomic.Int64 // whose liveliness token counts; -1: the robot has none with an epoch
 	tokenUp    atomic.Bool  // the token that counts is there
 }
 
@@ -139,31 +161,31 @@ func (p *presence) seen(now rt.Instant) {
 	p.droppedAt.Store(0)
 }
 
-// tokenChanged notes that the robot's liveliness token came or went. Once the
-// robot shows tokens with an epoch, only those count.
+// tokenChanged notes that the robot's liveliness token came or went. Of a robot that
+// shows tokens with an epoch only those count.
 func (p *presence) tokenChanged(alive bool, now rt.Instant) {
-	old := p.tokenEpoch.Load() < 0
-	switch {
-	case alive:
-		p.droppedAt.Store(0)
-		p.tokenUp.Store(old || p.tokenUp.Load())
-	case old:
-		p.tokenDropped(now)
+	if p.tokenEpoch.Load() >= 0 {
+		return
+	}
+	p.tokenOf(alive, now)
+}
+
+// epochTokenChanged is tokenChanged for the token of one epoch: that of the open
+// counts, and no other. The end of an old one says nothing about a robot that came
+// back, and anybody may show a later one.
+func (p *presence) epochTokenChanged(epoch uint32, alive bool, now rt.Instant) {
+	if int64(epoch) == p.tokenEpoch.Load() {
+		p.tokenOf(alive, now)
 	}
 }
 
-// epochTokenChanged is tokenChanged for the token of one epoch. The end of an old
-// epoch's token says nothing about a robot that came back.
-func (p *presence) epochTokenChanged(epoch uint32, alive bool, now rt.Instant) {
-	newest := p.tokenEpoch.Load()
-	switch {
-	case alive && int64(epoch) >= newest:
-		p.tokenEpoch.Store(int64(epoch))
+func (p *presence) tokenOf(alive bool, now rt.Instant) {
+	if alive {
 		p.tokenUp.Store(true)
 		p.droppedAt.Store(0)
-	case !alive && int64(epoch) == newest:
-		p.tokenDropped(now)
+		return
 	}
+	p.tokenDropped(now)
 }
 
 func (p *presence) tokenDropped(now rt.Instant) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"math"
 	"testing"
 
 	"edgert/wire"
@@ -73,7 +74,8 @@ func TestRegistryNoAlloc(t *testing.T) {
 	}
 }
 
-// Presence is keyed by (uuid, epoch).
+// Presence is keyed by (uuid, epoch), and only the epoch of the open counts: anybody
+// may show a token of another.
 func TestSessionPresence(t *testing.T) {
 	type step struct {
 		what  string
@@ -82,19 +84,22 @@ func TestSessionPresence(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
+		epoch int64 // of the open; -1: it named none
 		steps []step
 	}{
-		{"plain token of a stock client", []step{{"put", 0, true}, {"drop", 0, false}, {"put", 0, true}}},
-		{"an observation revives", []step{{"drop", 0, false}, {"obs", 0, true}}},
-		{"epoch token goes", []step{{"eput", 1, true}, {"edrop", 1, false}, {"eput", 2, true}}},
-		{"old epoch dies after the new one came", []step{{"eput", 1, true}, {"eput", 2, true}, {"edrop", 1, true}, {"edrop", 2, false}}},
-		{"old epoch dies before the new one came", []step{{"edrop", 0, true}, {"eput", 1, true}}},
-		{"plain token says nothing beside epochs", []step{{"eput", 3, true}, {"drop", 0, true}, {"edrop", 3, false}}},
-		{"late put of an old epoch", []step{{"eput", 3, true}, {"eput", 2, true}, {"edrop", 2, true}, {"edrop", 3, false}}},
+		{"plain token of a stock client", -1, []step{{"put", 0, true}, {"drop", 0, false}, {"put", 0, true}}},
+		{"an observation revives", -1, []step{{"drop", 0, false}, {"obs", 0, true}}},
+		{"a token with an epoch says nothing of a stock client", -1, []step{{"put", 0, true}, {"eput", math.MaxUint32, true}, {"edrop", math.MaxUint32, true}, {"drop", 0, false}}},
+		{"epoch token goes", 1, []step{{"eput", 1, true}, {"edrop", 1, false}, {"eput", 1, true}}},
+		{"an old epoch dies", 2, []step{{"eput", 1, true}, {"eput", 2, true}, {"edrop", 1, true}, {"edrop", 2, false}}},
+		{"an old epoch comes late", 3, []step{{"eput", 3, true}, {"eput", 2, true}, {"edrop", 2, true}, {"edrop", 3, false}, {"eput", 2, false}}},
+		{"a later epoch, which is nobody's, pins nothing", 3, []step{{"eput", 3, true}, {"eput", math.MaxUint32, true}, {"edrop", 3, false}, {"eput", 3, true}, {"edrop", math.MaxUint32, true}}},
+		{"plain token says nothing beside epochs", 3, []step{{"eput", 3, true}, {"drop", 0, true}, {"edrop", 3, false}, {"put", 0, false}}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			s := newSession("arm", nil)
+			s.tokenEpoch.Store(tt.epoch)
 			for i, st := range tt.steps {
 				switch st.what {
 				case "put", "drop":

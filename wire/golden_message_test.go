@@ -237,14 +237,7 @@ func (m *ackMsg) fields() map[string]any {
 
 type statusMsg struct{ Status }
 
-// parseStatus reads a body into a fresh *s. Only tests read a Status: a robot
-// learns the same from the SessionAck.
-func parseStatus(s *Status, src []byte) error {
-	*s = Status{MinSchemaVersion: MinSchemaVersion, MaxSchemaVersion: SchemaVersion}
-	return parseFields(src, s.fields())
-}
-
-func (m *statusMsg) parse(src []byte) error { return parseStatus(&m.Status, src) }
+func (m *statusMsg) parse(src []byte) error { return ParseStatus(&m.Status, src) }
 func (m *statusMsg) append() []byte         { return AppendStatus(nil, &m.Status) }
 func (m *statusMsg) fields() map[string]any {
 	f := m.fieldMap()

@@ -120,6 +120,12 @@ func EpochAliveKey(prefix, uuid string, epoch uint32) (string, error) {
 // else's, so that who looks at keys alone can tell robots apart.
 func RobotSessionKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/session") }
 
+// HeldKey is the token of a server that holds the session of a robot, opened in
+// that epoch by the process that mark names (HeldMark).
+func HeldKey(prefix, uuid, server, mark string, epoch uint32) (string, error) {
+	return robotKey(prefix, uuid, "/held/"+server+"/"+mark+"/"+strconv.FormatUint(uint64(epoch), 10))
+}
+
 func robotKey(prefix, uuid, leaf string) (string, error) {
 	slug, err := Slug(uuid)
 	if err != nil {
@@ -132,6 +138,19 @@ func robotKey(prefix, uuid, leaf string) (string, error) {
 func StatusKey(prefix string) string      { return prefix + "/status" }
 func SessionKey(prefix string) string     { return prefix + "/session" }
 func ServerAliveKey(prefix string) string { return prefix + "/server/alive" }
+
+// Tokens of one server of a service, which tell it from its replicas: that it is
+// there, and that it has room for a robot that names no server. id is one key
+// segment.
+func ReplicaAliveKey(prefix, id string) string { return prefix + "/server/" + id + "/alive" }
+func ReplicaRoomKey(prefix, id string) string  { return prefix + "/server/" + id + "/room" }
+
+// Key expressions of the tokens of all servers of a service.
+func ReplicaAliveWildcard(prefix string) string { return ReplicaAliveKey(prefix, "*") }
+func ReplicaRoomWildcard(prefix string) string  { return ReplicaRoomKey(prefix, "*") }
+
+// HeldWildcard matches the HeldKey of all robots and servers of a service.
+func HeldWildcard(prefix string) string { return prefix + "/*/held/*/*/*" }
 
 // Key expressions by which a server hears all robots.
 func ObsWildcard(prefix string) string          { return prefix + "/*/obs" }
@@ -164,6 +183,38 @@ func ParseEpochAlive(prefix, key string) (uuid string, epoch uint32, err error) 
 		return "", 0, errKey(key, prefix+"/UUID/EPOCH/alive")
 	}
 	return parts[0], uint32(n), nil
+}
+
+// ParseReplicaKey splits a key made by ReplicaAliveKey or ReplicaRoomKey; leaf is
+// "alive" or "room".
+func ParseReplicaKey(prefix, key string) (id, leaf string, err error) {
+	rest, ok := strings.CutPrefix(key, prefix+"/server/")
+	id, leaf, two := strings.Cut(rest, "/")
+	if !ok || !two || id == "" || leaf != "alive" && leaf != "room" {
+		return "", "", errKey(key, prefix+"/server/SERVER_ID/alive or room")
+	}
+	return id, leaf, nil
+}
+
+// Held is what a token made by HeldKey says.
+type Held struct {
+	UUID   string // the robot's
+	Server string // its server's id
+	Mark   string // of the robot's process
+	Epoch  uint32
+}
+
+// ParseHeldKey splits a key made by HeldKey.
+func ParseHeldKey(prefix, key string) (h Held, err error) {
+	rest, ok := strings.CutPrefix(key, prefix+"/")
+	parts := strings.Split(rest, "/")
+	if ok && len(parts) == 5 && parts[1] == "held" && !slices.Contains(parts, "") {
+		var epoch uint64
+		if epoch, err = strconv.ParseUint(parts[4], 10, 32); err == nil {
+			return Held{parts[0], parts[2], parts[3], uint32(epoch)}, nil
+		}
+	}
+	return Held{}, errKey(key, prefix+"/UUID/held/SERVER_ID/MARK/EPOCH")
 }
 
 // Service is the parsed prefix of a service's keys: three slugs.

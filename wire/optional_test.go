@@ -30,7 +30,7 @@ func TestOptionalKeysRoundTrip(t *testing.T) {
 	roundTrip(t, AppendSessionOpen, ParseSessionOpen, SessionOpen{SchemaVersion: 1, ClientUUID: "r", Tags: []Tag{{"site", "lab"}},
 		ServerID: "gpu-1", SessionEpoch: 3, CameraShapes: caps.CameraShapes, ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "0f", Host: "left-pi", Steps: 16, RawImages: []string{"top"}})
 	roundTrip(t, AppendSessionAck, ParseSessionAck, SessionAck{Accepted: true, Capabilities: caps, SchemaVersion: 1, ServerID: "gpu-1", Draining: true, RetryAfterMs: 250, Nonce: 1 << 62, HeldBy: "left-pi"})
-	roundTrip(t, AppendStatus, parseStatus, Status{Capabilities: caps, MinSchemaVersion: 1, MaxSchemaVersion: 1, ServerID: "gpu-1", ServerLoad: 0.5, Draining: true, Device: "cuda:1"})
+	roundTrip(t, AppendStatus, ParseStatus, Status{Capabilities: caps, MinSchemaVersion: 1, MaxSchemaVersion: 1, ServerID: "gpu-1", ServerLoad: 0.5, Draining: true, Device: "cuda:1"})
 	roundTrip(t, AppendEvent, ParseEvent, Event{Code: EventDraining, Text: "bye", Seq: 1 << 63, RetryAfterMs: 100, ServerID: "gpu-1", Nonce: 1 << 62})
 }
 

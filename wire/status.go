@@ -149,3 +149,9 @@ func (s *Status) fields() []field {
 
 // AppendStatus appends the body of s.
 func AppendStatus(dst []byte, s *Status) []byte { return appendFields(dst, s.fields()) }
+
+// ParseStatus reads a body into a fresh *s.
+func ParseStatus(s *Status, src []byte) error {
+	*s = Status{MinSchemaVersion: MinSchemaVersion, MaxSchemaVersion: SchemaVersion}
+	return parseFields(src, s.fields())
+}

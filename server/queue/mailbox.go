@@ -17,8 +17,7 @@ type Mailbox struct {
 
 	mu         sync.Mutex // guards the rest; held for a few instructions
 	waiting    *Request
-	seen       bool // newest is valid
-	newest     Key
+	sequence   sequence
 	superseded uint64 // replaced before their turn, and not yet reported to the robot
 }
 
@@ -43,7 +42,10 @@ const (
 //
 //rt:noalloc
 func (m *Mailbox) Put(h *wire.Header, body []byte, at, deadline rt.Instant) Put {
-	if m.late(h) {
+	m.mu.Lock()
+	fresh := m.sequence.take(keyOf(h))
+	m.mu.Unlock()
+	if !fresh {
 		return Late
 	}
 	r := m.pool.lend(len(body))
@@ -54,7 +56,7 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at, deadline rt.Instant) Put 
 	r.Body = append(r.Body[:0], body...)
 
 	m.mu.Lock()
-	if m.seen && !keyOf(h).after(m.newest) { // another link was faster
+	if m.sequence.newest != keyOf(h) { // another link was faster
 		m.mu.Unlock()
 		m.pool.Return(r)
 		return Late
@@ -64,7 +66,7 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at, deadline rt.Instant) Put 
 		r.Since = old.Since
 		m.superseded++
 	}
-	m.waiting, m.seen, m.newest = r, true, keyOf(h)
+	m.waiting = r
 	m.full.Store(true)
 	m.mu.Unlock()
 	if old == nil {
@@ -74,20 +76,13 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at, deadline rt.Instant) Put 
 	return Replaced
 }
 
-//rt:noalloc
-func (m *Mailbox) late(h *wire.Header) bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.seen && !keyOf(h).after(m.newest)
-}
-
 // Overtaken reports whether a newer observation was here; a duplicate was not.
 //
 //rt:noalloc
 func (m *Mailbox) Overtaken(h *wire.Header) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.newest.after(keyOf(h))
+	return m.sequence.newest.after(keyOf(h))
 }
 
 // Waiting says since when the robot waits and when its actions end; ok is false

@@ -114,7 +114,7 @@ func (n *Network) declare(d *declaration) *declaration {
 	return d
 }
 
-// Undeclare takes d out; the subscribers of a token see it vanish.
+// Undeclare takes d out; the subscribers of a token see the last on its key vanish.
 func (d *declaration) Undeclare() error {
 	n := d.network
 	n.mu.Lock()
@@ -122,8 +122,9 @@ func (d *declaration) Undeclare() error {
 	if i >= 0 {
 		n.declared = slices.Delete(n.declared, i, i+1)
 	}
+	last := !slices.ContainsFunc(n.declared, func(o *declaration) bool { return o.kind == token && o.key == d.key })
 	n.mu.Unlock()
-	if i >= 0 && d.kind == token {
+	if i >= 0 && d.kind == token && last {
 		n.notify(d.key, false)
 	}
 	return nil

@@ -1,0 +1,193 @@
+// Package replica is what one server knows of the others of its service, from their
+// liveliness tokens: who is there, who has room, and who holds which robot. All
+// compute the same from it, so that a robot which names no server is answered by
+// exactly one.
+package replica
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"edgert/wire"
+)
+
+// Bounds of what others may make a server remember; what is beyond is counted.
+const (
+	maxServers = 256
+	maxHeld    = 1 << 16
+)
+
+// Others are the servers of a service.
+type Others struct {
+	// Constant.
+	prefix  string
+	self    string        // our id
+	changed chan struct{} // cap 1: somebody else holds another robot
+
+	Forgotten atomic.Uint64 // tokens beyond the bounds
+
+	mu      sync.Mutex // guards the rest; held for a few instructions
+	servers map[string]*server
+	held    map[string][]wire.Held // by uuid
+	holds   int                    // all in held
+}
+
+type server struct{ alive, room bool }
+
+// New returns those of the service at prefix, none so far. self is our own id.
+func New(prefix, self string) *Others {
+	return &Others{prefix: prefix, self: self, changed: make(chan struct{}, 1),
+		servers: map[string]*server{}, held: map[string][]wire.Held{}}
+}
+
+// Changed says that a robot has been taken by somebody else, see Holder.
+func (o *Others) Changed() <-chan struct{} { return o.changed }
+
+// OnToken is the subscriber of the servers' tokens: there, room and held.
+//
+// Owner: the transport's goroutines.
+func (o *Others) OnToken(key string, alive bool) {
+	if id, leaf, err := wire.ParseReplicaKey(o.prefix, key); err == nil {
+		o.mu.Lock()
+		o.set(id, leaf, alive)
+		o.mu.Unlock()
+		return
+	}
+	h, err := wire.ParseHeldKey(o.prefix, key)
+	if err != nil || h.Server == o.self {
+		return
+	}
+	o.mu.Lock()
+	o.hold(h, alive)
+	o.mu.Unlock()
+	if alive {
+		o.wake()
+	}
+}
+
+func (o *Others) wake() {
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (o *Others) set(id, leaf string, up bool) {
+	s := o.servers[id]
+	if s == nil {
+		if !up {
+			return
+		}
+		if len(o.servers) >= maxServers {
+			o.Forgotten.Add(1)
+			return
+		}
+		s = new(server)
+		o.servers[id] = s
+	}
+	if leaf == "room" {
+		s.room = up
+	} else {
+		s.alive = up
+		if up { // a token of a robot may have come before
+			o.wake()
+		}
+	}
+	if !s.room && !s.alive {
+		delete(o.servers, id)
+	}
+}
+
+func (o *Others) hold(h wire.Held, up bool) {
+	list := o.held[h.UUID]
+	at := -1
+	for i := range list {
+		if list[i] == h {
+			at = i
+		}
+	}
+	switch {
+	case up && at < 0 && o.holds >= maxHeld:
+		o.Forgotten.Add(1)
+	case up && at < 0:
+		o.held[h.UUID] = append(list, h)
+		o.holds++
+	case !up && at >= 0:
+		o.holds--
+		if list = append(list[:at], list[at+1:]...); len(list) > 0 {
+			o.held[h.UUID] = list
+		} else {
+			delete(o.held, h.UUID)
+		}
+	}
+}
+
+// Holder returns the session of a robot at another server that is there, of
+// several the one in the newest epoch; ok is false when there is none.
+func (o *Others) Holder(uuid string) (h wire.Held, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.holder(uuid)
+}
+
+func (o *Others) holder(uuid string) (h wire.Held, ok bool) {
+	for _, held := range o.held[uuid] {
+		if s := o.servers[held.Server]; s != nil && s.alive && (!ok || held.Epoch > h.Epoch) {
+			h, ok = held, true
+		}
+	}
+	return h, ok
+}
+
+// Answers reports whether it is on us to answer a robot without a session here that
+// names no server: nobody else holds it, and of those with room, or of all where
+// nobody has, we are the one of most weight.
+func (o *Others) Answers(uuid string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, elsewhere := o.holder(uuid); elsewhere {
+		return false
+	}
+	room := false
+	for _, s := range o.servers {
+		room = room || s.alive && s.room
+	}
+	if own := o.servers[o.self]; room && (own == nil || !own.room) {
+		return false
+	}
+	weight := wire.Rendezvous(o.self, uuid)
+	for id, s := range o.servers {
+		if id == o.self || !s.alive || room && !s.room {
+			continue
+		}
+		if other := wire.Rendezvous(id, uuid); other > weight || other == weight && id > o.self {
+			return false
+		}
+	}
+	return true
+}
+
+// Gives reports whether we give a robot up that another holds, too: of one process's
+// sessions the one in the newest epoch counts, of two processes' and of those without
+// epochs that of the server of more weight. moved says that it is the same robot,
+// which knows. Of two servers exactly one gives up.
+func (o *Others) Gives(own, other wire.Held) (gives, moved bool) {
+	moved = own.Mark == other.Mark
+	if moved && own.Epoch != other.Epoch {
+		return other.Epoch > own.Epoch, true
+	}
+	mine, theirs := wire.Rendezvous(own.Server, own.UUID), wire.Rendezvous(other.Server, own.UUID)
+	return theirs > mine || theirs == mine && other.Server > own.Server, moved
+}
+
+// Count returns how many servers are there, we among them.
+func (o *Others) Count() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.servers {
+		if s.alive {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,154 @@
+package server
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+// join starts another server of the same service on b's network.
+func (b *bench) join(t *testing.T) *bench {
+	t.Helper()
+	other := newBench(t, config(), func(d *Deps) { d.Network = b.network.Session() })
+	other.network, other.session = b.network, b.session
+	other.begin()
+	return other
+}
+
+// both reports whether each of the two servers sees the other, and room at both.
+func both(a, b *bench) bool {
+	expr := wire.ReplicaRoomWildcard(a.server.Prefix())
+	return a.server.others.Count() == 2 && b.server.others.Count() == 2 && a.network.CountTokens(expr) == 2
+}
+
+// A robot that names nobody is answered by one of two servers, until both are full,
+// and the other hears nothing of it.
+func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
+	a := serve(t, config())
+	b := a.join(t)
+	rttest.Eventually(t, "two servers", func() bool { return both(a, b) })
+	for i := range 6 { // config's limit is two at each
+		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // it wants one answer
+		if ack.Accepted != (i < 4) {
+			t.Errorf("robot %d: %+v", i, ack)
+		}
+		want := 2 - (len(a.server.sessions.all()) / 2) - (len(b.server.sessions.all()) / 2)
+		rttest.Eventually(t, "the tokens of those with room", func() bool {
+			return a.network.CountTokens(wire.ReplicaRoomWildcard(a.server.Prefix())) == want
+		})
+	}
+	if na, nb := len(a.server.sessions.all()), len(b.server.sessions.all()); na != 2 || nb != 2 {
+		t.Errorf("sessions %d and %d, want 2 and 2", na, nb)
+	}
+	for i := range 4 {
+		uuid := fmt.Sprint("arm-", i)
+		r := a.robot(uuid)
+		r.send(obsHeader(0, 1), fakeObs(t))
+		if got := r.next(); got.header.MsgType != wire.MsgActionChunk {
+			t.Errorf("%s got %+v, want a chunk", uuid, got)
+		}
+		if replies := a.query(mustReset(t, a, uuid), wire.AppendReset(nil, &wire.Reset{ClientUUID: uuid, EpisodeID: 1})); len(replies) != 1 {
+			t.Errorf("the reset of %s got %d answers, want 1", uuid, len(replies))
+		}
+	}
+	if got := a.server.Summary().Requests + b.server.Summary().Requests; got != 4 {
+		t.Errorf("4 observations were answered %d times", got)
+	}
+	if replies := a.query(wire.SessionKey(a.server.Prefix()), []byte("junk")); len(replies) != 1 {
+		t.Errorf("junk got %d answers, want 1", len(replies))
+	}
+}
+
+func mustReset(t *testing.T, b *bench, uuid string) string {
+	t.Helper()
+	key, err := wire.ResetKey(b.server.Prefix(), uuid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+// The same robot moves from server to server and is held by one; another process
+// under its name is refused while the first is held elsewhere. The end of an idle
+// server touches nobody.
+func TestARobotMovesBetweenReplicas(t *testing.T) {
+	a := serve(t, config())
+	b := a.join(t)
+	rttest.Eventually(t, "two servers", func() bool { return both(a, b) })
+	o := fakeOpen("arm")
+	o.Instance = "one"
+	r := a.robot("arm")
+	for i, at := range []*bench{a, b, a, b} {
+		from := map[*bench]*bench{a: b, b: a}[at]
+		o.SessionEpoch, o.ServerID = uint32(i+1), at.server.id
+		if ack := a.open(o); !ack.Accepted || ack.ServerID != at.server.id {
+			t.Fatalf("open %d: %+v", i, ack)
+		}
+		rttest.Eventually(t, "the other gives it up", func() bool {
+			return from.server.sessions.find("arm") == nil && at.server.sessions.find("arm") != nil
+		})
+		r.send(obsHeader(o.SessionEpoch, uint64(i+1)), fakeObs(t))
+		if got := r.next(); got.header.MsgType != wire.MsgActionChunk || got.chunk.SeqIDEcho != uint64(i+1) {
+			t.Errorf("after open %d: %+v, want a chunk", i, got)
+		}
+	}
+	twin := o
+	twin.Instance, twin.ServerID = "two", a.server.id
+	if ack := a.open(twin); ack.Accepted || !ack.Temporary() || ack.HeldBy == "" {
+		t.Errorf("another process is answered with %+v, want that the name is taken", ack)
+	}
+	if err := a.stop(); err != nil {
+		t.Fatal(err)
+	}
+	r.send(obsHeader(4, 9), fakeObs(t))
+	if got := r.next(); got.header.MsgType != wire.MsgActionChunk || len(r.inbox) != 0 {
+		t.Errorf("after the idle server's end: %+v and %d more, want a chunk and nothing else", got, len(r.inbox))
+	}
+	if n := a.server.Summary().Requests + b.server.Summary().Requests; n != 5 {
+		t.Errorf("5 observations were answered %d times", n)
+	}
+}
+
+// A robot whose session a server ends, although it may take it for open, hears that.
+func TestTheEndOfASessionIsTold(t *testing.T) {
+	b := serve(t, config())
+	l := b.live("arm", 3)
+	r := b.robot("arm")
+	l.die()
+	rttest.Eventually(t, "the server knows", func() bool { return !b.server.sessions.find("arm").alive() })
+	b.clock.Advance(tokenGrace + time.Second)
+	if got := r.next(); got.event.Code != wire.EventUnknownSession || got.event.ServerID != b.server.id || got.header.SessionEpoch != 3 {
+		t.Errorf("it got %+v, want unknown_session of its epoch", got)
+	}
+}
+
+// What anybody may publish or show does not shut a robot out: a header with the last
+// epoch or the last number, a token of a later epoch, a name that is nearly its own.
+func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
+	b := serve(t, config())
+	b.live("arm-1", 1)
+	r := b.robot("arm-1")
+	r.send(obsHeader(1, 1), fakeObs(t))
+	r.next()
+	for _, h := range []wire.Header{obsHeader(1<<32-1, 2), obsHeader(1, 1<<64-1)} {
+		r.send(h, fakeObs(t))
+	}
+	if _, err := b.session.Token(b.server.Prefix() + "/arm-1/4294967295/alive"); err != nil {
+		t.Fatal(err)
+	}
+	near, err := b.session.Publisher(b.server.Prefix()+"/arm 1/obs", wire.ObservationQoS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = near.Put(nil, wire.AppendHeader(nil, obsHeader(1, 5)))
+	r.send(obsHeader(1, 2), fakeObs(t))
+	if got := r.next(); got.header.MsgType != wire.MsgActionChunk || got.header.SeqID != 2 {
+		t.Errorf("the robot's next observation got %+v, want its chunk", got)
+	}
+	if s := b.server.sessions.find("arm-1"); s.tokenEpoch.Load() != 1 {
+		t.Errorf("the token of epoch %d counts, want 1", s.tokenEpoch.Load())
+	}
+}
