@@ -36,7 +36,7 @@ const (
 	// executeShare of a chunk is what edge-rt runs before it asks for the next.
 	executeShare = 0.4
 	// measured is how often each size of batch runs, and for how long at most.
-	measured, measureLimit = 30, 5 * time.Second
+	measured, measureLimit = 15, 5 * time.Second
 )
 
 // Options are what a plan is made for.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"edgert/policy"
+	"edgert/rt"
 )
 
 func meta() *policy.Meta {
@@ -95,6 +96,28 @@ func TestRobotsThatAskLate(t *testing.T) {
 	}
 	if late.Sessions < 10 || late.Sessions >= 28 || !strings.Contains(late.Why, "stand for") || early.Sessions != 12 || !strings.Contains(early.Why, "planned for") {
 		t.Errorf("%d robots with 100 ms left (%s), %d with 600 ms (%s), want fewer than the 28 that fill the device, and the 12 that do", late.Sessions, late.Why, early.Sessions, early.Why)
+	}
+}
+
+// What a chunk gives begins with the observation, an arm that stands wastes nothing of
+// it, and the next is asked for once enough of it has run.
+func TestGet(t *testing.T) {
+	const ms = rt.Instant(time.Millisecond)
+	for _, tt := range []struct {
+		name                string
+		at                  rt.Instant // ms
+		starved, steps      int
+		seen, arrives, ends rt.Instant // ms
+	}{
+		{"in time", 100, 0, 5, 400, 410, 1000},
+		{"late, but it moves", 600, 0, 30, 600, 610, 1000},
+		{"it stood", 900, 200, 35, 900, 910, 1200},
+	} {
+		r := robot{step: 20 * time.Millisecond, chunk: time.Second, execute: 400 * time.Millisecond, roundTrip: 20 * time.Millisecond, ends: 700 * ms}
+		starved, steps := r.get(tt.at * ms)
+		if starved != time.Duration(tt.starved)*time.Millisecond || steps != tt.steps || r.seen != tt.seen*ms || r.arrives != tt.arrives*ms || r.ends != tt.ends*ms {
+			t.Errorf("%s: stood %v, %d steps, then %+v", tt.name, starved, steps, r)
+		}
 	}
 }
 
