@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -164,6 +165,29 @@ func TestAFailedBatchRunsOneByOne(t *testing.T) {
 		if n, failed := b.server.stats.reruns.Load(), b.server.stats.sick[sickRun].Load(); n != 1 || failed != 1 {
 			t.Errorf("%d batches ran again with %d failures, want 1 and 1", n, failed)
 		}
+	}
+}
+
+// Goal: a policy that panics when a batch is repeated ends the server with an error, and
+// nobody waits for it.
+func TestAPanicInARepeatedBatch(t *testing.T) {
+	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
+		b.server.cfg.WarmupInferences = 0
+		b.server.window = time.Hour
+		b.model.Poison = 1
+		runs := 0
+		b.model.Before = func() error {
+			if runs++; runs > 1 {
+				panic("bad graph")
+			}
+			return nil
+		}
+	})
+	robots[0].sendState(1, 1)
+	robots[1].sendState(1, 2)
+	rttest.Eventually(t, "the worker's end", func() bool { ok, _ := b.server.Ready(); return !ok })
+	if err := b.stop(); err == nil || !strings.Contains(err.Error(), "bad graph") {
+		t.Errorf("Serve = %v, want the panic", err)
 	}
 }
 

@@ -392,7 +392,9 @@ func (w *worker) end(e batch.Ended) error {
 		w.begin(w.clock.Now()) // nothing keeps the device waiting
 		w.answer(b, e)
 	case requests > 1 && w.sick.Load() == nil && !errors.Is(e.Err, policy.ErrMemory):
-		w.oneByOne(b, e.Err)
+		if err := w.oneByOne(b, e.Err); err != nil {
+			return err
+		}
 	default:
 		w.failed(e.Err, b)
 		w.answer(b, e)
@@ -405,10 +407,10 @@ func (w *worker) end(e batch.Ended) error {
 }
 
 // oneByOne runs the requests of a batch that failed again, each alone, so that only
-// the one that is to blame gets no chunk.
+// the one that is to blame gets no chunk. Its error is a panic.
 //
 //go:noinline
-func (w *worker) oneByOne(b *buffer, why error) {
+func (w *worker) oneByOne(b *buffer, why error) error {
 	w.log.Warn("a batch failed: its requests run one by one", "requests", b.used, "why", why)
 	w.stats.reruns.Add(1)
 	for i := range b.used {
@@ -428,6 +430,9 @@ func (w *worker) oneByOne(b *buffer, why error) {
 			continue
 		}
 		e := w.device.Do(b.index, 1)
+		if e.Panicked {
+			return e.Err
+		}
 		w.answerOne(t, &e)
 		if e.Err != nil {
 			w.failed(e.Err, b)
@@ -435,6 +440,7 @@ func (w *worker) oneByOne(b *buffer, why error) {
 			w.failures = 0
 		}
 	}
+	return nil
 }
 
 // leave takes back the run in hand when the worker has stopped.

@@ -26,7 +26,7 @@ type Ended struct {
 	Buffer, Size int
 	Begun, At    rt.Instant
 	Err          error
-	Panicked     bool // Err is a panic: the thread is gone
+	Panicked     bool // Err is a panic: the policy is in no known state
 }
 
 // NewDevice returns a device whose thread Start starts. run computes the first size
@@ -42,11 +42,7 @@ func (d *Device) Start() {
 		defer close(d.done)
 		runtime.LockOSThread() // never unlocked: a GPU's context is the thread's
 		for j := range d.begin {
-			e := d.do(j)
-			d.ended <- e
-			if e.Panicked {
-				return
-			}
+			d.ended <- d.do(j)
 		}
 	}()
 }

@@ -34,13 +34,18 @@ func TestDeviceRunsOneAfterTheOther(t *testing.T) {
 	<-d.Done()
 }
 
-// A panic of the policy is an error and the end of the thread, not of the process.
+// A panic of the policy is an error, not the end of the process; nobody waits for ever
+// for a run behind it.
 func TestDevicePanics(t *testing.T) {
 	d := NewDevice(func(int, int) error { panic("bad graph") }, rttest.NewClock(1))
 	d.Start()
 	if e := d.Do(0, 1); !e.Panicked || !strings.Contains(e.Err.Error(), "bad graph") {
 		t.Errorf("Do() = %+v, want the panic", e)
 	}
+	if e := d.Do(0, 1); !e.Panicked {
+		t.Errorf("the next Do() = %+v, want its panic", e)
+	}
+	d.Close()
 	<-d.Done()
 }
 
