@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"time"
 
 	"edgert/internal/network"
@@ -103,6 +104,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return summary, err
 	}
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2) // threads in ONNX Runtime and in JPEG hold one each: what arrives must not queue for them
 	manager, err := notify.Open()
 	if err != nil {
 		log.Warn("the service manager is not told how the server is", "why", err)
