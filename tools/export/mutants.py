@@ -68,6 +68,7 @@ MUTANTS = [
     Mutant("checkpoint.py", "and error.filename is None", "and False", "tests/test_refusals.py -k full_disk"),
     Mutant("checkpoint.py", "want {found[-1]}", "want {found[0]}", "tests/test_refusals.py -k instead"),
     Mutant("bundle.py", "camera.height * height == camera.width * width", "False", "tests/test_refusals.py -k height"),
+    Mutant("licence.py", "folder.parents[2].name", "folder.parents[1].name", f"{BUNDLE}::test_name_of_a_training"),
     Mutant("dataset.py", "if u not in UNITS", "if not u", "tests/test_refusals.py -k test_flags"),
     Mutant("dataset.py", "if not n.isprintable()", "if not n", "tests/test_refusals.py -k test_flags"),
     Mutant("bundle.py", "abs(w) < CONSTANT", "abs(w) < -CONSTANT", f"{BUNDLE}::test_constant_joint_is_named"),

@@ -6,6 +6,7 @@ import functools
 import hashlib
 import json
 import re
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,7 @@ WEIGHTS = "model.safetensors"
 # Errors of writing and memory, which no file of the checkpoint is to blame for.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
-MIGRATE = "python -m lerobot.processor.migrate_policy_normalization --pretrained-path {}"
+MIGRATE = f"{sys.executable} -m lerobot.processor.migrate_policy_normalization --pretrained-path {{}}"
 
 # Steps that move values without changing them: their place in the order is free.
 PLUMBING = {"to_batch_processor", "device_processor"}
@@ -141,7 +142,7 @@ class Checkpoint:
         old = [k for k in keys if k.startswith(("normalize_inputs.", "unnormalize_outputs.", "normalize_targets."))]
         if old or not (self.dir / f"{PRE}.json").exists():
             why = f"{WEIGHTS} holds the statistics ({old[0]})" if old else f"{PRE}.json is absent"
-            raise ExportError(f"{self.dir} is a checkpoint from before LeRobot's processors: {why}; migrate it with `{MIGRATE.format(self.dir)}` and export the folder that this writes")
+            raise ExportError(f"{self.dir} is a checkpoint from before LeRobot's processors: {why}; migrate it with `{MIGRATE.format(self.dir)}` and export {self.dir}_migrated, which that writes (without a network it ends with an error once all but the model card is there)")
 
     def _steps(self, name: str) -> list[Step]:
         path = self.dir / f"{name}.json"

@@ -49,11 +49,14 @@ def card(path: Path) -> dict[str, str]:
 
 
 def origin(checkpoint: Checkpoint) -> tuple[str, str]:
-    """The hub's name and revision where the folder tells them, else the folder's name."""
+    """The hub's name and revision where the folder tells them, else the training's or the folder's name."""
     folder = checkpoint.dir.resolve()
     if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
         return folder.parent.parent.name.removeprefix("models--").replace("--", "/"), folder.name
-    return str(checkpoint.config.get("repo_id") or folder.name), ""
+    name = folder.name
+    if name == "pretrained_model":  # as in NAME/checkpoints/STEP/pretrained_model: all trainings have that name
+        name = folder.parents[2].name if folder.parents[1].name == "checkpoints" else folder.parent.name
+    return str(checkpoint.config.get("repo_id") or name), ""
 
 
 def source(checkpoint: Checkpoint, meta: dict, flags: str) -> str:

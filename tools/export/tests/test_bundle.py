@@ -3,6 +3,7 @@
 import hashlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -19,7 +20,7 @@ from edgert_export import golden
 from edgert_export.checkpoint import Checkpoint
 from edgert_export.cli import main
 from edgert_export.families.base import Case
-from edgert_export.licence import UNKNOWN
+from edgert_export.licence import UNKNOWN, origin
 
 import parity
 
@@ -125,8 +126,6 @@ def test_constant_joint_is_named(folder, capsys):
 
 
 def test_renamed_cameras_keep_the_robots_names(act, tmp_path):
-    import shutil
-
     shutil.copytree(act, tmp_path / "renamed")
     path = tmp_path / "renamed" / "policy_preprocessor.json"
     pre = json.loads(path.read_text())
@@ -139,8 +138,6 @@ def test_renamed_cameras_keep_the_robots_names(act, tmp_path):
 
 
 def test_data_set_licence_and_origin(act, tmp_path):
-    import shutil
-
     snapshot = tmp_path / "models--lab--act_cup" / "snapshots" / "0123abcd"
     shutil.copytree(act, snapshot)
     (snapshot / "README.md").write_text("---\nlicense: apache-2.0\ntags:\n- robotics\n---\n# ACT\n")
@@ -154,10 +151,20 @@ def test_data_set_licence_and_origin(act, tmp_path):
     assert "apache-2.0" in (out / "LICENSE").read_text() and "lab/act_cup" in (out / "SOURCE").read_text()
 
 
+def test_name_of_a_training(act, tmp_path):
+    """Every training calls its folder pretrained_model: two policies must not have one name."""
+    for folder, want in (("pick/checkpoints/000100/pretrained_model", "pick"), ("fold/pretrained_model", "fold"), ("mine", "mine")):
+        path = tmp_path / folder
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copytree(act, path)
+        assert origin(Checkpoint(path)) == (want, "")
+    last = tmp_path / "pick" / "checkpoints" / "last"
+    last.symlink_to("000100")
+    assert origin(Checkpoint(last / "pretrained_model")) == ("pick", "")
+
+
 def test_keys_that_are_not_normalised(act, tmp_path):
     """normalize_observation_keys names what the pre-processor normalises: the rest passes."""
-    import shutil
-
     shutil.copytree(act, tmp_path / "some")
     path = tmp_path / "some" / "policy_preprocessor.json"
     pre = json.loads(path.read_text())
@@ -170,8 +177,6 @@ def test_keys_that_are_not_normalised(act, tmp_path):
 
 def test_backbone_weights_are_not_fetched(act, tmp_path):
     """Trained checkpoints name torchvision's weights, which training started from."""
-    import shutil
-
     shutil.copytree(act, tmp_path / "named")
     path = tmp_path / "named" / "config.json"
     config = json.loads(path.read_text())
