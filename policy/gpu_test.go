@@ -113,6 +113,24 @@ func TestGPUServesTheGoldenSets(t *testing.T) {
 	}
 }
 
+// Without a size a GPU takes several rows and the CPU one; of the sizes in between the
+// powers of two have run when the model is open.
+func TestMaxBatchSuitsTheDevice(t *testing.T) {
+	for max, want := range map[int][]int{0: {1}, 1: {1}, 2: {1, 2}, 6: {1, 2, 4, 6}, 16: {1, 2, 4, 8, 16}} {
+		if got := BatchSizes(max); !slices.Equal(got, want) {
+			t.Errorf("BatchSizes(%d) = %v, want %v", max, got, want)
+		}
+	}
+	if fakeGPU(t) {
+		return
+	}
+	for device, want := range map[string]int{"cuda": 8, "cpu": 1, "auto": 8} {
+		if got := openModel(t, stillDir, Options{Device: device}).MaxBatch(); got != want {
+			t.Errorf("MaxBatch() on %s = %d, want %d", device, got, want)
+		}
+	}
+}
+
 // What was staged is what runs, whatever is in the rows by then; another batch size
 // than the staged one is copied anew.
 func TestStagedRowsRun(t *testing.T) {
