@@ -78,6 +78,7 @@ type auditLog struct {
 
 	own, wait, decode, inference []float64 // ms, since the second reading
 	rows, runs                   float64
+	busyMs                       float64 // of the device
 	readings                     int
 }
 
@@ -139,6 +140,7 @@ func (l *auditLog) read() (t taken, err error) {
 			l.rows++
 			if line.Row == 0 {
 				l.runs++
+				l.busyMs += line.Inference
 			}
 		}
 	}

@@ -41,6 +41,7 @@ type Crowd struct {
 	ChunksPerS float64   `json:"chunks_per_s"` // median of the rounds
 	BarePerS   float64   `json:"bare_per_s"`   // of ONNX Runtime alone with the same batches
 	Ratio      float64   `json:"ratio"`        // median of the rounds
+	Busy       float64   `json:"busy"`         // share of the server's turns in which it inferred
 	MeanBatch  float64   `json:"mean_batch"`   // requests that shared an inference
 	Answered   int       `json:"answered"`
 	Lost       int       `json:"lost"`
@@ -78,9 +79,9 @@ func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 // WriteTable writes what a person reads.
 func (r *Report) WriteTable(w io.Writer) error {
 	facts := report.Facts("bench serve", fmt.Sprintf("%s (%s, %.12s) on %s, %d threads, batches up to %d, ONNX Runtime %s", r.Bundle, r.Policy, r.SHA256, r.Device, r.Threads, r.MaxBatch, r.Runtime), r.Machine.Rows())
-	crowds := report.Table{Columns: []string{"robots", "chunks/s", "bare/s", "ratio", "batch", "lost", "Jain", "own p50 ms", "p99", "wait p50", "decode p50", "inference p50", "round trip p50", "p99"}}
+	crowds := report.Table{Columns: []string{"robots", "chunks/s", "bare/s", "ratio", "busy", "batch", "lost", "Jain", "own p50 ms", "p99", "wait p50", "decode p50", "inference p50", "round trip p50", "p99"}}
 	for _, c := range r.Crowds {
-		crowds.Add(fmt.Sprint(c.Robots), fmt.Sprintf("%.1f", c.ChunksPerS), fmt.Sprintf("%.1f", c.BarePerS), fmt.Sprintf("%.3f", c.Ratio), fmt.Sprintf("%.2f", c.MeanBatch),
+		crowds.Add(fmt.Sprint(c.Robots), fmt.Sprintf("%.1f", c.ChunksPerS), fmt.Sprintf("%.1f", c.BarePerS), fmt.Sprintf("%.3f", c.Ratio), fmt.Sprintf("%.3f", c.Busy), fmt.Sprintf("%.2f", c.MeanBatch),
 			fmt.Sprint(c.Lost), fmt.Sprintf("%.3f", c.Jain), three(c.Own.P50), three(c.Own.P99), three(c.Wait.P50), three(c.Decode.P50), three(c.Inference.P50), three(c.RoundTrip.P50), three(c.RoundTrip.P99))
 	}
 	dry := report.Table{Left: 1, Columns: []string{"scheduler", "robots", "load", "seconds", "requests", "lost", "starved ms", "ms each second"}}

@@ -148,9 +148,12 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 		return c, err
 	}
 	var ours, alone, ratios []float64
+	var asked time.Duration
 	c.Robots = n
 	for end := time.Now().Add(limit); len(ratios) == 0 || time.Now().Before(end); {
+		begin := time.Now()
 		answered, err := crowd.flood(ctx, s.cfg.Slice)
+		asked += time.Since(begin)
 		if err != nil {
 			return c, err
 		}
@@ -166,6 +169,7 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 	}
 	c.Rounds, c.ChunksPerS, c.BarePerS, c.Ratio = len(ratios), report.Median(ours), report.Median(alone), report.Median(ratios)
 	c.Own, c.Wait, c.Decode, c.Inference, c.MeanBatch = quantiles(log.own), quantiles(log.wait), quantiles(log.decode), quantiles(log.inference), log.meanBatch()
+	c.Busy = round(log.busyMs / 1e3 / asked.Seconds())
 	crowd.fill(&c)
 	return c, server.Alive()
 }

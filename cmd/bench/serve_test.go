@@ -27,7 +27,7 @@ func TestServe(t *testing.T) {
 		t.Fatalf("%d crowds, %d schedulers, batches of %d; want 1, 2 and 2", len(r.Crowds), len(r.Schedulers), r.MaxBatch)
 	}
 	c := r.Crowds[0]
-	if c.Robots != 3 || c.Answered == 0 || c.Lost != 0 || c.ChunksPerS <= 0 || c.BarePerS <= 0 || c.Ratio <= 0 || c.Jain < 0.5 || c.MeanBatch < 1 || c.MeanBatch > 2 {
+	if c.Robots != 3 || c.Answered == 0 || c.Lost != 0 || c.ChunksPerS <= 0 || c.BarePerS <= 0 || c.Ratio <= 0 || c.Jain < 0.5 || c.Busy <= 0 || c.Busy > 1.01 || c.MeanBatch < 1 || c.MeanBatch > 2 {
 		t.Errorf("the crowd: %+v", c)
 	}
 	for _, q := range []serve.Quantiles{c.Own, c.Decode, c.Inference, c.RoundTrip} {
