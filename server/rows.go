@@ -22,8 +22,19 @@ type buffer struct {
 	used         int          // rows that were given out
 	oldest       rt.Instant   // when the first of the requests came
 	begun        rt.Instant   // when the first row began to be filled
-	staged       bool         // the rows are on their way to the device: no more come
 	filling      atomic.Int32 // rows that the crew has in hand
+}
+
+// requests is how many of the rows have one.
+//
+//rt:noalloc
+func (b *buffer) requests() (n int) {
+	for i := range b.used {
+		if b.turns[i].session != nil {
+			n++
+		}
+	}
+	return n
 }
 
 // turn is the request in a row and what becomes of it. While the crew has it in hand
@@ -46,7 +57,7 @@ type turn struct {
 //rt:noalloc
 func (w *worker) choose(now rt.Instant) bool {
 	b := w.next()
-	if b == nil || b.used == len(b.turns) || b.staged {
+	if b == nil || b.used == len(b.turns) {
 		return false
 	}
 	if early := w.ends.Add(-2*w.fillTook - fillSlack); w.running != nil && now < early {
@@ -97,7 +108,7 @@ func (w *worker) next() *buffer {
 		return w.open
 	}
 	for _, b := range w.buffers {
-		if b != w.running {
+		if b != w.running && b != w.queued {
 			return b
 		}
 	}

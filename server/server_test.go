@@ -916,7 +916,7 @@ func serveOne(w *worker) bool {
 		<-w.work
 		w.step()
 	}
-	if w.running != nil {
+	for w.running != nil {
 		_ = w.end(<-w.device.Ended())
 	}
 	return true

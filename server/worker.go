@@ -85,6 +85,7 @@ type worker struct {
 	buffers   []*buffer
 	open      *buffer       // its rows are being filled; nil: none is
 	running   *buffer       // on the device; nil: it is idle
+	queued    *buffer       // runs as soon as that is over; nil: none
 	began     bool          // a run has just begun: nothing else is urgent
 	ends      rt.Instant    // when the run in hand probably does
 	fillTook  time.Duration // expected of the rows of a batch
@@ -135,7 +136,7 @@ func (w *worker) start(warmup int) {
 	go func() {
 		defer close(w.done)
 		err := w.run(warmup)
-		if w.running != nil { // the model must not be closed under it
+		for w.running != nil { // the model must not be closed under it
 			w.leave(<-w.device.Ended())
 		}
 		w.device.Close()
@@ -303,16 +304,13 @@ func (w *worker) wakeAt(at rt.Instant) {
 }
 
 // begin has the rows that are filled run, when the device is idle and nothing more is
-// to wait for.
+// to wait for. A full batch goes behind the run in hand, so that the device does not
+// wait for the worker between the two.
 //
 //rt:noalloc
 func (w *worker) begin(now rt.Instant) bool {
 	b := w.open
-	if b == nil || b.filling.Load() > 0 {
-		return false
-	}
-	if w.running != nil {
-		w.stage(b)
+	if b == nil || b.filling.Load() > 0 || w.queued != nil || w.running != nil && b.used < len(b.turns) {
 		return false
 	}
 	if until := b.oldest.Add(w.window); now < until && b.used < w.sizes.Choose(min(len(b.turns), len(w.sessions.all()))) {
@@ -325,27 +323,31 @@ func (w *worker) begin(now rt.Instant) bool {
 	}
 	w.open = nil
 	if b.used > 0 {
-		size := w.sizes.Fit(b.used)
-		w.running, w.began, w.ends = b, true, now.Add(w.sizes.Took(size))
-		w.busySince.Store(int64(now))
-		w.device.Begin(b.index, size)
+		if w.running == nil {
+			w.runs(b, now)
+		} else {
+			w.queued = b
+			w.stage(b)
+		}
+		w.device.Begin(b.index, w.sizes.Fit(b.used))
 	}
 	w.refuseBad(b, given)
-	if b.used == 0 {
-		b.staged = false
-	}
 	return true
 }
 
-// stage brings a full batch to the device while another one runs.
+// runs notes which buffer is on the device.
+//
+//rt:noalloc
+func (w *worker) runs(b *buffer, now rt.Instant) {
+	w.running, w.began, w.ends = b, true, now.Add(w.sizes.Took(w.sizes.Fit(b.used)))
+	w.busySince.Store(int64(now))
+}
+
+// stage brings a batch to the device while another one runs.
 //
 //rt:noalloc
 func (w *worker) stage(b *buffer) {
-	if b.staged || b.used < len(b.turns) {
-		return
-	}
-	b.staged = true
-	if err := w.model.Stage(b.index, b.used); err != nil {
+	if err := w.model.Stage(b.index, w.sizes.Fit(b.used)); err != nil {
 		w.stageFailed(err) // the run will say it, too
 	}
 }
@@ -376,34 +378,59 @@ func (w *worker) refuseBad(b *buffer, rows int) {
 func (w *worker) end(e batch.Ended) error {
 	b := w.running
 	w.running = nil
-	requests := 0
-	for i := range b.used {
-		if b.turns[i].session != nil {
-			requests++
-		}
+	if behind := w.queued; behind != nil {
+		w.queued = nil
+		w.runs(behind, e.At)
 	}
-	switch {
-	case e.Panicked:
+	if e.Panicked {
 		return e.Err
-	case e.Err == nil:
-		w.sizes.Learn(e.Size, e.At.Sub(e.Begun))
-		w.stats.batches[requests-1].Add(1)
-		w.failures = 0
-		w.begin(w.clock.Now()) // nothing keeps the device waiting
-		w.answer(b, e)
-	case requests > 1 && w.sick.Load() == nil && !errors.Is(e.Err, policy.ErrMemory):
+	}
+	if e.Err != nil {
+		return w.endFailed(b, e)
+	}
+	requests := b.requests()
+	w.sizes.Learn(e.Size, e.At.Sub(e.Begun))
+	w.stats.batches[requests-1].Add(1)
+	w.failures = 0
+	w.begin(w.clock.Now()) // nothing keeps the device waiting
+	w.answer(b, e)
+	w.free(b)
+	return nil
+}
+
+// endFailed is end of a run that failed. What is to find out on the device waits for
+// the run behind it.
+//
+//go:noinline
+func (w *worker) endFailed(b *buffer, e batch.Ended) error {
+	var behind batch.Ended
+	if w.running != nil {
+		behind = <-w.device.Ended()
+	}
+	requests := b.requests()
+	if requests > 1 && w.sick.Load() == nil && !errors.Is(e.Err, policy.ErrMemory) {
 		if err := w.oneByOne(b, e.Err); err != nil {
 			return err
 		}
-	default:
+	} else {
 		w.failed(e.Err, b)
 		w.answer(b, e)
 	}
-	b.used, b.staged = 0, false
+	w.free(b)
+	if w.running != nil {
+		return w.end(behind)
+	}
+	return nil
+}
+
+// free has a buffer filled anew.
+//
+//rt:noalloc
+func (w *worker) free(b *buffer) {
+	b.used = 0
 	if w.running == nil {
 		w.busySince.Store(0)
 	}
-	return nil
 }
 
 // oneByOne runs the requests of a batch that failed again, each alone, so that only
@@ -446,7 +473,7 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 // leave takes back the run in hand when the worker has stopped.
 func (w *worker) leave(e batch.Ended) {
 	b := w.running
-	w.running = nil
+	w.running, w.queued = w.queued, nil
 	w.answer(b, e)
 	w.busySince.Store(0)
 }

@@ -32,7 +32,7 @@ type Ended struct {
 // NewDevice returns a device whose thread Start starts. run computes the first size
 // rows of a buffer.
 func NewDevice(run func(buffer, size int) error, clock rt.Clock) *Device {
-	return &Device{run: run, clock: clock, begin: make(chan job, 1), ended: make(chan Ended, 1), done: make(chan struct{})}
+	return &Device{run: run, clock: clock, begin: make(chan job, 2), ended: make(chan Ended, 2), done: make(chan struct{})}
 }
 
 // Start starts the thread. Close ends it, after the run in hand; nothing may begin
@@ -53,8 +53,8 @@ func (d *Device) Close() { close(d.begin) }
 // Done is closed when the thread has ended.
 func (d *Device) Done() <-chan struct{} { return d.done }
 
-// Begin runs the first size rows of a buffer and returns at once. One run at a time:
-// the next may begin when the last has come out of Ended.
+// Begin runs the first size rows of a buffer and returns at once. One more may be begun
+// before the last has come out of Ended: it runs as soon as that is over.
 //
 //rt:noalloc
 func (d *Device) Begin(buffer, size int) { d.begin <- job{buffer, size} }
@@ -62,7 +62,7 @@ func (d *Device) Begin(buffer, size int) { d.begin <- job{buffer, size} }
 // Ended gives each run back when it is over.
 func (d *Device) Ended() <-chan Ended { return d.ended }
 
-// Do is Begin, and waits.
+// Do is Begin, and waits. Nothing else may have begun.
 //
 //rt:noalloc
 func (d *Device) Do(buffer, size int) Ended {
