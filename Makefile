@@ -147,7 +147,7 @@ act: export-env ## record, train and export LeRobot's ACT for the simulated arm 
 	tools/export/examples/act_sim/run.sh
 
 .PHONY: gpu-bench
-gpu-bench: ## ACT and SmolVLA at real size on a GPU, beside bare ONNX Runtime and torch: one report (an hour, 12 GB; docs/gpu.md)
+gpu-bench: ## ACT and SmolVLA at real size on a GPU, beside bare ONNX Runtime and torch: one report (10 GB; docs/gpu.md)
 	@tools/gpu/bench.sh
 
 .PHONY: export-env
