@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/edge/replica"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/wire"
@@ -31,20 +32,16 @@ func (r *temporaryError) Unwrap() error { return r.error }
 // handshake opens a session. An error is final only if it has an exit code.
 func (l *link) handshake(ctx context.Context) error {
 	l.tokenLost.Store(false)
+	l.servers.Begin()
 	prefix, err := l.find(ctx)
 	if err != nil {
 		return err
 	}
-	l.epoch = l.identity.nextEpoch()
-	ack, err := l.open(ctx, prefix)
+	ack, t, err := l.choose(ctx, prefix)
 	if err != nil {
 		return err
 	}
-	t, err := l.checkContract(prefix, ack)
-	if err == nil {
-		err = l.declare(prefix)
-	}
-	if err == nil {
+	if err = l.declare(prefix); err == nil {
 		err = l.announce(prefix)
 	}
 	if err != nil {
@@ -70,7 +67,7 @@ func (l *link) handshake(ctx context.Context) error {
 	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
 	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})
 	l.flags.epoch.Store(l.epoch)
-	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "session", ack.SessionID, "epoch", l.epoch)
+	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "server", ack.ServerID, "session", ack.SessionID, "epoch", l.epoch)
 	return nil
 }
 
@@ -115,12 +112,96 @@ func (l *link) find(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%w at %s", errNoService, strings.Join(l.cfg.Connect, ", "))
 }
 
-func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error) {
+// ask returns what the servers say of themselves. all is false when there may be more
+// of them: one that hangs does not answer.
+func (l *link) ask(ctx context.Context, prefix string) (said []wire.Status, all bool, err error) {
+	for _, limit := range []time.Duration{statusPatience, statusTimeout} {
+		began := l.clock.Now()
+		replies, err := l.net.Get(ctx, wire.StatusKey(prefix), nil, limit)
+		if err != nil {
+			return nil, false, err
+		}
+		for _, r := range replies {
+			var s wire.Status
+			if !r.Err && wire.ParseStatus(&s, r.Payload) == nil {
+				said = append(said, s)
+			}
+		}
+		all = l.clock.Now().Sub(began) < limit && l.net.Connected()
+		if all || len(said) > 0 {
+			break
+		}
+	}
+	return said, all, nil
+}
+
+// choose opens a session at the best of the servers that takes this robot. A refusal
+// is final when everybody was heard and nobody's passes.
+func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, contract, error) {
+	said, all, err := l.ask(ctx, prefix)
+	if err != nil {
+		return nil, contract{}, err
+	}
+	model := cmp.Or(l.contract.sha256, l.cfg.ExpectModel)
+	servers := replica.Order(said, model, l.identity.ID, func(id string) bool { return l.servers.State(id) == replica.Gone })
+	if len(servers) == 0 { // nobody says anything, or all drain: whoever answers says why
+		servers = append(servers, wire.Status{})
+	}
+	var refused, passing error
+	for i := range servers {
+		if passing != nil && !replica.Serves(&servers[i], model) {
+			break // one of the right bundle may have room soon
+		}
+		id := servers[i].ServerID
+		if id == "" && len(servers) > 1 {
+			id = wire.NoServer
+		}
+		l.epoch = l.identity.nextEpoch() // a session that a lost answer left open is an older one
+		ack, err := l.open(ctx, prefix, id)
+		var t contract
+		if err == nil {
+			if t, err = l.checkContract(prefix, ack); err == nil {
+				return ack, t, nil
+			}
+			l.closeSession(prefix, ack.SessionID) // or it would take a place until it idles out
+		}
+		switch {
+		case ctx.Err() != nil || errors.As(err, new(*deniedError)):
+			return nil, t, err
+		case exit.Of(err) == exit.Failure:
+			passing = sooner(passing, err)
+		case refused == nil:
+			refused = err
+		}
+	}
+	switch {
+	case passing != nil:
+		return nil, contract{}, passing
+	case !all:
+		return nil, contract{}, &temporaryError{fmt.Errorf("not every server of %s has answered, and those that have refuse: %s", prefix, refused), unheardWait}
+	}
+	return nil, contract{}, refused
+}
+
+// sooner returns which of two errors that pass says to ask again first, a if none does.
+func sooner(a, b error) error {
+	var one, two *temporaryError
+	if a == nil || errors.As(b, &two) && (!errors.As(a, &one) || two.after < one.after) {
+		return b
+	}
+	return a
+}
+
+// deniedError means that the robot's certificate does not let it in, here or anywhere.
+type deniedError struct{ error }
+
+// open asks the server called id, empty: whoever answers.
+func (l *link) open(ctx context.Context, prefix, id string) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
 		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
 		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Schedule.Conditioned(), Task: l.flags.taskText(),
 		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units, Instance: l.identity.Instance, Host: l.identity.Host,
-		Steps: cmp.Or(l.room, wire.MaxSteps),
+		Steps: cmp.Or(l.room, wire.MaxSteps), ServerID: id,
 	}
 	for _, key := range slices.Sorted(maps.Keys(l.cfg.Tags)) {
 		request.Tags = append(request.Tags, wire.Tag{Key: key, Value: l.cfg.Tags[key]})
@@ -135,10 +216,11 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 	if err != nil {
 		return nil, err
 	}
+	var best *wire.SessionAck
 	for _, r := range replies {
 		if r.Err {
 			if access.IsDenied(r.Payload) {
-				return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, r.Payload)
+				return nil, exit.With(exit.Config, &deniedError{fmt.Errorf("session refused by %s: %s", prefix, r.Payload)})
 			}
 			continue
 		}
@@ -146,13 +228,24 @@ func (l *link) open(ctx context.Context, prefix string) (*wire.SessionAck, error
 		if err := wire.ParseSessionAck(&ack, r.Payload); err != nil {
 			return nil, fmt.Errorf("session at %s: %w", prefix, err)
 		}
-		if ack.Accepted {
-			return &ack, nil
+		meant := ack.ServerID == id
+		switch {
+		case best == nil, meant && (ack.Accepted || !best.Accepted), ack.Accepted && !best.Accepted:
+			if best != nil && best.Accepted { // an old server does not know whom we meant
+				l.closeSession(prefix, best.SessionID)
+			}
+			best = &ack
+		case ack.Accepted:
+			l.closeSession(prefix, ack.SessionID)
 		}
-		if ack.Temporary() {
-			return nil, l.temporaryRefusal(&ack)
-		}
-		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, ack.Error)
+	}
+	switch {
+	case best != nil && best.Accepted:
+		return best, nil
+	case best != nil && best.Temporary():
+		return nil, l.temporaryRefusal(best)
+	case best != nil:
+		return nil, exit.Errorf(exit.Config, "session refused by %s: %s", prefix, best.Error)
 	}
 	if text := l.cfg.otherRobot(l.identity.ID); text != "" {
 		return nil, fmt.Errorf("no answer to the session request at %s: %s", prefix, text)
@@ -242,6 +335,9 @@ func (l *link) declare(prefix string) error {
 	}
 	publisher, err := l.net.Publisher(obs, wire.ObservationQoS)
 	if err != nil {
+		return err
+	}
+	if _, err := l.net.SubscribeTokens(wire.ReplicaAliveWildcard(prefix), l.onReplica); err != nil {
 		return err
 	}
 	if _, err := l.net.SubscribeTokens(wire.ServerAliveKey(prefix), l.onToken); err != nil {

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strings"
 	"sync/atomic"
 	"time"
 
+	"edgert/edge/replica"
 	"edgert/internal/backoff"
 	"edgert/internal/exit"
 	"edgert/rt"
@@ -18,9 +20,13 @@ import (
 const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
-	resetLimit    = time.Second           // the server's acknowledgement of a reset
-	restPoll      = 50 * time.Millisecond // looks for a rest's end, and for a lost session
-	tokenGrace    = 2 * time.Second       // for the token to appear after the session is open
+
+	statusPatience = 500 * time.Millisecond // for servers that do not answer, while others have
+	unheardWait    = 2 * time.Second        // before those are asked again
+
+	resetLimit = time.Second           // the server's acknowledgement of a reset
+	restPoll   = 50 * time.Millisecond // looks for a rest's end, and for a lost session
+	tokenGrace = 2 * time.Second       // for the token to appear after the session is open
 
 	compatTimeouts = 3 // lost requests in a row that cost LeRobot's client its session
 )
@@ -66,9 +72,10 @@ type link struct {
 	epoch             uint32
 	presenceToken     wire.Declaration // says that this robot is there, in this epoch
 	sessionID         string
-	tokenBack         atomic.Bool  // transport: the server's liveliness token came (back); ends a rest
-	tokenLost         atomic.Bool  // transport: it went away since the handshake began, even if it is back
-	serverToken       atomic.Int32 // whether it is there, written by the transport too
+	tokenBack         atomic.Bool     // transport: the server's liveliness token came (back); ends a rest
+	tokenLost         atomic.Bool     // transport: it went away since the handshake began, even if it is back
+	serverToken       atomic.Int32    // whether it is there, written by the transport too
+	servers           replica.Servers // of the service, each by its own token
 	openedAt          rt.Instant
 	opened            atomic.Uint64
 	lastError         string // connect's, so that it is logged once
@@ -83,6 +90,15 @@ func (l *link) onToken(_ string, up bool) {
 	} else {
 		l.serverToken.Store(tokenGone)
 		l.tokenLost.Store(true)
+	}
+}
+
+// onReplica takes the token of one of several servers. Owner: the transport's goroutine.
+func (l *link) onReplica(key string, up bool) {
+	svc := strings.TrimSuffix(key, "/alive")
+	l.servers.Set(svc[strings.LastIndexByte(svc, '/')+1:], up)
+	if up {
+		l.tokenBack.Store(true)
 	}
 }
 
@@ -108,7 +124,7 @@ func (l *link) connect(ctx context.Context) error {
 		if later := (*temporaryError)(nil); errors.As(err, &later) {
 			level = slog.LevelWarn
 			if later.after > 0 {
-				wait = min(wait, later.after)
+				wait = later.after
 			}
 		}
 		if text := err.Error(); text != l.lastError {
@@ -170,10 +186,14 @@ func (l *link) warnDuplicate() {
 
 // lossReason returns why the open session is lost, empty when it is not.
 func (l *link) lossReason() string {
-	if l.tokenLost.Load() {
-		return "the server's liveliness token is gone"
+	own := replica.Unseen
+	if id := l.flags.serverID.Load(); id != nil && *id != "" {
+		own = l.servers.State(*id)
 	}
-	if l.serverToken.Load() == tokenUnseen {
+	switch { // the common token is there as long as any server is
+	case own == replica.Gone, own == replica.Unseen && l.tokenLost.Load():
+		return "the server's liveliness token is gone"
+	case own == replica.Unseen && l.serverToken.Load() == tokenUnseen:
 		// It may have gone before the subscription that watches it.
 		if l.clock.Now().Sub(l.openedAt) > tokenGrace {
 			return "the server's liveliness token does not show"

@@ -58,10 +58,7 @@ func (r *receiver) onObservation(sample wire.Sample) {
 //rt:noalloc
 func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Instant) {
 	if session.epoch != 0 && h.SessionEpoch != session.epoch {
-		r.stats.late.Add(1) // of a life before, or nobody's
-		if h.SessionEpoch < session.epoch {
-			r.events.queue(session.uuid, h, wire.EventLate, errLate)
-		}
+		r.stats.late.Add(1) // of a life before, or another's: the robot would drop an event, too
 		return
 	}
 	session.seen(now)

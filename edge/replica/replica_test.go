@@ -1,0 +1,82 @@
+package replica
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"edgert/wire"
+)
+
+func says(id string, change func(*wire.Status)) wire.Status {
+	s := wire.Status{ServerID: id, MaxSessions: 4}
+	s.ModelSHA256 = "ab12"
+	if change != nil {
+		change(&s)
+	}
+	return s
+}
+
+func TestOrder(t *testing.T) {
+	load := func(n int) func(*wire.Status) {
+		return func(s *wire.Status) { s.ActiveSessions, s.ServerLoad = n, float64(n)/4 }
+	}
+	for _, tt := range []struct {
+		name  string
+		said  []wire.Status
+		model string
+		want  string
+	}{
+		{"nobody", nil, "", ""},
+		{"the least load", []wire.Status{says("a", load(3)), says("b", load(1)), says("c", load(2))}, "", "b c a"},
+		{"a full one is asked last", []wire.Status{says("a", load(4)), says("b", load(3))}, "", "b a"},
+		{"who drains is not asked", []wire.Status{says("a", func(s *wire.Status) { s.Draining = true }), says("b", load(3))}, "", "b"},
+		{"who is gone is not asked", []wire.Status{says("gone", nil), says("b", load(3))}, "", "b"},
+		{"the same bundle first", []wire.Status{says("a", func(s *wire.Status) { s.ModelSHA256 = "cd" }), says("b", load(4))}, "ab", "b a"},
+		{"who cannot be named comes last, once", []wire.Status{says("", nil), says("b", load(4)), says("", nil)}, "", "b "},
+	} {
+		var got []string
+		for _, s := range Order(tt.said, tt.model, "arm", func(id string) bool { return id == "gone" }) {
+			got = append(got, s.ServerID)
+		}
+		if text := strings.Join(got, " "); text != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, text, tt.want)
+		}
+	}
+	first := map[string]int{}
+	for i := range 300 {
+		all := []wire.Status{says("a", nil), says("b", nil), says("c", func(s *wire.Status) { s.ServerLoad = loadStep / 2 })}
+		first[Order(all, "", fmt.Sprint("arm-", i), func(string) bool { return false })[0].ServerID]++
+	}
+	if first["a"] < 60 || first["b"] < 60 || first["c"] < 60 {
+		t.Errorf("300 robots at once go to %v, want a third to each", first)
+	}
+}
+
+func TestServers(t *testing.T) {
+	var s Servers
+	want := func(when string, state State) {
+		t.Helper()
+		if got := s.State("a"); got != state {
+			t.Errorf("%s: %v, want %v", when, got, state)
+		}
+	}
+	want("before", Unseen)
+	s.Set("a", true)
+	want("it came", Alive)
+	s.Set("a", false)
+	s.Set("a", true)
+	want("it went and is back", Gone)
+	s.Begin()
+	want("it is back, and a handshake begins", Alive)
+	s.Set("a", false)
+	s.Begin()
+	want("a handshake begins without it", Gone)
+	for i := range 2 * maxServers {
+		s.Set(fmt.Sprint(i), true)
+	}
+	if n := len(s.seen); n != maxServers || s.State("0") != Alive {
+		t.Errorf("%d servers are remembered, want %d, the first among them", n, maxServers)
+	}
+	want("forgotten for others", Unseen)
+}

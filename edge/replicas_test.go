@@ -1,0 +1,199 @@
+package edge
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/rt/rttest"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+)
+
+// replicaStand is one of several servers of a service behind one router.
+type replicaStand struct {
+	net   wire.Session
+	token wire.Declaration // its own
+
+	mu     sync.Mutex // guards the rest
+	status wire.Status
+	ack    wire.SessionAck
+	opens  []wire.SessionOpen
+	hangs  bool // no query ends
+}
+
+const replicaPrefix = "@lerobot/demo-m/main/demo"
+
+// replicas opens those servers at the listener of a scripted one that serves nothing.
+// An empty id is a server of LeRobot's draft.
+func replicas(t *testing.T, ids ...string) (router *scripted, all map[string]*replicaStand) {
+	t.Helper()
+	router, all = newScripted(t), map[string]*replicaStand{}
+	for _, id := range ids {
+		r := &replicaStand{ack: goodAck()}
+		r.ack.ServerID, r.status.ServerID, r.status.MaxSessions = id, id, 4
+		r.status.Capabilities = r.ack.Capabilities
+		all[id] = r
+		var err error
+		if r.net, err = zenoh.Open(t.Context(), zenoh.Config{Connect: []string{router.endpoint}}); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { r.net.Close() })
+		for key, answer := range map[string]func(wire.Query){wire.StatusKey(replicaPrefix): r.onStatus, wire.SessionKey(replicaPrefix): r.onSession} {
+			if _, err := r.net.Queryable(key, answer); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if id != "" {
+			if r.token, err = r.net.Token(wire.ReplicaAliveKey(replicaPrefix, id)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if _, err := r.net.Token(wire.ServerAliveKey(replicaPrefix)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	rttest.Eventually(t, "the servers' tokens", func() bool {
+		keys, err := router.net.Tokens(t.Context(), replicaPrefix+"/server/**", time.Second)
+		want := len(ids) + 1
+		if all[""] != nil {
+			want--
+		}
+		return err == nil && len(keys) == want
+	})
+	return router, all
+}
+
+func (r *replicaStand) change(f func(*replicaStand)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f(r)
+}
+
+func (r *replicaStand) onStatus(q wire.Query) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hangs {
+		return
+	}
+	defer q.Finish()
+	q.Reply(q.Key(), wire.AppendStatus(nil, &r.status))
+}
+
+func (r *replicaStand) onSession(q wire.Query) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.hangs {
+		return
+	}
+	defer q.Finish()
+	var o wire.SessionOpen
+	if wire.ParseSessionOpen(&o, q.Payload()) != nil || o.ServerID != "" && r.status.ServerID != "" && o.ServerID != r.status.ServerID {
+		return
+	}
+	r.opens = append(r.opens, o)
+	q.Reply(q.Key(), wire.AppendSessionAck(nil, &r.ack))
+}
+
+func (r *replicaStand) asked() int {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return len(r.opens)
+}
+
+func refuse(text string, retry int) func(*replicaStand) {
+	return func(r *replicaStand) {
+		r.ack = wire.SessionAck{Error: text, SchemaVersion: 1, RetryAfterMs: retry, ServerID: r.status.ServerID}
+	}
+}
+
+// The robot asks all, names the best, and goes on to the next where one refuses.
+func TestLinkChoosesAmongReplicas(t *testing.T) {
+	busy := func(r *replicaStand) { r.status.ActiveSessions, r.status.ServerLoad = 2, 0.5 }
+	for _, tt := range []struct {
+		name   string
+		ids    []string
+		change map[string]func(*replicaStand)
+		at     string // the server; "none": refused
+		asked  string // all who were asked to open
+		code   exit.Code
+		says   string
+	}{
+		{"the one of less load", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy}, "b", "b", 0, ""},
+		{"one drains", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy, "b": func(r *replicaStand) { r.status.Draining = true }}, "a", "a", 0, ""},
+		{"one has become full", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy, "b": refuse("server full: 4/4 sessions active", 1000)}, "a", "ab", 0, ""},
+		{"one refuses", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy, "b": refuse("camera top is missing", 0)}, "a", "ab", 0, ""},
+		{"one has another bundle's columns", []string{"a", "b"}, map[string]func(*replicaStand){"a": busy, "b": func(r *replicaStand) { r.ack.StateDim = 7 }}, "a", "ab", 0, ""},
+		{"all refuse", []string{"a", "b"}, map[string]func(*replicaStand){"a": refuse("camera top is missing", 0), "b": refuse("camera top is missing", 0)}, "none", "ab", exit.Config, "camera top"},
+		{"one refuses, the other is full", []string{"a", "b"}, map[string]func(*replicaStand){"a": refuse("server full: 4/4 sessions active", 5000), "b": refuse("camera top is missing", 0)}, "none", "ab", exit.Failure, "4/4"},
+		{"one refuses, the other hangs", []string{"a", "b"}, map[string]func(*replicaStand){"a": refuse("camera top is missing", 0), "b": func(r *replicaStand) { r.hangs = true }}, "none", "a", exit.Failure, "not every server"},
+		{"one of the draft beside one that is full", []string{"", "b"}, map[string]func(*replicaStand){"b": refuse("server full: 4/4 sessions active", 5000)}, "", "b", 0, ""},
+		{"one of the draft alone", []string{""}, nil, "", "", 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			router, all := replicas(t, tt.ids...)
+			for id, f := range tt.change {
+				all[id].change(f)
+			}
+			l, _ := router.dial(t, "")
+			l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Hour, time.Hour
+			err := l.connect(within(t, 2500*time.Millisecond))
+			if tt.at == "none" {
+				if err == nil || exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+					t.Errorf("connect = %v (code %d), want code %d and %q", err, exit.Of(err), tt.code, tt.says)
+				}
+			} else if err != nil {
+				t.Fatal(err)
+			} else if id := *l.flags.serverID.Load(); id != tt.at {
+				t.Errorf("open at %q, want %q", id, tt.at)
+			}
+			asked := ""
+			for _, id := range []string{"a", "b"} {
+				if all[id] != nil && all[id].asked() > 0 {
+					asked += id
+				}
+			}
+			if asked != tt.asked {
+				t.Errorf("asked %q, want %q", asked, tt.asked)
+			}
+		})
+	}
+}
+
+// The death of the robot's server, which the common token hides, sends it to the
+// next one at once and never back; the death of another one does nothing.
+func TestLinkLeavesADeadReplica(t *testing.T) {
+	router, all := replicas(t, "a", "b", "c")
+	all["b"].change(func(r *replicaStand) { r.status.ServerLoad = 0.5 })
+	all["c"].change(func(r *replicaStand) { r.status.ServerLoad = 0.9 })
+	l, _ := router.dial(t, "")
+	l.cfg.RequestTimeout = time.Minute
+	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Hour, time.Hour
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := l.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- l.maintain(ctx) }()
+	if err := all["c"].token.Undeclare(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(4 * restPoll) // a session that is not lost shows by nothing
+	if id := *l.flags.serverID.Load(); id != "a" || l.flags.epoch.Load() != 1 {
+		t.Errorf("the death of another server: at %q in epoch %d, want a, 1", id, l.flags.epoch.Load())
+	}
+	if err := all["a"].token.Undeclare(); err != nil { // it still answers, and has the least load
+		t.Fatal(err)
+	}
+	rttest.Eventually(t, "a session at b, without a back-off", func() bool { return *l.flags.serverID.Load() == "b" && l.flags.epoch.Load() > 1 })
+	if n := all["a"].asked(); n != 1 {
+		t.Errorf("a was asked %d times, want once", n)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("maintain = %v", err)
+	}
+}
