@@ -155,3 +155,35 @@ func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 		}
 	}
 }
+
+// Goal: a watcher that asked for changes alone hears once of the end of a token that
+// was there before, under its key, as at an official router; and of a later one as ever.
+func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
+	victim, at := listener(t, Config{})
+	before, err := victim.Token("@b/old")
+	if err != nil {
+		t.Fatal(err)
+	}
+	a := mustAttack(t, at)
+	for id, key := range []string{"@b/*", "@b/old"} { // two watchers of one client
+		a.send(codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{
+			ID: uint32(id + 1), Mode: codec.InterestFuture, About: codec.AboutTokens, Restricted: true, Expr: codec.Key([]byte(key))}})
+	}
+	if got := a.declarations(func(d codec.Declare) bool { return d.Kind == codec.DeclareFinal && d.Interest == 2 }); len(got) > 1 {
+		t.Errorf("asked for changes alone: %+v, want nothing but the end of the answers", got)
+	}
+	before.Undeclare()
+	later, err := victim.Token("@b/new")
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := a.declarations(func(d codec.Declare) bool { return d.Kind == codec.DeclareToken })
+	if len(got) != 1 || got[0].Kind != codec.UndeclareToken || string(got[0].Expr.Suffix) != "@b/old" {
+		t.Errorf("the end of the token: %+v, want it once, with its key", got)
+	}
+	later.Undeclare()
+	last := a.declarations(func(d codec.Declare) bool { return d.Kind == codec.UndeclareToken && len(d.Expr.Suffix) == 0 })
+	if len(last) != 0 {
+		t.Errorf("the end of a later one: %+v before its number, want none", last)
+	}
+}

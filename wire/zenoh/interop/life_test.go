@@ -103,6 +103,40 @@ func TestRouterKilledAndRestarted(t *testing.T) {
 	})
 }
 
+// Goal: an official watcher without history hears of the end of a token that was there
+// before, at a listener of ours as at an official router.
+func TestWatcherWithoutHistory(t *testing.T) {
+	over(t, func(t *testing.T, v version) {
+		_, official := v.router(t)
+		for name, at := range map[string]string{"official": official, "ours": ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}}).Endpoints()[0]} {
+			t.Run(name, func(t *testing.T) {
+				holder := ours(t, zenoh.Config{Connect: []string{at}})
+				token, err := holder.Token("@w/before")
+				if err != nil {
+					t.Fatal(err)
+				}
+				watcher := open(t, v.start(t), zenohtest.Config{Mode: "client", Connect: []string{at}})
+				rttest.Eventually(t, "the token", func() bool {
+					keys, err := watcher.Tokens(t.Context(), "@w/**", time.Second)
+					return err == nil && len(keys) == 1
+				})
+				var seen diary
+				if _, err := watcher.SubscribeNewTokens("@w/**", seen.token); err != nil {
+					t.Fatal(err)
+				}
+				mark, err := holder.Token("@w/mark")
+				if err != nil {
+					t.Fatal(err)
+				}
+				seen.reads(t, "+@w/mark")
+				token.Undeclare()
+				mark.Undeclare()
+				seen.reads(t, "+@w/mark", "-@w/before", "-@w/mark")
+			})
+		}
+	})
+}
+
 // Goal: an official client or peer that is killed with SIGKILL takes its token,
 // its subscriber and its queryable with it, and a new one takes its place.
 func TestTheirsKilled(t *testing.T) {

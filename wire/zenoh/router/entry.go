@@ -261,9 +261,15 @@ func (r *Router) spread(e *entry) {
 func (f *face) show(e *entry) {
 	known, told := f.told[e]
 	if !e.visible(f) {
-		if told {
+		switch {
+		case told:
 			f.forget(e)
 			f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id})
+		case f.missed(e):
+			f.declare(codec.Declare{Kind: e.kind + 1, ID: e.id, Expr: codec.Key([]byte(e.key))})
+		}
+		if len(e.holders) == 0 {
+			f.ended = e
 		}
 		return
 	}
@@ -274,6 +280,13 @@ func (f *face) show(e *entry) {
 	if (!told || known != now) && f.remember(e, now) {
 		f.declare(declaration(e.kind, e.id, e.key, now))
 	}
+}
+
+// missed reports whether a token ends of which a client that watches was not told,
+// because it asked for what changes and not for what is there: routers name the key
+// then. Called with r.mu held.
+func (f *face) missed(e *entry) bool {
+	return e.kind == codec.DeclareToken && len(e.holders) == 0 && f.isClient && f.ended != e && f.who.rights.Concerns(concerns[e.kind], e.key)
 }
 
 // remember notes what the link is told of an entry. One for which there is

@@ -46,6 +46,7 @@ type face struct {
 	declarations [len(kinds)]map[uint32]*entry // what the remote has declared, by its numbers
 	interests    map[uint32]*interest          // a client's, by its numbers
 	told         map[*entry]info               // what the remote knows of
+	ended        *entry                        // whose end it was told last: several of its interests may name it
 	ready        bool                          // a peer has declared all it had at the start
 	all          uint32                        // our interest in all that a router knows, 0 for none
 	queries      map[uint32]*query             // that the remote asked, by its numbers

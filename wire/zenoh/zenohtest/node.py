@@ -143,11 +143,11 @@ class Node:
     def token(self, name, key):
         self.held[name] = self.session.liveliness().declare_token(key)
 
-    def watch(self, name, key):
+    def watch(self, name, key, history):
         def on(sample):
             say(event="token", name=name, key=str(sample.key_expr), alive=sample.kind == zenoh.SampleKind.PUT)
 
-        self.held[name] = self.session.liveliness().declare_subscriber(key, Callback(on), history=True)
+        self.held[name] = self.session.liveliness().declare_subscriber(key, Callback(on), history=history)
 
     def tokens(self, name, key, timeout):
         def on(reply):

@@ -172,7 +172,12 @@ func (s *Session) Token(key string) (wire.Declaration, error) {
 
 // SubscribeTokens declares a liveliness subscriber with history.
 func (s *Session) SubscribeTokens(key string, deposit func(string, bool)) (wire.Declaration, error) {
-	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key}))
+	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key, "history": true}))
+}
+
+// SubscribeNewTokens declares one without: it does not hear of those that are there.
+func (s *Session) SubscribeNewTokens(key string, deposit func(string, bool)) (wire.Declaration, error) {
+	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key, "history": false}))
 }
 
 func declaration(o *object, err error) (wire.Declaration, error) {
