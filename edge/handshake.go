@@ -136,7 +136,8 @@ func (l *link) ask(ctx context.Context, prefix string) (said []wire.Status, all 
 }
 
 // choose opens a session at the best of the servers that takes this robot. A refusal
-// is final when everybody was heard and nobody's passes.
+// is final when everybody was heard and nobody's passes. A server of another bundle
+// that was there before is no successor of the one that this run had: that may be back.
 func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, contract, error) {
 	said, all, err := l.ask(ctx, prefix)
 	if err != nil {
@@ -153,6 +154,10 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 			break // one of the right bundle may have room soon
 		}
 		id := servers[i].ServerID
+		if l.contract.sha256 != "" && !replica.Serves(&servers[i], model) && l.servers.Beside(id) {
+			passing = fmt.Errorf("the servers of this run's policy are away; %s, which was there beside them, serves another bundle (sha256 %.12s)", id, servers[i].ModelSHA256)
+			break
+		}
 		if id == "" && len(servers) > 1 {
 			id = wire.NoServer
 		}

@@ -165,6 +165,7 @@ func (l *link) maintain(ctx context.Context) error {
 		l.uplink.Store(nil)
 		l.flags.lost.Store(true)
 		l.tokenBack.Store(false)
+		l.servers.Leave()
 		if err := l.connect(ctx); err != nil {
 			if ctx.Err() != nil {
 				return nil

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/replica"
 	"edgert/internal/exit"
 	"edgert/rt/rttest"
 	"edgert/wire"
@@ -191,6 +192,53 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	rttest.Eventually(t, "a session at b, without a back-off", func() bool { return *l.flags.serverID.Load() == "b" && l.flags.epoch.Load() > 1 })
 	if n := all["a"].asked(); n != 1 {
 		t.Errorf("a was asked %d times, want once", n)
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Errorf("maintain = %v", err)
+	}
+}
+
+// A server of another bundle that was there beside the robot's own is not that one come
+// back with other weights: the robot waits for one of its own, and goes on there.
+func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
+	router, all := replicas(t, "a", "b", "c")
+	digest := func(sha string, load float64) func(*replicaStand) {
+		return func(r *replicaStand) {
+			r.ack.ModelSHA256, r.status.ModelSHA256, r.status.ServerLoad = sha, sha, load
+		}
+	}
+	all["a"].change(digest("aa", 0))
+	all["b"].change(digest("bb", 0.5))
+	all["c"].change(digest("aa", 0.9))
+	if err := all["c"].token.Undeclare(); err != nil { // it is not there yet
+		t.Fatal(err)
+	}
+	all["c"].change(func(r *replicaStand) { r.status.Draining = true })
+	l, _ := router.dial(t, "")
+	l.cfg.RequestTimeout = time.Minute
+	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = 20*time.Millisecond, 20*time.Millisecond
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := l.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	rttest.Eventually(t, "the other server's token", func() bool { return l.servers.State("b") == replica.Alive })
+	ended := make(chan error, 1)
+	go func() { ended <- l.maintain(ctx) }()
+	if err := all["a"].token.Undeclare(); err != nil {
+		t.Fatal(err)
+	}
+	rttest.Eventually(t, "that it waits", func() bool {
+		why := l.flags.noSession.Load()
+		return why != nil && strings.Contains(*why, "another bundle")
+	})
+	all["c"].change(func(r *replicaStand) { r.status.Draining = false })
+	if _, err := all["c"].net.Token(wire.ReplicaAliveKey(replicaPrefix, "c")); err != nil {
+		t.Fatal(err)
+	}
+	rttest.Eventually(t, "a session at c", func() bool { return *l.flags.serverID.Load() == "c" && l.flags.epoch.Load() > 1 })
+	if n := all["b"].asked(); n != 0 {
+		t.Errorf("the server of another bundle was asked %d times, want not at all", n)
 	}
 	cancel()
 	if err := <-ended; err != nil {

@@ -49,6 +49,19 @@ func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Que
 	}
 }
 
+// answerWaiting answers what still waits when nothing more comes: a robot that asks
+// all servers waits for each of them.
+func (q *queries) answerWaiting() {
+	for {
+		select {
+		case asked := <-q.waiting:
+			q.answer(asked)
+		default:
+			return
+		}
+	}
+}
+
 func (q *queries) answer(asked query) {
 	defer asked.Finish()
 	key, body := asked.reply(asked.Query)

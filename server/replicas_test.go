@@ -152,3 +152,45 @@ func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 		t.Errorf("the token of epoch %d counts, want 1", s.tokenEpoch.Load())
 	}
 }
+
+// Robots that hear that their server leaves ask all servers at once: the one that leaves
+// answers them, or each would wait for it until the query's time-out while its actions run
+// out. Who asks when it has gone is not kept waiting either.
+func TestAServerThatLeavesAnswers(t *testing.T) {
+	b := serve(t, config())
+	b.open(fakeOpen("arm"))
+	r := b.robot("arm")
+	ended := make(chan error, 1)
+	go func() { ended <- b.stop() }()
+	if got := r.next(); got.event.Code != wire.EventDraining {
+		t.Fatalf("the robot got %+v, want a draining event", got)
+	}
+	rttest.Eventually(t, "no token of the server", func() bool { return b.network.CountTokens(wire.ReplicaAliveKey(b.server.Prefix(), b.server.id)) == 0 })
+	time.Sleep(farewellTime / 3) // for as long as a robot may take to ask
+	var s wire.Status
+	if err := wire.ParseStatus(&s, b.status()); err != nil || !s.Draining {
+		t.Errorf("it says %+v, %v, want that it drains", s, err)
+	}
+	if ack := b.open(fakeOpen("other")); ack.Accepted || !ack.Draining || !ack.Temporary() {
+		t.Errorf("an open is answered with %+v, want that it drains", ack)
+	}
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	finished := make(chan struct{}, 1)
+	b.server.queries.waiting <- query{unanswered{finished}, b.server.queries.status}
+	b.server.queries.answerWaiting()
+	if len(finished) != 1 {
+		t.Error("a query that was left waiting is not finished")
+	}
+}
+
+// unanswered is a query that tells when it is finished.
+type unanswered struct{ finished chan struct{} }
+
+func (unanswered) Key() string                { return "" }
+func (unanswered) Payload() []byte            { return nil }
+func (unanswered) From() string               { return "" }
+func (unanswered) Reply(string, []byte) error { return nil }
+func (unanswered) ReplyErr([]byte) error      { return nil }
+func (u unanswered) Finish()                  { u.finished <- struct{}{} }

@@ -33,6 +33,7 @@ import (
 	"os"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"edgert/policy"
 	"edgert/policy/tokenizer"
@@ -51,6 +52,11 @@ const (
 	// so pictures count four times, or as large as the policy lets them be.
 	observationSlack = 1 << 20
 	pictureAllowance = 4
+
+	// farewellTime is how long a server with robots that has said it leaves goes on
+	// answering who asks: a router may keep a query to one that has gone until its
+	// time-out, and robots that look for another server ask all.
+	farewellTime = 300 * time.Millisecond
 )
 
 // Deps is what a Server works with. All but Audit and LogLost is required.
@@ -221,10 +227,18 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		events.putDraining(s.id, session, text)
 	}
 	failed := undeclare(tokens) // first, so that nobody is sent here any more
+	stay := time.Duration(0)
+	if len(s.sessions.all()) > 0 && s.network.Connected() {
+		stay = farewellTime
+	}
+	farewell := time.NewTimer(stay)
 	err = errors.Join(err, s.left(ctx, s.worker.finish()))
+	<-farewell.C
+	failed = errors.Join(failed, undeclare(declared)) // who asks is answered until nobody is asked here any more
 	stopHousekeeper()
 	housekeeper.Wait()
-	failed = errors.Join(failed, s.queries.withdrawRoom(), undeclare(declared))
+	s.queries.answerWaiting()
+	failed = errors.Join(failed, s.queries.withdrawRoom())
 	for _, session := range s.sessions.all() {
 		failed = errors.Join(failed, session.withdraw())
 	}

@@ -77,7 +77,10 @@ type Servers struct {
 	seen map[string]*token
 }
 
-type token struct{ up, went bool }
+type token struct {
+	up, went bool
+	beside   bool // it was there when the session ended: it does not take the place of that server
+}
 
 // Set takes a token that came or went. Owner: the transport's goroutines.
 func (s *Servers) Set(id string, up bool) {
@@ -115,6 +118,23 @@ func (s *Servers) Begin() {
 	for _, t := range s.seen {
 		t.went = !t.up
 	}
+}
+
+// Leave is the end of a session: who is there now was there beside its server.
+func (s *Servers) Leave() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.seen {
+		t.beside = t.up
+	}
+}
+
+// Beside reports whether a server was there beside that of the last session.
+func (s *Servers) Beside(id string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t := s.seen[id]
+	return t != nil && t.beside
 }
 
 // State returns what is known of a server.

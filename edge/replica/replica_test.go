@@ -72,6 +72,14 @@ func TestServers(t *testing.T) {
 	s.Set("a", false)
 	s.Begin()
 	want("a handshake begins without it", Gone)
+	s.Set("b", true)
+	s.Leave()
+	s.Set("c", true)
+	if s.Beside("a") || !s.Beside("b") || s.Beside("c") || s.Beside("nobody") {
+		t.Error("who was there when the session ended: want b alone")
+	}
+	s.Set("b", false)
+	s.Set("c", false)
 	for i := range 2 * maxServers {
 		s.Set(fmt.Sprint(i), true)
 	}
