@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"edgert/policy"
 	"edgert/rt/rttest"
 	"edgert/server/audit"
 	"edgert/server/manifest"
@@ -79,17 +78,14 @@ func readAudit(t *testing.T, path string) (lines []auditLine) {
 func TestAuditTellsEveryRequest(t *testing.T) {
 	dir := t.TempDir()
 	var w *audit.Writer
-	fail := false
 	b := serve(t, config(), func(b *bench) {
 		w = b.audited(dir)
 		b.server.cfg.WarmupInferences = 0
 		b.model.Before = func() error {
 			b.clock.Advance(3 * time.Millisecond)
-			if fail {
-				return policy.ErrRun
-			}
 			return nil
 		}
+		b.model.Poison, b.model.Overflow = 1, 2
 	})
 	o := fakeOpen("arm")
 	ack := b.open(o)
@@ -108,12 +104,10 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 	bad := fakeObs(t)
 	bad.State = bad.State[:1]
 	ask(2, bad)
-	fail = true
+	good.State[0] = b.model.Poison
 	ask(3, good)
-	fail = false
-	b.model.NotFinite.Store(true)
+	good.State[0] = b.model.Overflow
 	ask(4, good)
-	b.model.NotFinite.Store(false)
 	ask(5, fakeObs(t)) // a stock client's: no n
 	if err := b.stop(); err != nil {
 		t.Fatal(err)

@@ -139,7 +139,7 @@ func (h *health) healthz(w http.ResponseWriter, _ *http.Request) {
 		respond(w, true, "starting")
 		return
 	}
-	ok, why := s.worker.healthy()
+	ok, why := s.healthy()
 	respond(w, ok, why)
 }
 
@@ -160,17 +160,24 @@ const (
 	sickRun sickness = iota
 	sickMemory
 	sickHang
+	sickNotFinite
 	numSicknesses
 )
 
-func (s sickness) String() string { return [numSicknesses]string{"run", "memory", "hang"}[s] }
+func (s sickness) String() string {
+	return [numSicknesses]string{"run", "memory", "hang", "not_finite"}[s]
+}
 
 const (
-	// failuresMax is how many runs may fail in a row. The last of them is one of the
-	// server's own, so that a robot's request cannot bring a server down.
+	// failuresMax is how many runs in a row give a device up. All but the first are the
+	// server's own, so that no robot's request can bring a server down.
 	failuresMax = 3
 	// terminateTimeout is what a run that hangs gets to end once it is terminated.
 	terminateTimeout = 3 * time.Second
+	// probeInterval is how long a device may be idle until the server infers by itself
+	// to know whether it works; longer where that would take more than a hundredth of it.
+	probeInterval = 10 * time.Second
+	probeShare    = 100
 )
 
 // ErrDevice ends a server whose device no longer computes. The service manager
@@ -178,38 +185,90 @@ const (
 // context, and a thread that the driver never gives back ends with the old one.
 var ErrDevice = errors.New("server: the device failed")
 
-// failed counts a run of b that failed, and gives the device up when it is to blame:
-// then a run that nothing is wrong with fails, too.
+// judge finds out who is to blame for a run of b with so many rows that failed: the
+// requests in it, or the device, which is given up then. Runs of the server's own, of
+// which nothing can be wrong, decide, before anybody is told anything. They overwrite
+// the rows.
 //
 // Owner: worker, while nothing runs.
 //
 //go:noinline
-func (w *worker) failed(err error, b *buffer) {
-	w.failures++
+func (w *worker) judge(err error, b *buffer, rows int) {
+	how := sickRun
 	switch {
 	case w.sick.Load() != nil: // it was terminated
 		return
 	case errors.Is(err, policy.ErrMemory):
-		w.giveUp(sickMemory, err.Error())
-		return
-	case w.failures >= failuresMax-1:
-		w.tensors.blank(b.first, false, 0)
-		own := w.device.Do(b.index, 1).Err
-		if own != nil {
-			w.stats.sick[sickRun].Add(1)
-			w.giveUp(sickRun, fmt.Sprintf("%d runs in a row failed, the last one without a request: %v", w.failures+1, own))
+		how = sickMemory
+	case errors.Is(err, errNotFinite):
+		how = sickNotFinite
+	}
+	w.stats.sick[how].Add(1)
+	for range failuresMax - 1 {
+		own, panicked := w.probe(b, rows)
+		if own == nil || w.sick.Load() != nil {
 			return
 		}
-		w.failures = 0
+		err = own
+		w.stats.sick[how].Add(1)
+		if panicked || how == sickMemory { // there will not be more in a moment, and arenas do not shrink
+			break
+		}
 	}
-	w.stats.sick[sickRun].Add(1)
+	w.giveUp(fmt.Sprintf("the server's own runs fail, too: %v", err), how)
+}
+
+// probe is a run of the server's own.
+func (w *worker) probe(b *buffer, rows int) (err error, panicked bool) {
+	for row := range rows {
+		w.tensors.blank(b.first+row, false, 0)
+	}
+	e := w.runNow(b, rows)
+	if e.Err == nil && w.blankFinite && !w.finite(b, rows) {
+		e.Err = errNotFinite
+	}
+	if e.Err != nil {
+		w.stats.probes[probeFailed].Add(1)
+		return e.Err, e.Panicked
+	}
+	w.stats.probes[probeOK].Add(1)
+	w.blankFinite = w.finite(b, rows)
+	w.worked = e.At
+	return nil, false
+}
+
+func (w *worker) finite(b *buffer, rows int) bool {
+	for row := range rows {
+		if !w.model.Finite(b.first + row) {
+			return false
+		}
+	}
+	return true
+}
+
+// probeIdle has the server infer by itself when nobody else did for long, so that it
+// is not ready with a device that died meanwhile; false when it is not time yet.
+func (w *worker) probeIdle(now rt.Instant) bool {
+	if w.running != nil || w.open != nil {
+		return false
+	}
+	if due := w.worked.Add(max(probeInterval, probeShare*w.sizes.Took(1))); now < due {
+		w.wakeAt(due)
+		return false
+	}
+	w.worked = now
+	if err, _ := w.probe(w.buffers[0], 1); err != nil {
+		w.log.Warn("a run of the server's own failed", "why", err)
+		w.judge(err, w.buffers[0], 1)
+	}
+	w.busySince.Store(0)
+	return true
 }
 
 // giveUp has the server end; it is not ready from now on.
 //
 //go:noinline
-func (w *worker) giveUp(how sickness, why string) {
-	w.stats.sick[how].Add(1)
+func (w *worker) giveUp(why string, how sickness) {
 	if w.sick.CompareAndSwap(nil, &why) {
 		w.log.Error("THE DEVICE FAILED: the server ends, to be started again", "device", w.placement.Device, "how", how, "why", why)
 	}
@@ -223,36 +282,51 @@ func (w *worker) sickness() error {
 	return nil
 }
 
-// watch is what the housekeeping remembers of the request in hand.
+// watch is what the housekeeping remembers of what the worker waits for.
 type watch struct {
-	overdue    int64 // its begin, once it took too long
+	overdue    rt.Instant // its begin, once it took too long
 	terminated rt.Instant
 	lost       bool
 }
 
+// overdue is what the worker has waited for for longer than it may: a run, or rows that
+// are decoded; "" when there is nothing.
+//
+// Owner: any goroutine.
+func (w *worker) overdue(now rt.Instant) (since rt.Instant, why string) {
+	since = rt.Instant(w.busySince.Load())
+	if busy := now.Sub(since); since != 0 && busy > stuckAfter {
+		return since, fmt.Sprintf("worker busy with one request for %.0f s", busy.Seconds())
+	}
+	for _, b := range w.buffers {
+		since = rt.Instant(b.since.Load())
+		if filling := now.Sub(since); b.filling.Load() > 0 && filling > decodeStuckAfter {
+			return since, fmt.Sprintf("observations of one batch are being decoded for %.0f s", filling.Seconds())
+		}
+	}
+	return 0, ""
+}
+
 // endHang gives up a device whose run takes longer than stuckAfter: the run is
-// terminated, and the thread left behind when that does not help. One check is not
-// enough: the process itself may have been stopped for so long.
+// terminated, and the thread left behind when that does not help. So it is with a thread
+// that decodes. One check is not enough: the process itself may have been stopped for so
+// long.
 //
 // Owner: housekeeping.
 func (w *worker) endHang(now rt.Instant) {
-	since := w.busySince.Load()
-	switch busy := now.Sub(rt.Instant(since)); {
-	case since == 0 || busy <= stuckAfter:
+	switch since, why := w.overdue(now); {
+	case since == 0:
 	case w.watch.overdue != since:
 		w.watch.overdue = since
 	case w.watch.terminated == 0:
 		w.watch.terminated = now
-		w.giveUp(sickHang, busyText(busy))
+		w.stats.sick[sickHang].Add(1)
+		w.giveUp(why, sickHang)
 		w.terminate()
 	case !w.watch.lost && now.Sub(w.watch.terminated) > terminateTimeout:
 		w.watch.lost = true
 		close(w.lost)
 	}
-}
-
-func busyText(busy time.Duration) string {
-	return fmt.Sprintf("worker busy with one request for %.0f s", busy.Seconds())
 }
 
 func respond(w http.ResponseWriter, ok bool, why string) {

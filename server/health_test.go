@@ -10,12 +10,15 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
 	"edgert/policy"
+	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/server/audit"
 	"edgert/wire"
 )
 
@@ -169,33 +172,63 @@ func wantEnd(t *testing.T, b *bench, r *robot, how sickness, failures uint64, wh
 	}
 }
 
-// Goal: two failed requests and a failed run of the server's own end it. The first
-// robot is told why it gets nothing, and all are sent elsewhere.
-func TestThreeFailedRunsEndTheServer(t *testing.T) {
+// Goal: a device on which every run fails ends the server at the first request: its own
+// runs fail, too, so nobody is told that the observation was bad, and all go elsewhere.
+func TestAFailingDeviceEndsTheServer(t *testing.T) {
 	b, r := sickServer(t, func(*bench, int) error { return fmt.Errorf("%w: CUDA failure 700", policy.ErrRun) })
 	r.send(obsHeader(0, 1), fakeObs(t))
-	if got := r.next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "CUDA failure 700") {
-		t.Errorf("after the first failure the robot gets %+v, want why", got.event)
+	wantEnd(t, b, r, sickRun, 3, "the server's own runs fail, too: policy: inference failed: CUDA failure 700")
+	if n := b.server.stats.probes[probeFailed].Load(); n != failuresMax-1 {
+		t.Errorf("%d runs of the server's own failed, want %d", n, failuresMax-1)
 	}
-	if ok, why := b.server.Ready(); !ok {
-		t.Errorf("after one failure the server is not ready: %s", why)
+}
+
+// Goal: so it is with all robots of a batch, and with what else is under way.
+func TestAFailingDeviceBlamesNoRobotOfABatch(t *testing.T) {
+	var entered, leave chan struct{}
+	var broken atomic.Bool
+	b, robots := batching(t, 2, []string{"a", "b", "c", "d", "e"}, func(b *bench) {
+		b.server.cfg.WarmupInferences = 0
+		entered, leave = make(chan struct{}, 100), make(chan struct{})
+		b.model.Before = func() error {
+			entered <- struct{}{}
+			<-leave
+			if broken.Load() {
+				return policy.ErrRun
+			}
+			return nil
+		}
+	})
+	robots[0].sendState(1, 1)
+	<-entered
+	blank := b.model.Filled.Load()
+	for i, r := range robots[1:] {
+		r.sendState(1, float32(i+2))
 	}
-	b.clock.Advance(time.Second) // so that another such event would not be one too many
-	r.send(obsHeader(0, 2), fakeObs(t))
-	wantEnd(t, b, r, sickRun, 3, "3 runs in a row failed, the last one without a request: policy: inference failed: CUDA failure 700")
+	rttest.Eventually(t, "the rows of the next batch", func() bool { return b.model.Filled.Load() >= blank+2 })
+	broken.Store(true)
+	close(leave)
+	for i, r := range robots {
+		if got := r.next(); got.event.Code != wire.EventDraining || got.event.Text != sickText {
+			t.Errorf("robot %d gets %+v, want to be sent elsewhere", i, got)
+		}
+	}
+	if err := b.stop(); !errors.Is(err, ErrDevice) {
+		t.Errorf("Serve = %v, want ErrDevice", err)
+	}
 }
 
 // Goal: requests that the policy cannot take, however many, do not end the server:
 // its own run succeeds.
 func TestBadRequestsDoNotEndTheServer(t *testing.T) {
 	b, r := sickServer(t, func(_ *bench, run int) error {
-		if run%3 != 0 { // each third is the server's own
+		if run%2 == 1 { // each other is the server's own
 			return policy.ErrRun
 		}
 		return nil
 	})
 	for seq := uint64(1); seq <= 6; seq++ {
-		b.clock.Advance(time.Minute) // so that no event is one too many
+		b.clock.Advance(eventInterval) // so that no event is one too many
 		r.send(obsHeader(0, seq), fakeObs(t))
 		if got := r.next(); got.event.Code != wire.EventBadObservation {
 			t.Fatalf("request %d gets %+v, want bad_observation", seq, got)
@@ -204,38 +237,284 @@ func TestBadRequestsDoNotEndTheServer(t *testing.T) {
 	if ok, why := b.server.Ready(); !ok {
 		t.Errorf("the server is not ready: %s", why)
 	}
-	if n := b.server.stats.sick[sickRun].Load(); n != 6 {
-		t.Errorf("%d failures counted, want 6", n)
+	if n, ok := b.server.stats.sick[sickRun].Load(), b.server.stats.probes[probeOK].Load(); n != 6 || ok != 6 {
+		t.Errorf("%d failures counted and %d runs of the server's own, want 6 and 6", n, ok)
 	}
 	if err := b.stop(); err != nil {
 		t.Error(err)
 	}
 }
 
-// Goal: failures that a success parts are not in a row.
-func TestASuccessBeginsTheCountAnew(t *testing.T) {
+// Goal: one success among the server's own runs keeps the device.
+func TestOneOfTwoProbesIsEnough(t *testing.T) {
 	b, r := sickServer(t, func(_ *bench, run int) error {
-		if run%2 == 1 {
+		if run < failuresMax {
 			return policy.ErrRun
 		}
 		return nil
 	})
-	for seq := uint64(1); seq <= 6; seq++ {
-		b.clock.Advance(time.Minute)
-		r.send(obsHeader(0, seq), fakeObs(t))
-		r.next()
+	r.send(obsHeader(0, 1), fakeObs(t))
+	if got := r.next(); got.event.Code != wire.EventBadObservation {
+		t.Errorf("the robot gets %+v, want bad_observation", got)
 	}
-	if answered := b.server.Summary().Requests; answered != 3 {
-		t.Errorf("%d requests answered, want every other of 6", answered)
+	r.send(obsHeader(0, 2), fakeObs(t))
+	if got := r.next(); got.header.MsgType != wire.MsgActionChunk {
+		t.Errorf("the robot gets %+v, want a chunk", got)
+	}
+	if n := b.server.stats.probes[probeFailed].Load(); n != 1 {
+		t.Errorf("%d runs of the server's own failed, want 1", n)
 	}
 }
 
-// Goal: a device without memory is given up at once: what fits today will not fit
-// in a moment, and arenas do not shrink.
+// Goal: a device without memory is given up after one run of the server's own: what fits
+// today will not fit in a moment, and arenas do not shrink. One that has the memory for
+// the server's own run keeps serving.
 func TestShortMemoryEndsTheServer(t *testing.T) {
-	b, r := sickServer(t, func(*bench, int) error { return fmt.Errorf("%w: %w: 9 MB", policy.ErrRun, policy.ErrMemory) })
+	short := fmt.Errorf("%w: %w: 9 MB", policy.ErrRun, policy.ErrMemory)
+	b, r := sickServer(t, func(*bench, int) error { return short })
 	r.send(obsHeader(0, 1), fakeObs(t))
-	wantEnd(t, b, r, sickMemory, 1, "out of memory: 9 MB")
+	wantEnd(t, b, r, sickMemory, 2, "out of memory: 9 MB")
+
+	b, r = sickServer(t, func(_ *bench, run int) error {
+		if run == 1 {
+			return short
+		}
+		return nil
+	})
+	r.send(obsHeader(0, 1), fakeObs(t))
+	if got := r.next(); got.event.Code != wire.EventBadObservation {
+		t.Errorf("the robot gets %+v, want bad_observation", got)
+	}
+	if ok, why := b.server.Ready(); !ok {
+		t.Errorf("the server is not ready: %s", why)
+	}
+}
+
+// Goal: a device that computes what are no numbers is given up, too, and an observation
+// of which that comes costs its robot a chunk and nobody else anything.
+func TestNotANumber(t *testing.T) {
+	b, r := sickServer(t, func(*bench, int) error { return nil })
+	r.send(obsHeader(0, 1), fakeObs(t))
+	r.next()
+	b.server.worker.blankFinite = true // as after a warm-up, which sickServer does without
+	b.model.NotFinite.Store(true)
+	r.send(obsHeader(0, 2), fakeObs(t))
+	wantEnd(t, b, r, sickNotFinite, 3, "not finite")
+
+	var entered, leave chan struct{}
+	b, robots := batching(t, 4, []string{"a", "b", "c", "d", "e"}, func(b *bench) {
+		entered, leave = b.holdInferences()
+		b.model.Overflow = 2
+	})
+	robots[4].sendState(1, 9)
+	<-entered
+	blank := b.model.Filled.Load()
+	for i, r := range robots[:4] {
+		r.sendState(1, float32(i+1))
+	}
+	rttest.Eventually(t, "all rows filled", func() bool { return b.model.Filled.Load() == blank+4 })
+	close(leave)
+	robots[4].wantOwn(1, 9)
+	for i, r := range robots[:4] {
+		if i != 1 {
+			r.wantOwn(1, float32(i+1))
+		} else if got := r.next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "not finite") {
+			t.Errorf("robot b gets %+v, want bad_observation", got)
+		}
+	}
+	if n := b.server.stats.probes[probeOK].Load(); n != 1 {
+		t.Errorf("%d runs of the server's own, want 1", n)
+	}
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+}
+
+// Goal: the last run of a server that leaves is looked at like any other, and nobody is
+// blamed for what nobody judged.
+func TestTheLastRunIsLookedAt(t *testing.T) {
+	var entered, leave chan struct{}
+	b, robots := batching(t, 1, []string{"a"}, func(b *bench) {
+		entered, leave = b.holdInferences()
+		b.model.Overflow = 2
+	})
+	robots[0].sendState(1, 2)
+	<-entered
+	go b.stop()
+	if got := robots[0].next(); got.event.Code != wire.EventDraining {
+		t.Errorf("the robot gets %+v, want draining", got)
+	}
+	rttest.Eventually(t, "the worker's end", func() bool { return !b.server.worker.alive.Load() })
+	close(leave)
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+	if n := b.server.stats.outcomes[audit.NotFinite].Load(); n != 1 || len(robots[0].inbox) != 0 {
+		t.Errorf("%d chunks were not finite, and the robot got %d more messages, want 1 and none", n, len(robots[0].inbox))
+	}
+}
+
+// Goal: an observation on which decoding panics costs its robot a chunk, whichever
+// thread has it, and the server lives.
+func TestAPanicInDecodingRefusesTheObservation(t *testing.T) {
+	for _, names := range [][]string{{"a"}, {"a", "b"}} { // by the worker itself, and by a thread of its crew
+		var entered, leave chan struct{}
+		b, robots := batching(t, 2, names, func(b *bench) {
+			entered, leave = b.holdInferences()
+			b.model.Filling = func(joint float32) {
+				if joint == 7 {
+					panic("index out of range")
+				}
+			}
+		})
+		last := robots[len(robots)-1]
+		if len(robots) > 1 {
+			robots[0].sendState(1, 1)
+			<-entered
+		}
+		last.sendState(1, 7)
+		close(leave)
+		if got := last.next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "index out of range") {
+			t.Errorf("the robot gets %+v, want bad_observation with the panic", got)
+		}
+		last.sendState(2, 2)
+		last.wantOwn(2, 2)
+		if err := b.stop(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// Goal: a server that nobody asks knows that its device died, says so, and ends; one
+// whose device works goes on, and infers by itself once in a while only.
+func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
+	b := newBench(t, config())
+	w := b.server.worker
+	w.device.Start()
+	probes := func() uint64 { return w.stats.probes[probeOK].Load() }
+	if w.worked = w.clock.Now(); w.probeIdle(w.worked.Add(probeInterval-1)) || w.alarm != w.worked.Add(probeInterval) {
+		t.Errorf("it infers too early, or will not be woken: alarm %v", w.alarm)
+	}
+	if !w.probeIdle(w.worked.Add(probeInterval)) || probes() != 1 {
+		t.Errorf("after %v it has inferred %d times, want once", probeInterval, probes())
+	}
+	w.sizes.Learn(1, time.Second) // a run takes so long that robots would wait for it
+	if w.worked = w.clock.Now(); w.probeIdle(w.worked.Add(probeShare*time.Second-1)) || probes() != 1 {
+		t.Errorf("a slow policy infers for itself more than a hundredth of the time")
+	}
+	w.running = w.buffers[0]
+	if w.probeIdle(w.clock.Now().Add(time.Hour)) {
+		t.Error("it infers for itself while a run is under way")
+	}
+
+	var dead atomic.Bool
+	b, r := sickServer(t, func(*bench, int) error {
+		if dead.Load() {
+			return policy.ErrRun
+		}
+		return nil
+	})
+	dead.Store(true)
+	b.clock.Advance(probeInterval)
+	wake(b.server.worker.work)
+	wantEnd(t, b, r, sickRun, 3, "own runs fail")
+}
+
+// Goal: a batch whose requests run again one by one, or a slow run of the server's own,
+// is no hang as long as each run ends in time.
+func TestEachRunHasItsOwnTime(t *testing.T) {
+	var entered, leave chan struct{}
+	var longest time.Duration
+	b, robots := batching(t, 4, []string{"a", "b", "c", "d", "e"}, func(b *bench) {
+		entered, leave = b.holdInferences()
+		hold := b.model.Before
+		b.model.Before = func() error {
+			err := hold()
+			b.clock.Advance(stuckAfter / 2)
+			longest = max(longest, b.clock.Now().Sub(rt.Instant(b.server.worker.busySince.Load())))
+			return err
+		}
+		b.model.Poison = 2
+	})
+	robots[4].sendState(1, 9)
+	<-entered
+	blank := b.model.Filled.Load()
+	for i, r := range robots[:4] {
+		r.sendState(1, float32(i+1))
+	}
+	rttest.Eventually(t, "all rows filled", func() bool { return b.model.Filled.Load() == blank+4 })
+	close(leave)
+	for _, r := range robots {
+		r.next()
+	}
+	if err := b.stop(); err != nil {
+		t.Error(err)
+	}
+	if longest > stuckAfter {
+		t.Errorf("busy for %v, as the health page sees it, want the time of one run, %v", longest, stuckAfter/2)
+	}
+}
+
+// Goal: a thread that never ends decoding leaves nobody a chunk: the server says so,
+// sends its robots elsewhere and ends.
+func TestAStuckDecoderEndsTheServer(t *testing.T) {
+	stuck, leave := make(chan struct{}, 1), make(chan struct{})
+	defer close(leave)
+	b, robots := batching(t, 2, []string{"a"}, func(b *bench) {
+		b.model.Filling = func(joint float32) {
+			if joint == 7 {
+				stuck <- struct{}{}
+				<-leave
+			}
+		}
+	})
+	robots[0].sendState(1, 7)
+	<-stuck
+	if ok, why := b.server.healthy(); !ok {
+		t.Errorf("unhealthy at once: %s", why)
+	}
+	b.clock.Advance(decodeStuckAfter + time.Second)
+	if ok, why := b.server.worker.healthy(); ok || why != "observations of one batch are being decoded for 21 s" {
+		t.Errorf("healthy() = %v, %q, want what is stuck", ok, why)
+	}
+	<-b.model.Terminated
+	b.clock.Advance(terminateTimeout + time.Second)
+	wantEnd(t, b, robots[0], sickHang, 1, "being decoded for 21 s")
+}
+
+// silent is a query that nobody waits for.
+type silent struct{ wire.Query }
+
+func (silent) Finish() {}
+
+// Goal: housekeeping that is stuck, so that no session opens, fails the health page and
+// the readiness, though the worker goes on; when it moves again, so does the page.
+func TestStuckHousekeepingIsUnhealthy(t *testing.T) {
+	b := serve(t, config())
+	if ok, why := b.server.Ready(); !ok {
+		rttest.Eventually(t, "readiness, not "+why, func() bool { ok, _ := b.server.Ready(); return ok })
+	}
+	stuck, leave := make(chan struct{}), make(chan struct{})
+	b.server.queries.waiting <- query{silent{}, func(wire.Query) (string, []byte) {
+		close(stuck)
+		<-leave
+		return "", nil
+	}}
+	<-stuck
+	b.clock.Advance(housekeepingStuckAfter)
+	if ok, why := b.server.healthy(); !ok {
+		t.Errorf("unhealthy within the bound: %s", why)
+	}
+	b.clock.Advance(time.Second)
+	const want = "housekeeping stuck for 11 s: no session opens here"
+	if ok, why := b.server.healthy(); ok || why != want {
+		t.Errorf("healthy() = %v, %q, want %q", ok, why, want)
+	}
+	if ok, why := b.server.Ready(); ok || why != want {
+		t.Errorf("Ready() = %v, %q, want %q", ok, why, want)
+	}
+	close(leave)
+	rttest.Eventually(t, "health", func() bool { ok, _ := b.server.healthy(); return ok })
 }
 
 // Goal: a run that hangs is terminated, and the server ends in order.

@@ -2,7 +2,9 @@ package server
 
 import (
 	"context"
+	"fmt"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"edgert/rt"
@@ -15,6 +17,9 @@ const (
 	housekeepingInterval = time.Second
 	// tokenTimeout bounds the query which robots are really gone.
 	tokenTimeout = 500 * time.Millisecond
+	// housekeepingStuckAfter is how long one thing that it does may take until it counts
+	// as stuck. None takes longer than two queries to the network, tokenTimeout each.
+	housekeepingStuckAfter = 10 * time.Second
 
 	// idleGCObjects is how many heap objects may pile up before an idle server
 	// collects by hand; the collector is off while it serves.
@@ -32,12 +37,15 @@ type housekeeper struct {
 	events  *events
 	heap    *collector
 	grown   chan struct{} // cap 1: the mailboxes take more memory than before
+	moved   atomic.Int64  // rt.Instant at which it last began to wait for something to do; 0: it does not run
 }
 
 func (k *housekeeper) run(ctx context.Context) {
 	ticker := time.NewTicker(housekeepingInterval)
 	defer ticker.Stop()
+	defer k.moved.Store(0)
 	for {
+		k.moved.Store(int64(k.clock.Now()))
 		select {
 		case q := <-k.queries.waiting:
 			k.queries.answer(q)
@@ -55,6 +63,18 @@ func (k *housekeeper) run(ctx context.Context) {
 			return
 		}
 	}
+}
+
+// healthy reports whether queries are answered and sessions opened. What the
+// housekeeping does not do any more, robots do not notice: those that stream stay.
+//
+// Owner: any goroutine.
+func (k *housekeeper) healthy() (ok bool, why string) {
+	moved := rt.Instant(k.moved.Load())
+	if quiet := k.clock.Now().Sub(moved); moved != 0 && quiet > housekeepingStuckAfter {
+		return false, fmt.Sprintf("housekeeping stuck for %.0f s: no session opens here", quiet.Seconds())
+	}
+	return true, ""
 }
 
 func (k *housekeeper) tick(ctx context.Context) {

@@ -143,8 +143,12 @@ func (m *metrics) countAccess() {
 
 func (m *metrics) countDevice() {
 	for kind := range numSicknesses {
-		m.counter("device_failures_total", "Runs that failed, ran out of memory or hung. Three failures in a row, or one of the others, end the server.",
+		m.counter("device_failures_total", "Runs that failed, ran out of memory, hung or gave what is no number, the server's own included, which decide whether the device is given up.",
 			prometheus.Labels{"kind": kind.String()}, func(s *stats) *atomic.Uint64 { return &s.sick[kind] })
+	}
+	for i, outcome := range [numProbes]string{probeOK: "ok", probeFailed: "failed"} {
+		m.counter("probes_total", "Inferences of the server's own, which say whether the device works.", prometheus.Labels{"outcome": outcome},
+			func(s *stats) *atomic.Uint64 { return &s.probes[i] })
 	}
 	m.gauge("busy_seconds", "How long the inference in hand has gone on; 0: there is none.", func(s *Server) float64 {
 		since := s.worker.busySince.Load()

@@ -14,13 +14,15 @@ import (
 const notifyInterval = 200 * time.Millisecond
 
 // notifier tells the service manager how the server is: ready when robots get
-// chunks, alive while the worker makes progress, and how many robots there are.
+// chunks, alive while worker and housekeeping make progress, and how many robots there
+// are.
 type notifier struct {
 	*notify.Notifier
 	server    *Server
 	state     notify.State
 	sessions  int        // in state.Status
 	busySince rt.Instant // the worker's, at the last update
+	unhealthy string     // why, at the last update; it has been logged
 }
 
 // startNotifier tells the service manager how s is until ctx is done, and then
@@ -55,7 +57,13 @@ func (n *notifier) update(now rt.Instant) {
 	if sessions := len(n.server.sessions.all()); n.state.Ready && (n.state.Status == "" || sessions != n.sessions) {
 		n.sessions, n.state.Status = sessions, "serving "+n.server.prefix+", sessions: "+strconv.Itoa(sessions)
 	}
-	if n.progress() {
+	moves, why := n.server.housekeeper.healthy()
+	if n.unhealthy != why {
+		if n.unhealthy = why; why != "" {
+			n.server.log.Error("NOT HEALTHY: restart the server", "why", why)
+		}
+	}
+	if n.progress() && moves {
 		n.state.Progress++
 	}
 	n.Update(now, n.state)

@@ -2,6 +2,7 @@ package server
 
 import (
 	"context"
+	"log/slog"
 	"net"
 	"path/filepath"
 	"slices"
@@ -38,12 +39,12 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 	}
 }
 
-// idle is a server with no more of a worker than the notifier reads.
+// idle is a server with no more of worker and housekeeping than the notifier reads.
 func idle() *Server {
-	shared := &service{sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock()}
+	shared := &service{sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
 	w := &worker{service: shared, work: make(chan struct{}, 1)}
 	w.alive.Store(true)
-	return &Server{service: shared, worker: w}
+	return &Server{service: shared, worker: w, housekeeper: &housekeeper{service: shared}}
 }
 
 // The worker is played step by step: what it does between two updates decides
@@ -83,6 +84,11 @@ func TestNotifierSendsWhatIsNew(t *testing.T) {
 		{"it moved again", consume, 533 * time.Second, "WATCHDOG=1"},
 		{"moved, but fed a moment ago", consume, 534 * time.Second, ""},
 		{"what moved counts when feeding is due", func() {}, 543 * time.Second, "WATCHDOG=1"},
+		{"housekeeping is stuck: the manager acts", func() {
+			consume()
+			s.housekeeper.moved.Store(int64(s.clock.Now().Add(-2 * housekeepingStuckAfter)))
+		}, 563 * time.Second, ""},
+		{"it moves again", func() { consume(); s.housekeeper.moved.Store(int64(s.clock.Now())) }, 564 * time.Second, "WATCHDOG=1"},
 	}
 	for _, st := range steps {
 		st.before()

@@ -53,8 +53,8 @@ func (w *worker) answerOne(t *turn, e *batch.Ended) {
 	switch {
 	case err != nil:
 		t.Outcome = audit.InferenceFailed
-	case !w.model.Finite(t.row):
-		t.Outcome, err = audit.NotFinite, errNotFinite
+	case t.err != nil:
+		t.Outcome, err = audit.NotFinite, t.err
 	default:
 		w.stats.wait.record(t.QueueWait)
 		w.stats.decode.record(t.Decode)
@@ -75,7 +75,7 @@ func (w *worker) close(t *turn, err error) {
 	switch {
 	case err == nil:
 		reply = w.publisher.publish(t, w.tensors)
-	case w.sick.Load() != nil || t.Outcome == audit.InferenceFailed && w.stopped():
+	case w.sick.Load() != nil || t.Outcome != audit.BadObservation && w.stopped():
 		w.stats.outcomes[t.Outcome].Add(1)
 		t.Why = eventText(err) // the robot is told with all others that the server leaves
 	default:

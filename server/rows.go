@@ -1,6 +1,8 @@
 package server
 
 import (
+	"fmt"
+	"runtime/debug"
 	"sync/atomic"
 	"time"
 
@@ -22,7 +24,8 @@ type buffer struct {
 	used         int          // rows that were given out
 	oldest       rt.Instant   // when the first of the requests came
 	begun        rt.Instant   // when the first row began to be filled
-	filling      atomic.Int32 // rows that the crew has in hand
+	since        atomic.Int64 // begun, for any goroutine
+	filling      atomic.Int32 // rows that are being filled
 }
 
 // requests is how many of the rows have one.
@@ -137,6 +140,7 @@ func (w *worker) look() {
 func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *turn {
 	if b.used == 0 {
 		b.oldest, b.begun, w.open = r.At, now, b
+		b.since.Store(int64(now))
 	}
 	t := &b.turns[b.used]
 	b.used++
@@ -159,13 +163,32 @@ func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *
 //rt:noalloc
 func (w *worker) prepare(with *tensors, t *turn) {
 	t.begun = w.clock.Now()
-	if t.filled, t.err = with.fill(t.row, t.session, t.Header.SeqID, t.request.Body); t.err == nil {
+	if w.fill(with, t); t.err == nil {
 		t.session.episode.Store(int64(t.Header.EpisodeID))
 	}
 	t.ready = w.clock.Now()
 	if t.buffer.filling.Add(-1) == 0 && with != w.tensors {
 		wake(w.work)
 	}
+}
+
+// fill fills the row of a turn, or says in it why not. A panic becomes an error, too: an
+// observation that nobody thought of costs its robot a chunk, and nobody the server.
+//
+//rt:noalloc
+func (w *worker) fill(with *tensors, t *turn) {
+	defer func() {
+		if p := recover(); p != nil {
+			t.err = w.decodingPanicked(t.session.uuid, p)
+		}
+	}()
+	t.filled, t.err = with.fill(t.row, t.session, t.Header.SeqID, t.request.Body)
+}
+
+//go:noinline
+func (w *worker) decodingPanicked(uuid string, p any) error {
+	w.log.Error("DECODING PANICKED: the observation is refused; please report it", "client", uuid, "panic", p, "stack", string(debug.Stack()))
+	return fmt.Errorf("server: decoding this observation panicked: %v", p)
 }
 
 //rt:noalloc

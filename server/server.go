@@ -179,7 +179,17 @@ func (s *Server) Ready() (ok bool, why string) {
 	case len(s.cfg.Listen()) == 0 && !s.network.Connected():
 		return false, "no link to a router"
 	}
-	return s.worker.healthy()
+	return s.healthy()
+}
+
+// healthy reports whether the process does its work; when not, restart it.
+//
+// Owner: any goroutine.
+func (s *Server) healthy() (ok bool, why string) {
+	if ok, why := s.worker.healthy(); !ok {
+		return false, why
+	}
+	return s.housekeeper.healthy()
 }
 
 // Serve warms the model up, declares the service and answers robots until ctx

@@ -522,28 +522,17 @@ func TestEventsAreSpaced(t *testing.T) {
 	}
 }
 
+// Goal: what a run that fails, or gives what is no number, would have said reaches no
+// robot; the robot learns why.
 func TestUnusableChunksAreNotPublished(t *testing.T) {
-	broken := true
-	b := serve(t, config(), func(b *bench) {
-		b.server.cfg.WarmupInferences = 0
-		b.model.Before = func() error {
-			if broken {
-				return policy.ErrRun
-			}
-			return nil
-		}
-	})
-	b.open(fakeOpen("arm"))
-	r := b.robot("arm")
-	r.send(obsHeader(0, 1), fakeObs(t))
-	if got := r.next(); got.header.MsgType != wire.MsgEvent || !strings.Contains(got.event.Text, "inference failed") {
+	b, robots := batching(t, 1, []string{"arm"}, func(b *bench) { b.model.Poison, b.model.Overflow = 1, 2 })
+	robots[0].sendState(1, 1)
+	if got := robots[0].next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "inference failed") {
 		t.Errorf("answer = %+v, want an event", got)
 	}
-	broken = false
-	b.model.NotFinite.Store(true)
 	b.clock.Advance(2 * eventInterval)
-	r.send(obsHeader(0, 2), fakeObs(t))
-	if got := r.next(); got.header.MsgType != wire.MsgEvent || !strings.Contains(got.event.Text, "not finite") {
+	robots[0].sendState(2, 2)
+	if got := robots[0].next(); got.event.Code != wire.EventBadObservation || !strings.Contains(got.event.Text, "not finite") {
 		t.Errorf("answer = %+v, want an event", got)
 	}
 	if s := b.server.stats; s.outcomes[audit.InferenceFailed].Load() != 1 || s.outcomes[audit.NotFinite].Load() != 1 || s.outcomes[audit.Answered].Load() != 0 {

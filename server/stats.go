@@ -41,7 +41,8 @@ type stats struct {
 	stale [policy.MaxCameras]atomic.Uint64            // pictures older than their robot allows, by camera
 	stray [policy.MaxCameras]atomic.Uint64            // pictures with stray bytes, used all the same, by camera
 
-	sick [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory or hung
+	sick   [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory, hung or gave no numbers
+	probes [numProbes]atomic.Uint64     // runs of the server's own, by how they ended
 
 	batches [manifest.MaxBatch]atomic.Uint64 // runs by their requests, less one
 	reruns  atomic.Uint64                    // batches that failed and ran again one by one
@@ -56,6 +57,13 @@ type stats struct {
 func newStats() *stats {
 	return &stats{wait: newDurations(), runway: newDurations(), decode: newDurations(), inference: newDurations(), service: newDurations()}
 }
+
+// A run of the server's own ends in one of these ways.
+const (
+	probeOK = iota
+	probeFailed
+	numProbes
+)
 
 // spanUse says what came of an observation that names rows of earlier chunks.
 type spanUse uint8

@@ -20,6 +20,9 @@ const (
 	// stuckAfter is how long one run may take before /healthz calls the worker dead:
 	// longer than any policy takes, shorter than an operator waits.
 	stuckAfter = 10 * time.Second
+	// decodeStuckAfter is the same for the rows of one batch, which are given out while a
+	// run goes on.
+	decodeStuckAfter = 2 * stuckAfter
 	// finishTimeout is what the run in hand gets at the end before it is terminated.
 	finishTimeout = 1200 * time.Millisecond
 	// decodersMax bounds the crew: a batch has no more rows.
@@ -78,22 +81,23 @@ type worker struct {
 	sick       atomic.Pointer[string] // why the device is given up; nil: it works
 
 	// Owner: worker.
-	scheduler queue.Scheduler
-	sizes     *batch.Sizes
-	list      []*Session      // robots, at the last choice
-	waiting   []queue.Waiting // those of them that wait
-	buffers   []*buffer
-	open      *buffer       // its rows are being filled; nil: none is
-	running   *buffer       // on the device; nil: it is idle
-	queued    *buffer       // runs as soon as that is over; nil: none
-	began     bool          // a run has just begun: nothing else is urgent
-	ends      rt.Instant    // when the run in hand probably does
-	fillTook  time.Duration // expected of the rows of a batch
-	alarm     rt.Instant    // when there is something to do at the latest; 0: never
-	timer     *time.Timer
-	tensors   *tensors // what it fills itself
-	publisher publisher
-	failures  int // runs in a row
+	scheduler   queue.Scheduler
+	sizes       *batch.Sizes
+	list        []*Session      // robots, at the last choice
+	waiting     []queue.Waiting // those of them that wait
+	buffers     []*buffer
+	open        *buffer       // its rows are being filled; nil: none is
+	running     *buffer       // on the device; nil: it is idle
+	queued      *buffer       // runs as soon as that is over; nil: none
+	began       bool          // a run has just begun: nothing else is urgent
+	ends        rt.Instant    // when the run in hand probably does
+	fillTook    time.Duration // expected of the rows of a batch
+	alarm       rt.Instant    // when there is something to do at the latest; 0: never
+	timer       *time.Timer
+	tensors     *tensors // what it fills itself
+	publisher   publisher
+	worked      rt.Instant // when a run last succeeded
+	blankFinite bool       // what a run of the server's own computes is finite
 
 	watch watch // Owner: housekeeping
 }
@@ -220,7 +224,7 @@ func (w *worker) run(warmup int) (err error) {
 			return err
 		}
 		w.collect()
-		if w.step() {
+		if w.step() || w.probeIdle(w.clock.Now()) {
 			continue
 		}
 		if w.alarm != 0 {
@@ -248,8 +252,10 @@ func (w *worker) warmUp(n int) error {
 	warm := func(size int) error {
 		e := w.device.Do(0, size)
 		w.sizes.Learn(size, e.At.Sub(e.Begun))
+		w.blankFinite = e.Err == nil && w.model.Finite(0)
 		return e.Err
 	}
+	defer func() { w.worked = w.clock.Now() }()
 	for i := range n {
 		w.tensors.blank(0, i > 0, uint64(i))
 		if err := warm(1); err != nil {
@@ -388,39 +394,88 @@ func (w *worker) end(e batch.Ended) error {
 	if e.Err != nil {
 		return w.endFailed(b, e)
 	}
-	requests := b.requests()
 	w.sizes.Learn(e.Size, e.At.Sub(e.Begun))
-	w.stats.batches[requests-1].Add(1)
-	w.failures = 0
+	w.stats.batches[b.requests()-1].Add(1)
+	w.worked = e.At
+	if !w.checkFinite(b) {
+		return w.endNotFinite(b, e)
+	}
 	w.begin(w.clock.Now()) // nothing keeps the device waiting
 	w.answer(b, e)
 	w.free(b)
 	return nil
 }
 
-// endFailed is end of a run that failed. What is to find out on the device waits for
-// the run behind it.
+// checkFinite marks the turns whose chunk no robot may execute; false when there is one.
+//
+//rt:noalloc
+func (w *worker) checkFinite(b *buffer) bool {
+	all := true
+	for i := range b.used {
+		if t := &b.turns[i]; t.session != nil && !w.model.Finite(t.row) {
+			t.err, all = errNotFinite, false
+		}
+	}
+	return all
+}
+
+// endNotFinite is end of a run some of whose chunks are not finite. The others are
+// answered first: what is to find out on the device overwrites them.
+//
+//go:noinline
+func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
+	behind, waits := w.waitBehind()
+	for i := range b.used {
+		if t := &b.turns[i]; t.session != nil && t.err == nil {
+			w.answerOne(t, &e)
+		}
+	}
+	w.judge(errNotFinite, b, e.Size)
+	w.answer(b, e)
+	return w.endedSlowly(b, behind, waits)
+}
+
+// waitBehind waits for the run behind the one that is over: then the device is free for
+// what is to find out on it.
+func (w *worker) waitBehind() (behind batch.Ended, waits bool) {
+	if w.running == nil {
+		return behind, false
+	}
+	return <-w.device.Ended(), true
+}
+
+// endedSlowly ends what waitBehind has begun.
+func (w *worker) endedSlowly(b *buffer, behind batch.Ended, waits bool) error {
+	w.free(b)
+	if waits {
+		return w.end(behind)
+	}
+	return nil
+}
+
+// runNow runs the first rows of b, and waits. Nothing else may run.
+func (w *worker) runNow(b *buffer, rows int) batch.Ended {
+	w.busySince.Store(int64(w.clock.Now())) // a run of its own, with time of its own
+	return w.device.Do(b.index, rows)
+}
+
+// endFailed is end of a run that failed.
 //
 //go:noinline
 func (w *worker) endFailed(b *buffer, e batch.Ended) error {
-	var behind batch.Ended
-	if w.running != nil {
-		behind = <-w.device.Ended()
+	behind, waits := w.waitBehind()
+	memory := errors.Is(e.Err, policy.ErrMemory)
+	if memory || b.requests() == 1 {
+		w.judge(e.Err, b, e.Size)
 	}
-	requests := b.requests()
-	if requests > 1 && w.sick.Load() == nil && !errors.Is(e.Err, policy.ErrMemory) {
+	if b.requests() > 1 && w.sick.Load() == nil {
 		if err := w.oneByOne(b, e.Err); err != nil {
 			return err
 		}
 	} else {
-		w.failed(e.Err, b)
 		w.answer(b, e)
 	}
-	w.free(b)
-	if w.running != nil {
-		return w.end(behind)
-	}
-	return nil
+	return w.endedSlowly(b, behind, waits)
 }
 
 // free has a buffer filled anew.
@@ -451,21 +506,22 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 			continue
 		}
 		t.row = b.first
-		if t.filled, t.err = w.tensors.fill(t.row, t.session, t.Header.SeqID, t.request.Body); t.err != nil {
+		if w.fill(w.tensors, t); t.err != nil {
 			t.Outcome = audit.BadObservation
 			w.close(t, t.err)
 			continue
 		}
-		e := w.device.Do(b.index, 1)
-		if e.Panicked {
+		e := w.runNow(b, 1)
+		switch {
+		case e.Panicked:
 			return e.Err
+		case e.Err != nil:
+			w.judge(e.Err, b, 1)
+		case !w.model.Finite(t.row):
+			t.err = errNotFinite
+			w.judge(t.err, b, 1)
 		}
 		w.answerOne(t, &e)
-		if e.Err != nil {
-			w.failed(e.Err, b)
-		} else {
-			w.failures = 0
-		}
 	}
 	return nil
 }
@@ -474,10 +530,16 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 func (w *worker) leave(e batch.Ended) {
 	b := w.running
 	w.running, w.queued = w.queued, nil
+	if e.Err == nil {
+		w.checkFinite(b)
+	}
 	w.answer(b, e)
 	w.busySince.Store(0)
 }
 
+// healthy reports whether the worker lives and moves.
+//
+// Owner: any goroutine.
 func (w *worker) healthy() (ok bool, why string) {
 	if why := w.sick.Load(); why != nil {
 		return false, *why
@@ -485,11 +547,6 @@ func (w *worker) healthy() (ok bool, why string) {
 	if !w.alive.Load() {
 		return false, "worker dead"
 	}
-	since := w.busySince.Load()
-	if since != 0 {
-		if busy := w.clock.Now().Sub(rt.Instant(since)); busy > stuckAfter {
-			return false, busyText(busy)
-		}
-	}
-	return true, ""
+	_, why = w.overdue(w.clock.Now())
+	return why == "", why
 }

@@ -43,6 +43,11 @@ type Model struct {
 	Ran func(buffer, batch int)
 	// Poison fails every run with a row of this first joint; 0: none does.
 	Poison float32
+	// Overflow makes every row of this first joint give what is no number; 0: none does.
+	Overflow float32
+	// Filling is called with the first joint of each row that is filled, by the thread
+	// that fills it. Set it before the server runs.
+	Filling func(joint float32)
 	// Filled counts the rows that were given their controls, which is done last.
 	Filled atomic.Int64
 	// NotFinite puts a NaN into the next chunks.
@@ -129,6 +134,9 @@ func (m *Model) ChunkRobot(i int) []float32 { return m.rows[i].robot }
 
 // SetControls keeps c for the next run.
 func (m *Model) SetControls(i int, c policy.Controls) {
+	if m.Filling != nil {
+		m.Filling(m.rows[i].state[0])
+	}
 	m.rows[i].controls = c
 	m.Filled.Add(1)
 }
@@ -169,7 +177,7 @@ func (m *Model) infer(r *row) {
 		}
 		r.model[i] = r.robot[i] / 2
 	}
-	if m.NotFinite.Load() {
+	if m.NotFinite.Load() || m.Overflow != 0 && r.state[0] == m.Overflow {
 		r.robot[0] = float32(math.NaN())
 	}
 }
