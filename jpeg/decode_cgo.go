@@ -27,6 +27,8 @@ type Decoder struct {
 	failed  bool // the last picture did; the handle is renewed before the next
 	warned  bool // the last picture had stray bytes
 	planes  planes
+	fit     *Scaler          // of pictures of any size; nil before ReserveFit
+	room    []byte           // what fit scales from
 	message [maxMessage]byte // the library's for the last failure, up to a zero
 }
 
@@ -61,27 +63,85 @@ func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
 //
 //rt:noalloc
 func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
-	d.warned = false
-	if err := d.ready(); err != nil {
+	p, err := d.inspect(dst, src, w, h)
+	if err != nil {
 		return err
-	}
-	if !pictureOK(w, h) {
-		return ErrTooLarge
-	}
-	p, err := Inspect(src)
-	switch {
-	case err != nil:
-		return err
-	case p.Progressive:
-		return ErrProgressive
-	case len(dst) < w*h*3:
-		return ErrSize
 	}
 	shrink := Shrink(p.W, p.H, w, h, most)
 	if shrink == 0 {
 		return ErrSize
 	}
-	r := C.edgert_decode(d.handle, (*C.uchar)(unsafe.SliceData(src)), C.ulong(p.End),
+	return d.decode(dst, src[:p.End], w, h, shrink)
+}
+
+// ReserveFit allocates for DecodeFit and Fit into pictures with sides of at most maxTo.
+func (d *Decoder) ReserveFit(maxTo int) {
+	d.fit, d.room = NewScaler(MaxFitSide, maxTo), make([]byte, 3*MaxFitPixels)
+}
+
+// DecodeFit is DecodeRGB for a picture of any size, which Scaler makes w x h; it returns
+// the size it had. Of one that is at least four times as large as needed the library
+// leaves out the highest frequencies (reduction), which changes little then. After
+// ReserveFit.
+//
+// Errors: those of DecodeRGB; ErrTooLarge also for one that is beyond MaxFitPixels or
+// MaxFitSide when it is reduced.
+//
+//rt:noalloc
+func (d *Decoder) DecodeFit(dst, src []byte, w, h int) (fromW, fromH int, err error) {
+	p, err := d.inspect(dst, src, w, h)
+	if err != nil {
+		return p.W, p.H, err
+	}
+	if p.W == w && p.H == h {
+		return w, h, d.decode(dst, src[:p.End], w, h, 1)
+	}
+	k := reduction(p.W, p.H, w, h)
+	if k == 0 {
+		return p.W, p.H, ErrTooLarge
+	}
+	kw, kh := (p.W+k-1)/k, (p.H+k-1)/k
+	if err := d.decode(d.room, src[:p.End], kw, kh, k); err != nil {
+		return p.W, p.H, err
+	}
+	return p.W, p.H, d.fit.Scale(dst, w, h, d.room, kw, kh)
+}
+
+// Fit is Scaler.Scale. After ReserveFit.
+//
+//rt:noalloc
+func (d *Decoder) Fit(dst []byte, w, h int, src []byte, fromW, fromH int) error {
+	return d.fit.Scale(dst, w, h, src, fromW, fromH)
+}
+
+// inspect refuses what cannot become a picture of w x h in dst.
+//
+//rt:noalloc
+func (d *Decoder) inspect(dst, src []byte, w, h int) (p Picture, err error) {
+	d.warned = false
+	if err := d.ready(); err != nil {
+		return p, err
+	}
+	if !pictureOK(w, h) {
+		return p, ErrTooLarge
+	}
+	p, err = Inspect(src)
+	switch {
+	case err != nil:
+		return p, err
+	case p.Progressive:
+		return p, ErrProgressive
+	case len(dst) < w*h*3:
+		return p, ErrSize
+	}
+	return p, nil
+}
+
+// decode decompresses a picture that was inspected, which shrink makes w x h, into dst.
+//
+//rt:noalloc
+func (d *Decoder) decode(dst, src []byte, w, h, shrink int) error {
+	r := C.edgert_decode(d.handle, (*C.uchar)(unsafe.SliceData(src)), C.ulong(len(src)),
 		(*C.uchar)(unsafe.SliceData(dst)), C.int(w), C.int(h), C.int(shrink), MaxPixels,
 		maxStray, (*C.char)(unsafe.Pointer(&d.message)), maxMessage)
 	if r < 0 {

@@ -369,6 +369,8 @@ func FuzzDecode(f *testing.F) {
 	f.Add(stray(good, bytes.Index(good, []byte{0xff, markDQT}), 1))
 	f.Add(append(slices.Clone(good[:len(good)-90]), 0xff, markEOI))
 	guard := bytes.Repeat([]byte{0xa5}, 4096)
+	const fitW, fitH = 37, 29
+	d.ReserveFit(fitW)
 	f.Fuzz(func(t *testing.T, src []byte) {
 		p, err := Inspect(src)
 		if p.End < 0 || p.End > len(src) || p.Insert < 0 || p.Insert > p.End {
@@ -400,6 +402,14 @@ func FuzzDecode(f *testing.F) {
 			if (scaled == nil) != (err == nil) || d.Warned() != warned {
 				t.Fatalf("DecodeScaled by %d = %v, warned %v, DecodeRGB = %v, warned %v", k, scaled, d.Warned(), err, warned)
 			}
+		}
+		fit := append(make([]byte, 3*fitW*fitH), guard...)
+		_, _, fitted := d.DecodeFit(fit[:3*fitW*fitH], src, fitW, fitH)
+		if !bytes.Equal(fit[3*fitW*fitH:], guard) {
+			t.Fatalf("DecodeFit of %d bytes wrote behind dst", len(src))
+		}
+		if err == nil && reduction(w, h, fitW, fitH) > 0 && fitted != nil {
+			t.Fatalf("DecodeFit of %d bytes = %v, DecodeRGB as %dx%d has no error", len(src), fitted, w, h)
 		}
 		if err == nil {
 			// What decodes does so with its padding cut off and its tables written out.

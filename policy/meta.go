@@ -44,11 +44,15 @@ type Camera struct {
 	H    int    `json:"height"`
 	W    int    `json:"width"`
 
-	// DecodeScale is by how much a JPEG may be larger than H x W: 2, 4 or 8 allow
-	// every smaller one too, 1 and absent none. It is reduced while decoding, which
-	// is not quite a resize: set it for a policy whose results were seen to be as
-	// good.
+	// DecodeScale is by how much a JPEG may be larger than H x W to be reduced while
+	// it is decoded instead of scaled: 2, 4 or 8 allow every smaller one too, 1 and
+	// absent none. That is not quite a resize: set it for a policy whose results were
+	// seen to be as good.
 	DecodeScale int `json:"decode_scale,omitempty"`
+
+	// ExactSize refuses pictures of other sizes than H x W and those that DecodeScale
+	// allows; else they are scaled.
+	ExactSize bool `json:"exact_size,omitempty"`
 }
 
 // Scale returns DecodeScale, 1 when it is absent.

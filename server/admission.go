@@ -213,6 +213,7 @@ func (a *admission) pictures() string {
 	if err := wire.CheckCameraShapes(a.caps.CameraShapes, a.decoded()); err != nil {
 		return err.Error()
 	}
+	a.warnOfShapes()
 	return errorText(wire.CheckRaw(a.raw(), min(max(a.open.Steps, 1), max(a.observed, 1))))
 }
 
@@ -230,18 +231,52 @@ func (a *admission) raw() (shapes []wire.CameraShape) {
 	return shapes
 }
 
-// decoded returns the client's cameras with the sizes that their JPEG is decoded
-// to, where the bundle allows larger ones.
+// decoded returns the client's cameras with the sizes that their pictures are scaled
+// to, where they can be and the bundle allows it.
 func (a *admission) decoded() []wire.CameraShape {
 	client := slices.Clone(a.open.CameraShapes)
 	for i, view := range a.cameras {
 		want := a.caps.CameraShapes[i]
 		at := slices.IndexFunc(client, func(c wire.CameraShape) bool { return c.Name == want.Name })
-		if at >= 0 && client[at].C == want.C && jpeg.Shrink(client[at].W, client[at].H, want.W, want.H, view.Scale()) > 0 {
-			client[at].W, client[at].H = want.W, want.H
+		if at < 0 || client[at].C != want.C {
+			continue
+		}
+		from := &client[at]
+		if jpeg.Shrink(from.W, from.H, want.W, want.H, view.Scale()) > 0 ||
+			!view.ExactSize && (slices.Contains(a.open.RawImages, want.Name) || jpeg.CanFit(from.W, from.H, want.W, want.H)) {
+			from.W, from.H = want.W, want.H
 		}
 	}
 	return client
+}
+
+// warnOfShapes warns of pictures that are squeezed into another shape.
+func (a *admission) warnOfShapes() {
+	for _, want := range a.caps.CameraShapes {
+		at := slices.IndexFunc(a.open.CameraShapes, func(c wire.CameraShape) bool { return c.Name == want.Name })
+		if at < 0 {
+			continue
+		}
+		if from := a.open.CameraShapes[at]; !sameShape(from.W, from.H, want.W, want.H) {
+			a.warn("camera %s: pictures of %dx%d are squeezed to %dx%d (width x height), another shape than the policy was trained with: crop them to %s",
+				want.Name, from.W, from.H, want.W, want.H, crop(from.W, from.H, want.W, want.H))
+		}
+	}
+}
+
+// shapeTolerance is by how much the ratio of two sides may differ in pictures of the
+// same shape: 1366x768 is 16:9, and so is 426x240.
+const shapeTolerance = 0.01
+
+//rt:noalloc
+func sameShape(fromW, fromH, w, h int) bool {
+	is, want := float64(fromW)*float64(h), float64(w)*float64(fromH)
+	return math.Abs(is-want) <= shapeTolerance*want
+}
+
+// crop is the largest part of a picture that has the shape of another.
+func crop(fromW, fromH, w, h int) string {
+	return fmt.Sprintf("%dx%d", min(fromW, max(1, fromH*w/h)), min(fromH, max(1, fromW*h/w)))
 }
 
 func (a *admission) task() string {

@@ -81,6 +81,7 @@ func (k *housekeeper) tick(ctx context.Context) {
 	now := k.clock.Now()
 	for _, session := range k.sessions.all() {
 		k.logStale(session)
+		k.logSqueezed(session)
 	}
 	k.heap.worker.endHang(now)
 	k.closeLost(ctx, now)
@@ -99,6 +100,16 @@ func (k *housekeeper) logStale(session *Session) {
 		k.log.Warn("pictures are older than the robot allows", "client", session.uuid, "cameras", stale.names(k.caps.CameraShapes))
 	}
 	session.staleLogged = stale
+}
+
+// logSqueezed logs, once for each session and camera, that pictures have another shape
+// than the policy's.
+func (k *housekeeper) logSqueezed(session *Session) {
+	squeezed := cameraSet(session.squeezed.Load())
+	if squeezed &^= session.squeezedLogged; squeezed != 0 {
+		k.log.Warn("pictures have another shape than the policy's and are squeezed into it: crop them", "client", session.uuid, "cameras", squeezed.names(k.caps.CameraShapes))
+		session.squeezedLogged |= squeezed
+	}
 }
 
 // closeLost closes the sessions of robots that are gone: the token vanished and

@@ -20,7 +20,7 @@ const looked = 3 // observations that the fake policy looks at together
 
 func lookbackMeta() *policy.Meta {
 	m := servertest.Meta()
-	m.ObservationSteps = looked
+	m.ObservationSteps, m.Cameras[0].ExactSize = looked, true
 	return m
 }
 

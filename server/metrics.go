@@ -197,6 +197,7 @@ var (
 	stalenessSeconds = desc("session_staleness_seconds", "Since the robot's last observation, or since it opened.", "client")
 	staleTotal       = desc("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", "camera")
 	strayTotal       = desc("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", "camera")
+	squeezedTotal    = desc("squeezed_pictures_total", "Pictures of another shape than the policy's, which were scaled all the same.", "camera")
 	buildInfo        = desc("build_info", "1, with what this is.", "version", "go", "onnxruntime", "schema")
 	modelInfo        = desc("model_info", "1, with what is served.", "prefix", "sha256", "policy_type", "server_id", "device")
 )
@@ -207,7 +208,7 @@ type perServer func() *Server
 
 // Describe is prometheus.Collector's.
 func (p perServer) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waitSeconds, runwaySeconds, decodeSeconds, inferenceSeconds, serviceSeconds, stalenessSeconds, staleTotal, strayTotal, buildInfo, modelInfo} {
+	for _, d := range []*prometheus.Desc{waitSeconds, runwaySeconds, decodeSeconds, inferenceSeconds, serviceSeconds, stalenessSeconds, staleTotal, strayTotal, squeezedTotal, buildInfo, modelInfo} {
 		out <- d
 	}
 }
@@ -235,6 +236,7 @@ func (p perServer) Collect(out chan<- prometheus.Metric) {
 	for i, camera := range s.caps.CameraShapes {
 		out <- prometheus.MustNewConstMetric(staleTotal, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
 		out <- prometheus.MustNewConstMetric(strayTotal, prometheus.CounterValue, float64(s.stats.stray[i].Load()), camera.Name)
+		out <- prometheus.MustNewConstMetric(squeezedTotal, prometheus.CounterValue, float64(s.stats.squeezed[i].Load()), camera.Name)
 	}
 	onnx, _ := policy.RuntimeVersion()
 	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))

@@ -48,7 +48,7 @@ func (w *worker) answerOne(t *turn, e *batch.Ended) {
 	t.Batch, t.Row = e.Size, t.row-t.buffer.first
 	t.Controls, t.Task = f.Controls, f.task.text
 	t.Stale, t.Cameras = uint32(f.stale), w.tensors.contract.Cameras
-	t.session.countPictures(w.stats, f.stale, f.stray)
+	t.session.countPictures(w.stats, f.stale, f.stray, f.squeezed)
 	err := e.Err
 	switch {
 	case err != nil:

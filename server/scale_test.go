@@ -1,13 +1,17 @@
 package server
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 
 	"edgert/jpeg"
 	"edgert/policy"
+	"edgert/server/servertest"
 	"edgert/wire"
 )
 
@@ -77,7 +81,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 	}
 }
 
-// What the bundle does not allow is refused, with the sizes that it takes.
+// What a bundle that wants exact sizes does not allow is refused, with the sizes that it takes.
 func TestLargerPicturesAreRefused(t *testing.T) {
 	const w, h = 160, 120
 	_, twice := scenery(t, 2*w, 2*h, jpeg.Chroma420)
@@ -100,7 +104,7 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 		{"raw", 2, wire.Image{Codec: wire.Raw, W: 2 * w, H: 2 * h, C: 3, Data: raw}, "240x320"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: tt.scale}).bench(t)
+			s := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: tt.scale, ExactSize: true}).bench(t)
 			tt.image.Name = imagePrefix + "top"
 			_, err := s.worker.tensors.fill(0, s.sessions.find("arm"), 1, wire.AppendObservation(nil, &wire.Observation{
 				State: []float32{10, 20}, Images: []wire.Image{tt.image},
@@ -115,13 +119,14 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 	}
 }
 
-// A robot that names its cameras' sizes at open may name those that are scaled.
+// Where exact sizes are wanted, a robot that names its cameras' sizes at open may name
+// those that are reduced.
 func TestOpenWithLargerPictures(t *testing.T) {
 	for _, tt := range []struct {
 		w, h, c int
 		ok      bool
 	}{{160, 120, 3, true}, {320, 240, 3, true}, {640, 480, 3, true}, {1280, 960, 3, false}, {480, 360, 3, false}, {320, 120, 3, false}, {320, 240, 1, false}} {
-		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4}).bench(t)
+		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120, DecodeScale: 4, ExactSize: true}).bench(t)
 		o := fakeOpen("leg")
 		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: tt.w, H: tt.h, C: tt.c}}
 		ack := s.queries.open(&o, "")
@@ -131,5 +136,186 @@ func TestOpenWithLargerPictures(t *testing.T) {
 		if o.CameraShapes[0].W != tt.w {
 			t.Error("the robot's message was changed")
 		}
+	}
+}
+
+// A picture of any size, JPEG or raw, becomes what full decoding and scaling give, one
+// of the policy's own size what it was, and nothing is allocated for any of them.
+func TestPicturesOfAnySize(t *testing.T) {
+	const w, h = 160, 120
+	m := newCameras(policy.Camera{Name: "top", W: w, H: h})
+	s := m.bench(t)
+	row, session := s.worker.tensors, s.sessions.find("arm")
+	scaler := jpeg.NewScaler(jpeg.MaxFitSide, w)
+	var bodies [][]byte
+	for _, size := range [][2]int{{w, h}, {2 * w, 2 * h}, {3*w + 1, 2 * h}, {w - 1, h}, {w / 4, h / 4}, {w, 2 * h}, {1, 1}} {
+		fromW, fromH := size[0], size[1]
+		pix, file := scenery(t, fromW, fromH, jpeg.Chroma422)
+		decoded := make([]byte, len(pix))
+		if err := row.decoder.DecodeRGB(decoded, file, fromW, fromH); err != nil {
+			t.Fatal(err)
+		}
+		for _, sent := range []struct {
+			wire.Image
+			from []byte
+		}{
+			{wire.Image{Data: file}, decoded},
+			{wire.Image{Codec: wire.Raw, W: fromW, H: fromH, C: 3, Data: pix}, pix},
+		} {
+			sent.Name = imagePrefix + "top"
+			body := wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20}, Images: []wire.Image{sent.Image}})
+			bodies = append(bodies, body)
+			f, err := row.fill(0, session, 1, body)
+			if err != nil {
+				t.Errorf("%dx%d, %v: %v", fromW, fromH, sent.Codec, err)
+				continue
+			}
+			want := make([]byte, 3*w*h)
+			if err := scaler.Scale(want, w, h, sent.from, fromW, fromH); err != nil {
+				t.Fatal(err)
+			}
+			if fromW == w && fromH == h {
+				want = sent.from
+			}
+			if !bytes.Equal(m.images[0], want) {
+				t.Errorf("%dx%d, %v: %.2f levels from decoding and scaling, want none", fromW, fromH, sent.Codec, apart(m.images[0], want))
+			}
+			if squeezed := fromW*3 != fromH*4 && fromW != w-1; squeezed != (f.squeezed == 1) && fromW > 1 {
+				t.Errorf("%dx%d, %v: squeezed %b", fromW, fromH, sent.Codec, f.squeezed)
+			}
+		}
+	}
+	i := 0
+	if n := testing.AllocsPerRun(100, func() {
+		i++
+		if _, err := row.fill(0, session, 1, bodies[i*5%len(bodies)]); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("%v allocations a picture of changing size, want 0", n)
+	}
+}
+
+// What is too large to be scaled is refused in words, and what follows is not.
+func TestPicturesTooLargeToScale(t *testing.T) {
+	m := newCameras(policy.Camera{Name: "top", W: 160, H: 120})
+	s := m.bench(t)
+	_, good := scenery(t, 160, 120, jpeg.Chroma420)
+	large := bytes.Clone(good)
+	at := bytes.Index(large, []byte{0xff, 0xc0})
+	for _, tt := range []struct {
+		w, h uint16
+		says string
+	}{
+		{65500, 65500, "got 65500x65500"},
+		{65500, 100, "sides of 8192"},
+		{160, 65000, "observation.images.top"},
+	} {
+		binary.BigEndian.PutUint16(large[at+5:], tt.h)
+		binary.BigEndian.PutUint16(large[at+7:], tt.w)
+		for _, file := range [][]byte{large, good} {
+			_, err := s.worker.tensors.fill(0, s.sessions.find("arm"), 1, wire.AppendObservation(nil, &wire.Observation{
+				State: []float32{10, 20}, Images: []wire.Image{{Name: imagePrefix + "top", Data: file}},
+			}))
+			if bad := &file[0] == &large[0]; bad != (err != nil) || bad && !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("%dx%d: fill() = %v, want %q", tt.w, tt.h, err, tt.says)
+			}
+		}
+	}
+}
+
+// A robot may name any size at open. It is warned of another shape, and told the crop
+// that has the policy's; only what cannot be scaled is refused.
+func TestOpenWithPicturesOfAnySize(t *testing.T) {
+	for _, tt := range []struct {
+		w, h, c int
+		raw     bool
+		refused bool
+		warns   string
+	}{
+		{w: 160, h: 120, c: 3},
+		{w: 320, h: 240, c: 3},
+		{w: 480, h: 360, c: 3, raw: true},
+		{w: 100, h: 75, c: 3},
+		{w: 159, h: 120, c: 3},
+		{w: 1280, h: 720, c: 3, warns: "pictures of 1280x720 are squeezed to 160x120 (width x height), another shape than the policy was trained with: crop them to 960x720"},
+		{w: 240, h: 320, c: 3, raw: true, warns: "crop them to 240x180"},
+		{w: 8192, h: 8192, c: 3, refused: true},
+		{w: 4096, h: 4096, c: 3, warns: "crop them to 4096x3072"},
+		{w: 320, h: 240, c: 1, refused: true},
+		{w: 2560, h: 2400, c: 3, raw: true, refused: true},
+	} {
+		s := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t)
+		o := fakeOpen("leg")
+		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: tt.w, H: tt.h, C: tt.c}}
+		if tt.raw {
+			o.RawImages = []string{imagePrefix + "top"}
+		}
+		ack := s.queries.open(&o, "")
+		if ack.Accepted == tt.refused || strings.Contains(strings.Join(ack.Warnings, "\n"), "squeezed") != (tt.warns != "") || !strings.Contains(strings.Join(ack.Warnings, "\n"), tt.warns) {
+			t.Errorf("open with %dx%dx%d, raw %v: accepted %v, %q, warnings %q", tt.w, tt.h, tt.c, tt.raw, ack.Accepted, ack.Error, ack.Warnings)
+		}
+	}
+}
+
+// A raw picture is scaled from where it is: it needs no room beside.
+func TestOpenWithLargeRawPictures(t *testing.T) {
+	m := newCameras(policy.Camera{Name: "top", W: 2048, H: 2048})
+	s := m.bench(t)
+	for _, raw := range []bool{true, false} {
+		o := fakeOpen("leg")
+		o.CameraShapes = []wire.CameraShape{{Name: imagePrefix + "top", W: 2300, H: 2300, C: 3}}
+		if raw {
+			o.RawImages = []string{imagePrefix + "top"}
+		}
+		if ack := s.queries.open(&o, ""); ack.Accepted != raw {
+			t.Errorf("raw %v: accepted %v, %q", raw, ack.Accepted, ack.Error)
+		}
+	}
+	if one, limit := poolMemory(1, servertest.Meta()), observationLimit(servertest.Meta()); one < 2*wire.MaxCarriedBytes || limit < wire.MaxCarriedBytes {
+		t.Errorf("a robot's observations may take %d bytes and one %d, want what a link carries", one, limit)
+	}
+}
+
+// Who names no sizes is seen by its pictures: counted, shown, and logged once for each
+// session.
+func TestSqueezedPicturesAreShown(t *testing.T) {
+	s := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t)
+	var log bytes.Buffer
+	s.log = slog.New(slog.NewTextHandler(&log, nil))
+	key, err := wire.ObsKey(s.Prefix(), "arm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wide, _ := scenery(t, 1280, 480, jpeg.Chroma420) // more than the policy's own sizes would let pass
+	small, _ := scenery(t, 80, 60, jpeg.Chroma420)
+	for i, image := range []wire.Image{
+		{W: 80, H: 60, Data: small}, {W: 1280, H: 480, Data: wide}, {W: 1280, H: 480, Data: wide}, {W: 80, H: 60, Data: small},
+	} {
+		image.Name, image.Codec, image.C = imagePrefix+"top", wire.Raw, 3
+		s.receiver.onObservation(wire.Sample{
+			Key: key, Attachment: wire.AppendHeader(nil, obsHeader(0, uint64(i+1))),
+			Payload: wire.AppendObservation(nil, &wire.Observation{State: []float32{10, 20}, Images: []wire.Image{image}}),
+		})
+		if !serveOne(s.worker) {
+			t.Fatal("nothing to serve")
+		}
+		log.Reset()
+		s.housekeeper.tick(t.Context())
+		if says := strings.Contains(log.String(), `client=arm cameras=observation.images.top`); says != (i == 1) {
+			t.Errorf("after picture %d the log says %q", i, log.String())
+		}
+	}
+	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	h.watch(s)
+	if got := scrape(t, h)[`lean_server_squeezed_pictures_total{camera="observation.images.top"}`]; got != 2 {
+		t.Errorf("the metric says %v, want 2", got)
+	}
+	if got := s.Summary(); got.SqueezedPictures != 2 || got.Requests != 4 {
+		t.Errorf("the summary says %d squeezed of %d, want 2 of 4", got.SqueezedPictures, got.Requests)
 	}
 }

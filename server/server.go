@@ -31,6 +31,7 @@ import (
 	"log/slog"
 	"math/rand/v2"
 	"os"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -126,7 +127,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	events, grown := newEvents(shared), make(chan struct{}, 1)
 	worker := newWorker(shared, d.Model, fills, order, d.Audit)
 	queries := &queries{service: shared, waiting: make(chan query, queriesWaiting), counted: make(chan struct{}, 1), events: events}
-	receiver := &receiver{shared, observationMax(d.Meta), worker.work, grown, events}
+	receiver := &receiver{shared, observationLimit(d.Meta), worker.work, grown, events}
 	queries.receive = receiver.onObservation
 	return &Server{
 		service: shared, worker: worker, queries: queries, audit: d.Audit, receiver: receiver,
@@ -137,7 +138,8 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	}, nil
 }
 
-// observationMax is the most bytes that an observation for the policy may have.
+// observationMax is the most bytes of an observation for the policy that memory is
+// reckoned for.
 func observationMax(m *policy.Meta) int {
 	n := observationSlack
 	for _, c := range m.Cameras {
@@ -146,10 +148,20 @@ func observationMax(m *policy.Meta) int {
 	return min(n, wire.MaxMessageBytes)
 }
 
+// observationLimit is the most bytes of an observation that is taken: what a link
+// carries where a camera's pictures may have any size, for they wait in the same memory.
+func observationLimit(m *policy.Meta) int {
+	n := observationMax(m)
+	if slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return !c.ExactSize }) {
+		n = max(n, wire.MaxCarriedBytes)
+	}
+	return n
+}
+
 // poolMemory is what the observations of so many robots may take: one that waits
-// and one that arrives for each.
+// and one that arrives for each, the largest ones of one robot at least.
 func poolMemory(sessions int, m *policy.Meta) int64 {
-	return 2 * int64(sessions) * int64(observationMax(m))
+	return 2 * max(int64(sessions)*int64(observationMax(m)), int64(observationLimit(m)))
 }
 
 // serverID tells replicas of one service apart, and a server from its life before. It

@@ -44,6 +44,7 @@ type Session struct {
 	// Atomic.
 	episode       atomic.Int64  // from the last reset or observation; -1 before
 	stale         atomic.Uint32 // cameraSet of the last observation
+	squeezed      atomic.Uint32 // cameraSet of all observations
 	stalePictures atomic.Uint64 // older than the robot allows, since it opened
 	strayPictures atomic.Uint64 // with stray bytes, since it opened
 	received      atomic.Uint64 // observations that were not late, since it opened
@@ -58,8 +59,8 @@ type Session struct {
 	changed *task           // by the newest observation with a task of its own; nil: none
 
 	// Owner: housekeeping.
-	warnings    rateLimit
-	staleLogged cameraSet
+	warnings                    rateLimit
+	staleLogged, squeezedLogged cameraSet
 }
 
 // newSession makes a session for uuid that has shown no token yet.
@@ -101,10 +102,13 @@ func (s *Session) reset(episode int64) {
 	s.episode.Store(episode)
 }
 
-// countPictures counts old pictures and those used although they have stray bytes.
+// countPictures counts old pictures, and those used although they have stray bytes or
+// another shape than the policy's.
 //
 //rt:noalloc
-func (s *Session) countPictures(total *stats, stale, stray cameraSet) {
+func (s *Session) countPictures(total *stats, stale, stray, squeezed cameraSet) {
+	squeezed.count(&total.squeezed)
+	s.squeezed.Or(uint32(squeezed))
 	s.stale.Store(uint32(stale))
 	s.stalePictures.Add(stale.count(&total.stale))
 	s.strayPictures.Add(stray.count(&total.stray))

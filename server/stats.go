@@ -36,10 +36,11 @@ type stats struct {
 	closed  atomic.Uint64
 	refused [numRefused]atomic.Uint64
 
-	modes [policy.ModeTrainedGuided + 1]atomic.Uint64 // requests by policy.Mode
-	spans [numSpanUses]atomic.Uint64                  // requests by what came of their spans
-	stale [policy.MaxCameras]atomic.Uint64            // pictures older than their robot allows, by camera
-	stray [policy.MaxCameras]atomic.Uint64            // pictures with stray bytes, used all the same, by camera
+	modes    [policy.ModeTrainedGuided + 1]atomic.Uint64 // requests by policy.Mode
+	spans    [numSpanUses]atomic.Uint64                  // requests by what came of their spans
+	stale    [policy.MaxCameras]atomic.Uint64            // pictures older than their robot allows, by camera
+	stray    [policy.MaxCameras]atomic.Uint64            // pictures with stray bytes, used all the same, by camera
+	squeezed [policy.MaxCameras]atomic.Uint64            // pictures of another shape than the policy's, by camera
 
 	sick   [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory, hung or gave no numbers
 	probes [numProbes]atomic.Uint64     // runs of the server's own, by how they ended
@@ -217,19 +218,20 @@ type Summary struct {
 		Refused uint64 `json:"refused"`
 		Active  int    `json:"active"`
 	} `json:"sessions"`
-	StalePictures  uint64            `json:"stale_pictures"`  // older than their robot allows
-	WarnedPictures uint64            `json:"warned_pictures"` // with stray bytes, used all the same
-	Conditioning   map[string]uint64 `json:"conditioning"`    // requests by what was done with the prefix
-	QueueWaitMs    Quantiles         `json:"queue_wait_ms"`
-	DecodeMs       Quantiles         `json:"decode_ms"`
-	InferenceMs    Quantiles         `json:"inference_ms"`
-	ServiceMs      Quantiles         `json:"service_ms"`
-	PathMallocs    uint64            `json:"path_mallocs"`   // heap objects allocated since the worker was ready
-	GCCycles       uint64            `json:"gc_cycles"`      // collections since then
-	GCForced       uint64            `json:"gc_by_hand"`     // those of them run while idle
-	RSSMB          float64           `json:"rss_mb"`         // resident size at the end
-	LogLinesLost   uint64            `json:"log_lines_lost"` // nobody read the log, and no more could wait
-	Exit           struct {
+	StalePictures    uint64            `json:"stale_pictures"`    // older than their robot allows
+	WarnedPictures   uint64            `json:"warned_pictures"`   // with stray bytes, used all the same
+	SqueezedPictures uint64            `json:"squeezed_pictures"` // of another shape than the policy's, scaled all the same
+	Conditioning     map[string]uint64 `json:"conditioning"`      // requests by what was done with the prefix
+	QueueWaitMs      Quantiles         `json:"queue_wait_ms"`
+	DecodeMs         Quantiles         `json:"decode_ms"`
+	InferenceMs      Quantiles         `json:"inference_ms"`
+	ServiceMs        Quantiles         `json:"service_ms"`
+	PathMallocs      uint64            `json:"path_mallocs"`   // heap objects allocated since the worker was ready
+	GCCycles         uint64            `json:"gc_cycles"`      // collections since then
+	GCForced         uint64            `json:"gc_by_hand"`     // those of them run while idle
+	RSSMB            float64           `json:"rss_mb"`         // resident size at the end
+	LogLinesLost     uint64            `json:"log_lines_lost"` // nobody read the log, and no more could wait
+	Exit             struct {
 		Code   int    `json:"code"`
 		Reason string `json:"reason"`
 	} `json:"exit"`
@@ -240,7 +242,7 @@ func (s *stats) fill(out *Summary) {
 	out.Superseded, out.Late = s.superseded.Load(), s.late.Load()
 	out.Unknown, out.Malformed = s.unknown.Load(), s.malformed.Load()
 	out.Sessions.Opened, out.Sessions.Closed, out.Sessions.Refused = s.opened.Load(), s.closed.Load(), sum(s.refused[:])
-	out.StalePictures, out.WarnedPictures = sum(s.stale[:]), sum(s.stray[:])
+	out.StalePictures, out.WarnedPictures, out.SqueezedPictures = sum(s.stale[:]), sum(s.stray[:]), sum(s.squeezed[:])
 	out.Conditioning = make(map[string]uint64)
 	for mode := range s.modes {
 		out.Conditioning[policy.Mode(mode).String()] = s.modes[mode].Load()
@@ -253,7 +255,7 @@ func (s *stats) fill(out *Summary) {
 // Print writes the summary as the table a person reads at the end of a run.
 func (s *Summary) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `lean-server  %s  (%s) on %s
-  requests      %8d   errors %d, superseded %d, late %d, unknown session %d, malformed %d, stale pictures %d, with stray bytes %d
+  requests      %8d   errors %d, superseded %d, late %d, unknown session %d, malformed %d, stale pictures %d, with stray bytes %d, squeezed %d
   sessions      %8d   opened; %d closed, %d refused, %d still open
   prefix        %8d   trained, %d guided, %d free
                    p50       p99       max   ms
@@ -264,7 +266,7 @@ func (s *Summary) Print(w io.Writer) error {
   heap          %8d   objects allocated while serving, %d collections (%d while idle), RSS %.0f MB
   log           %8d   lines lost, which nobody read
 `, s.Service, s.ServerID, s.Device,
-		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures,
+		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures, s.SqueezedPictures,
 		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,
 		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],
 		s.QueueWaitMs.P50, s.QueueWaitMs.P99, s.QueueWaitMs.Max, s.DecodeMs.P50, s.DecodeMs.P99, s.DecodeMs.Max,

@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"edgert/jpeg"
 	"edgert/policy"
@@ -24,6 +25,7 @@ type tensors struct {
 	tasks        *taskReader
 	obs          wire.Observation
 	stray        cameraSet // of obs, with stray bytes
+	squeezed     cameraSet // of obs, of another shape than the policy's
 }
 
 // filled is what a row was filled with.
@@ -33,21 +35,34 @@ type filled struct {
 	spans        spanUse
 	stale        cameraSet // pictures older than the robot allows
 	stray        cameraSet // pictures with stray bytes
+	squeezed     cameraSet // pictures of another shape than the policy's, scaled all the same
 	hasT, hasN   bool
 	key, newestN int64 // the observation's t and n, which the answer repeats
 }
 
 func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditioning policy.Conditioning, tasks *taskReader) (*tensors, error) {
 	t := &tensors{meta: meta, model: model, conditioning: conditioning, tasks: tasks, contract: wire.Contract{
-		StateDim: len(meta.StateNames), ActionDim: meta.ActionDim, Horizon: meta.ChunkSize, Cameras: caps.CameraShapes,
+		StateDim: len(meta.StateNames), ActionDim: meta.ActionDim, Horizon: meta.ChunkSize, Cameras: slices.Clone(caps.CameraShapes),
 		Past: meta.Steps() - 1,
 	}}
 	if len(meta.Cameras) == 0 {
 		return t, nil
 	}
 	var err error
-	t.decoder, err = jpeg.NewDecoder()
-	return t, err
+	if t.decoder, err = jpeg.NewDecoder(); err != nil {
+		return nil, err
+	}
+	side := 0
+	for i, camera := range meta.Cameras {
+		if !camera.ExactSize {
+			t.contract.Cameras[i].W, t.contract.Cameras[i].H = 0, 0 // any
+			side = max(side, camera.W, camera.H)
+		}
+	}
+	if side > 0 {
+		t.decoder.ReserveFit(side)
+	}
+	return t, nil
 }
 
 func (t *tensors) close() error {
@@ -91,7 +106,7 @@ func (t *tensors) fill(row int, s *Session, seq uint64, body []byte) (f filled, 
 	if err := t.contract.CheckObservation(&t.obs); err != nil {
 		return f, err
 	}
-	t.stray = 0
+	t.stray, t.squeezed = 0, 0
 	for cam := range t.contract.Cameras {
 		if err := t.picture(row, cam); err != nil {
 			return f, err
@@ -117,7 +132,7 @@ func (t *tensors) fill(row int, s *Session, seq uint64, body []byte) (f filled, 
 	rows, spans := t.prefix(row, s)
 	f.Controls, f.spans = t.condition(rows), spans
 	t.model.SetControls(row, f.Controls)
-	f.stale, f.stray = camerasNamed(t.contract.Cameras, t.obs.StaleCameras), t.stray
+	f.stale, f.stray, f.squeezed = camerasNamed(t.contract.Cameras, t.obs.StaleCameras), t.stray, t.squeezed
 	f.hasT, f.key, f.hasN, f.newestN = t.obs.HasT, t.obs.T, t.obs.HasN, t.obs.N
 	return f, nil
 }
@@ -216,18 +231,39 @@ func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
 //
 //rt:noalloc
 func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
-	if m.Codec == wire.Raw { // CheckObservation compared the sizes
+	want := &t.meta.Cameras[cam]
+	w, h := m.W, m.H
+	var err error
+	switch {
+	case m.Codec != wire.Raw:
+		w, h, err = t.decodeJPEG(dst, m.Data, want)
+	case w != want.W || h != want.H: // only where any size is taken: CheckObservation compared
+		err = t.decoder.Fit(dst, want.W, want.H, m.Data, w, h)
+	default:
 		copy(dst, m.Data)
-		return nil
 	}
-	want := &t.contract.Cameras[cam]
-	if err := t.decoder.DecodeScaled(dst, m.Data, want.W, want.H, t.meta.Cameras[cam].Scale()); err != nil {
+	if err != nil {
 		return t.explain(err, m, cam, before)
 	}
-	if t.decoder.Warned() {
+	if m.Codec != wire.Raw && t.decoder.Warned() {
 		t.stray |= 1 << cam
 	}
+	if !sameShape(w, h, want.W, want.H) {
+		t.squeezed |= 1 << cam
+	}
 	return nil
+}
+
+// decodeJPEG is decode for a JPEG; it returns its size.
+//
+//rt:noalloc
+func (t *tensors) decodeJPEG(dst, src []byte, want *policy.Camera) (w, h int, err error) {
+	w, h = want.W, want.H
+	err = t.decoder.DecodeScaled(dst, src, w, h, want.Scale())
+	if err == jpeg.ErrSize && !want.ExactSize {
+		w, h, err = t.decoder.DecodeFit(dst, src, w, h)
+	}
+	return w, h, err
 }
 
 // errNoPicture cannot happen after CheckObservation.
@@ -257,12 +293,19 @@ func (t *tensors) condition(rows int) policy.Controls {
 
 //go:noinline
 func (t *tensors) explain(err error, m *wire.Image, cam, before int) error {
-	want := &t.contract.Cameras[cam]
-	err = t.decoder.Explain(err, m.Data, want.W, want.H)
-	if k := t.meta.Cameras[cam].Scale(); k > 1 && errors.Is(err, jpeg.ErrSize) {
-		err = fmt.Errorf("%w, or up to %d times that by a power of two", err, k)
+	want := &t.meta.Cameras[cam]
+	if m.Codec == wire.Raw {
+		err = fmt.Errorf("%w: got %dx%d (width x height)", err, m.W, m.H)
+	} else {
+		err = t.decoder.Explain(err, m.Data, want.W, want.H)
 	}
-	return &pictureError{want.Name, before, err}
+	switch k := want.Scale(); {
+	case want.ExactSize && k > 1 && errors.Is(err, jpeg.ErrSize):
+		err = fmt.Errorf("%w, or up to %d times that by a power of two", err, k)
+	case !want.ExactSize && errors.Is(err, jpeg.ErrTooLarge):
+		err = fmt.Errorf("%w; what is scaled to %dx%d may have %d pixels and sides of %d, or 2, 4 or 8 times those", err, want.W, want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
+	}
+	return &pictureError{t.contract.Cameras[cam].Name, before, err}
 }
 
 // pictureError is a picture that does not decode into the policy's camera.

@@ -2,11 +2,11 @@ package capture
 
 import (
 	"fmt"
-	"math"
-	"slices"
+
+	"edgert/jpeg"
 )
 
-// transform crops, rotates and scales RGB pictures with tables made once.
+// transform crops, rotates and scales RGB pictures.
 type transform struct {
 	w, h       int // size of the input
 	crop       Rect
@@ -15,18 +15,9 @@ type transform struct {
 
 	rotated            []byte // cropped and rotated, where that is asked for
 	rotatedW, rotatedH int
-	scaledX            []byte // scaled across, [th][outW]
-	tapsX, tapsY       []tap
+	scaler             *jpeg.Scaler
 	scaled             []byte
 }
-
-// tap makes one pixel of neighbours from first on; their weights sum to 1 << tapBits.
-type tap struct {
-	first   int
-	weights []int32
-}
-
-const tapBits = 14
 
 // newTransform plans the way from a w x h picture to outW x outH; 0 keeps the size.
 func newTransform(w, h int, crop Rect, rotate, outW, outH int) (*transform, error) {
@@ -48,54 +39,13 @@ func newTransform(w, h int, crop Rect, rotate, outW, outH int) (*transform, erro
 		r.outW, r.outH = r.rotatedW, r.rotatedH
 	}
 	if r.outW != r.rotatedW || r.outH != r.rotatedH {
-		r.tapsX, r.tapsY = taps(r.rotatedW, r.outW), taps(r.rotatedH, r.outH)
-		r.scaledX = make([]byte, 3*r.outW*r.rotatedH)
+		r.scaler = jpeg.NewScaler(max(r.rotatedW, r.rotatedH), max(r.outW, r.outH))
 		r.scaled = make([]byte, 3*r.outW*r.outH)
 	}
 	return r, nil
 }
 
 func (r *transform) identity() bool { return r.rotated == nil && r.scaled == nil }
-
-// taps plans one direction: the mean where it shrinks, linear where it grows.
-func taps(from, to int) []tap {
-	out := make([]tap, to)
-	ratio := float64(from) / float64(to)
-	for i := range out {
-		low, high := float64(i)*ratio, float64(i+1)*ratio
-		if ratio < 1 {
-			centre := (low+high)/2 - 0.5
-			low, high = centre, centre+1
-			first := int(math.Floor(low))
-			part := low - float64(first)
-			out[i] = newTap(from, first, []float64{1 - part, part})
-			continue
-		}
-		first, last := int(math.Floor(low)), int(math.Ceil(high))
-		var weights []float64
-		for k := first; k < last; k++ {
-			weights = append(weights, (min(high, float64(k+1))-max(low, float64(k)))/ratio)
-		}
-		out[i] = newTap(from, first, weights)
-	}
-	return out
-}
-
-// newTap makes integers of the shares; those outside the picture go to its border.
-func newTap(size, first int, shares []float64) tap {
-	low := min(max(first, 0), size-1)
-	high := min(max(first+len(shares)-1, low), size-1)
-	t := tap{first: low, weights: make([]int32, high-low+1)}
-	left := int32(1 << tapBits)
-	for k, share := range shares {
-		at := min(max(first+k, low), high) - low
-		v := int32(share * (1 << tapBits))
-		t.weights[at] += v
-		left -= v
-	}
-	t.weights[slices.Index(t.weights, slices.Max(t.weights))] += left
-	return t
-}
 
 // apply returns the transformed picture, lent until the next call.
 //
@@ -106,7 +56,7 @@ func (r *transform) apply(pix []byte) []byte {
 		pix = r.rotated
 	}
 	if r.scaled != nil {
-		r.scale(pix)
+		_ = r.scaler.Scale(r.scaled, r.outW, r.outH, pix, r.rotatedW, r.rotatedH) // it was made for these sizes
 		pix = r.scaled
 	}
 	return pix
@@ -139,39 +89,6 @@ func (r *transform) cropAndRotate(pix []byte) {
 		for x := 0; x < len(to); x += 3 {
 			to[x], to[x+1], to[x+2] = pix[from], pix[from+1], pix[from+2]
 			from += across
-		}
-	}
-}
-
-//rt:noalloc
-func (r *transform) scale(pix []byte) {
-	const half = 1 << (tapBits - 1)
-	for y := range r.rotatedH {
-		from, to := pix[3*r.rotatedW*y:3*r.rotatedW*(y+1)], r.scaledX[3*r.outW*y:3*r.outW*(y+1)]
-		for x := range r.tapsX {
-			t := &r.tapsX[x]
-			var red, green, blue int32 = half, half, half
-			p := from[3*t.first:]
-			for k, v := range t.weights {
-				red += v * int32(p[3*k])
-				green += v * int32(p[3*k+1])
-				blue += v * int32(p[3*k+2])
-			}
-			to[3*x], to[3*x+1], to[3*x+2] = byte(red>>tapBits), byte(green>>tapBits), byte(blue>>tapBits)
-		}
-	}
-	row := 3 * r.outW
-	for y := range r.tapsY {
-		t := &r.tapsY[y]
-		to := r.scaled[row*y : row*(y+1)]
-		for x := range to {
-			sum := int32(half)
-			at := t.first*row + x
-			for _, v := range t.weights {
-				sum += v * int32(r.scaledX[at])
-				at += row
-			}
-			to[x] = byte(sum >> tapBits)
 		}
 	}
 }

@@ -1,0 +1,166 @@
+package jpeg
+
+// Scaler makes an RGB picture of one size from one of another: the mean of the pixels
+// that a pixel covers where a side shrinks, linear between the middles of pixels where
+// it grows. It computes in integers, so that every machine gives the same picture, and
+// a picture that keeps its size keeps its bytes.
+//
+// This is OpenCV's INTER_AREA where both sides shrink. It is LeRobot's bilinear without
+// antialias where a side grows or becomes half; shrinking by more, that leaves pixels
+// out, and what no pixel shows flickers.
+//
+// Owner: one goroutine at a time.
+type Scaler struct {
+	x, y    axis
+	rows    []uint32 // the rows that a row of the output covers: their sum
+	maxSide int
+}
+
+// axis says which pixels make one of the output, in one direction.
+type axis struct {
+	from, to int // what it was planned for last
+	taps     []tap
+	weights  []uint32 // of all taps; those of one sum to 1 << weightBits
+}
+
+// tap is the pixels from first on that make one.
+type tap struct{ first, weight, n int32 } // weight: its first in axis.weights
+
+const (
+	weightBits = 14
+	// rowBits are what is kept of the sum of rows below a level: with weightBits more
+	// a pixel has 30.
+	rowBits = 8
+)
+
+// NewScaler returns a Scaler of pictures with sides of at most maxSide, into pictures
+// with sides of at most maxTo.
+func NewScaler(maxSide, maxTo int) *Scaler {
+	s := &Scaler{rows: make([]uint32, 3*maxSide), maxSide: maxSide}
+	for _, a := range []*axis{&s.x, &s.y} {
+		a.taps = make([]tap, 0, maxTo)
+		a.weights = make([]uint32, 0, maxSide+2*maxTo)
+	}
+	return s
+}
+
+// Scale puts src, a picture of fromW x fromH, into the first 3*w*h bytes of dst.
+// Errors: ErrSize when a slice is too short, ErrTooLarge when a side is too long.
+//
+//rt:noalloc
+func (s *Scaler) Scale(dst []byte, w, h int, src []byte, fromW, fromH int) error {
+	switch {
+	case min(w, h, fromW, fromH) < 1 || len(dst) < 3*w*h || len(src) < 3*fromW*fromH:
+		return ErrSize
+	case max(fromW, fromH) > s.maxSide || w > cap(s.x.taps) || h > cap(s.y.taps):
+		return ErrTooLarge
+	}
+	s.x.plan(fromW, w)
+	s.y.plan(fromH, h)
+	rows := s.rows[:3*fromW]
+	for y := range s.y.taps {
+		t := &s.y.taps[y]
+		for k, weight := range s.y.weights[t.weight : t.weight+t.n] {
+			row := src[3*fromW*(int(t.first)+k):][:len(rows)]
+			if k == 0 {
+				setRow(rows, row, weight)
+			} else {
+				addRow(rows, row, weight)
+			}
+		}
+		s.across(dst[3*w*y:][:3*w], rows)
+	}
+	return nil
+}
+
+// across makes one row of the output of rows that were summed.
+//
+//rt:noalloc
+func (s *Scaler) across(dst []byte, rows []uint32) {
+	const half = 1 << (weightBits + rowBits - 1)
+	for x := range s.x.taps {
+		t := &s.x.taps[x]
+		var red, green, blue uint32 = half, half, half
+		p := rows[3*t.first : 3*(t.first+t.n)]
+		for _, weight := range s.x.weights[t.weight : t.weight+t.n] {
+			red += weight * (p[0] >> (weightBits - rowBits))
+			green += weight * (p[1] >> (weightBits - rowBits))
+			blue += weight * (p[2] >> (weightBits - rowBits))
+			p = p[3:]
+		}
+		const down = weightBits + rowBits
+		dst[3*x], dst[3*x+1], dst[3*x+2] = byte(red>>down), byte(green>>down), byte(blue>>down)
+	}
+}
+
+// plan makes the taps from so many pixels to so many.
+//
+//rt:noalloc
+func (a *axis) plan(from, to int) {
+	if a.from == from && a.to == to {
+		return
+	}
+	a.from, a.to = from, to
+	a.taps, a.weights = a.taps[:0], a.weights[:0]
+	for i := range to {
+		t := tap{weight: int32(len(a.weights))}
+		if to <= from {
+			t.first = a.mean(i)
+		} else {
+			t.first = a.linear(i)
+		}
+		t.n = int32(len(a.weights)) - t.weight
+		a.taps = append(a.taps, t)
+	}
+}
+
+// mean appends the shares that the pixels have in output i, which covers
+// [i*from, (i+1)*from) when a pixel is to wide. They are rounded together, so that they
+// sum to one whatever their number.
+//
+//rt:noalloc
+func (a *axis) mean(i int) (first int32) {
+	at, end := i*a.from, (i+1)*a.from
+	k, share, sum := at/a.to, 0, 0
+	for first = int32(k); at < end; k++ {
+		next := min((k+1)*a.to, end)
+		sum += next - at
+		until := (sum<<weightBits + a.from/2) / a.from
+		a.weights = append(a.weights, uint32(until-share))
+		at, share = next, until
+	}
+	return first
+}
+
+// linear appends the shares of the two pixels whose middles output i lies between; at
+// the border there is one.
+//
+//rt:noalloc
+func (a *axis) linear(i int) (first int32) {
+	const one = 1 << weightBits
+	at := (2*i+1)*a.from - a.to // of its middle behind that of pixel 0, in 1/(2*to)
+	k, rest := at/(2*a.to), at%(2*a.to)
+	if at <= 0 || k >= a.from-1 {
+		a.weights = append(a.weights, one)
+		return int32(min(k, a.from-1))
+	}
+	second := (rest<<weightBits + a.to) / (2 * a.to)
+	a.weights = append(a.weights, uint32(one-second), uint32(second))
+	return int32(k)
+}
+
+//rt:noalloc
+func setRow(to []uint32, row []byte, weight uint32) {
+	to = to[:len(row)]
+	for i, v := range row {
+		to[i] = weight * uint32(v)
+	}
+}
+
+//rt:noalloc
+func addRow(to []uint32, row []byte, weight uint32) {
+	to = to[:len(row)]
+	for i, v := range row {
+		to[i] += weight * uint32(v)
+	}
+}
