@@ -3,6 +3,7 @@ package server
 import (
 	"log/slog"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
@@ -231,6 +232,23 @@ func TestAWarningAndTagsAreLogged(t *testing.T) {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("the log lacks %q: %s", want, &log)
 		}
+	}
+}
+
+// Goal: a megabyte of tags neither fills the disk with each request nor the log; the robot
+// is told what is left out.
+func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
+	b := newBench(t, config())
+	var log strings.Builder
+	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
+	o := fakeOpen("arm")
+	o.Tags = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "x", Value: strings.Repeat("long", 1000)}, {Key: "y", Value: "z"}}
+	ack := b.server.queries.open(&o, "")
+	if want := "3 tags are too long together: log and audit have the first 1"; !ack.Accepted || !slices.Contains(ack.Warnings, want) {
+		t.Errorf("ack = %+v, want the warning %q", ack, want)
+	}
+	if s := b.server.sessions.find("arm"); s.tags != `{"site":"lab"}` || strings.Contains(log.String(), "long"+"long") {
+		t.Errorf("tags = %s, log = %s, want the first alone", s.tags, log.String())
 	}
 }
 

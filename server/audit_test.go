@@ -3,6 +3,7 @@ package server
 import (
 	"encoding/json"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -34,26 +35,27 @@ func (b *bench) audited(dir string) *audit.Writer {
 }
 
 type auditLine struct {
-	TS         time.Time `json:"ts"`
-	Session    string    `json:"session_id"`
-	Client     string    `json:"client_uuid"`
-	Epoch      uint32    `json:"session_epoch"`
-	Seq        uint64    `json:"seq_id"`
-	Episode    uint32    `json:"episode_id"`
-	Mono       int64     `json:"client_mono_ns"`
-	Wait       float64   `json:"queue_wait_ms"`
-	Decode     float64   `json:"decode_ms"`
-	Inference  float64   `json:"inference_ms"`
-	Service    float64   `json:"service_ms"`
-	Range      []int64   `json:"chunk_range"`
-	Superseded uint64    `json:"superseded_seqs"`
-	Batch      int       `json:"batch"`
-	Row        int       `json:"row"`
-	Mode       string    `json:"conditioning"`
-	Delay      int       `json:"delay"`
-	Stale      []string  `json:"stale_cameras"`
-	Outcome    string    `json:"outcome"`
-	Why        string    `json:"why"`
+	TS         time.Time         `json:"ts"`
+	Session    string            `json:"session_id"`
+	Client     string            `json:"client_uuid"`
+	Tags       map[string]string `json:"tags"`
+	Epoch      uint32            `json:"session_epoch"`
+	Seq        uint64            `json:"seq_id"`
+	Episode    uint32            `json:"episode_id"`
+	Mono       int64             `json:"client_mono_ns"`
+	Wait       float64           `json:"queue_wait_ms"`
+	Decode     float64           `json:"decode_ms"`
+	Inference  float64           `json:"inference_ms"`
+	Service    float64           `json:"service_ms"`
+	Range      []int64           `json:"chunk_range"`
+	Superseded uint64            `json:"superseded_seqs"`
+	Batch      int               `json:"batch"`
+	Row        int               `json:"row"`
+	Mode       string            `json:"conditioning"`
+	Delay      int               `json:"delay"`
+	Stale      []string          `json:"stale_cameras"`
+	Outcome    string            `json:"outcome"`
+	Why        string            `json:"why"`
 }
 
 func readAudit(t *testing.T, path string) (lines []auditLine) {
@@ -88,6 +90,7 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 		b.model.Poison, b.model.Overflow = 1, 2
 	})
 	o := fakeOpen("arm")
+	o.Tags = []wire.Tag{{Key: "site", Value: "lab \"2\""}, {Key: "shift", Value: "b"}}
 	ack := b.open(o)
 	r := b.robot("arm")
 	ask := func(seq uint64, obs *wire.Observation) {
@@ -136,7 +139,7 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 		ranged := len(got.Range) == 2 && got.Range[0] == w.first && got.Range[1] == w.last || got.Range == nil && w.last == 0
 		if got.Seq != w.seq || got.Outcome != w.outcome || got.Mode != w.mode || got.Delay != w.delay || !ranged || got.Inference != w.inference ||
 			!strings.Contains(got.Why, w.why) || (got.Why == "") != (w.why == "") ||
-			got.Session != ack.SessionID || got.Client != "arm" || got.Epoch != 2 || got.Episode != 5 || got.Service < got.Inference {
+			!maps.Equal(got.Tags, map[string]string{"site": "lab \"2\"", "shift": "b"}) || got.Session != ack.SessionID || got.Client != "arm" || got.Epoch != 2 || got.Episode != 5 || got.Service < got.Inference {
 			t.Errorf("line %d = %+v, want %+v", i, got, w)
 		}
 		if age := time.Since(got.TS); age.Abs() > time.Minute { // the clock of this test runs fast

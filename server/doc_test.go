@@ -102,10 +102,11 @@ func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
 	b.server.queries.open(&o, "") // for the series that there is one of for each session
-	families, err := metricsOf(func() *Server { return b.server }, new(atomic.Uint64)).Gather()
+	families, done, err := metricsOf(func() *Server { return b.server }, new(atomic.Uint64)).Gather()
 	if err != nil {
 		t.Fatal(err)
 	}
+	defer done()
 	var want []string
 	for _, f := range families {
 		if !strings.HasPrefix(f.GetName(), metricPrefix) {
@@ -154,7 +155,7 @@ func TestDocNamesEveryReason(t *testing.T) {
 func TestAuditTable(t *testing.T) {
 	dir := t.TempDir()
 	w := newBench(t, config()).audited(dir)
-	w.Add(&audit.Record{Why: "something", Stale: 1, Cameras: []wire.CameraShape{{Name: "top"}}}, nil, nil)
+	w.Add(&audit.Record{Why: "something", Tags: `{"site":"lab"}`, Stale: 1, Cameras: []wire.CameraShape{{Name: "top"}}}, nil, nil)
 	w.Start(audit.Origin{ModelSHA256: "5ha"})()
 	line, err := os.ReadFile(filepath.Join(dir, "audit.jsonl"))
 	if err != nil {

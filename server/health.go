@@ -54,7 +54,7 @@ func listenHealth(address string, log *slog.Logger) (*health, error) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", h.healthz)
 	mux.HandleFunc("GET /readyz", h.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metricsOf(h.server.Load, &h.dropped), promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", promhttp.HandlerForTransactional(metricsOf(h.server.Load, &h.dropped), promhttp.HandlerOpts{}))
 	h.http = http.Server{
 		Handler: mux, ReadTimeout: healthReadTimeout, WriteTimeout: healthWriteTimeout, IdleTimeout: healthIdleTimeout,
 		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),

@@ -5,14 +5,13 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/prometheus/client_golang/prometheus"
-	"github.com/prometheus/client_golang/prometheus/collectors"
-
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/audit"
 	"edgert/server/manifest"
+	"edgert/server/metric"
 	"edgert/wire"
+	"edgert/wire/zenoh"
 	"edgert/wire/zenoh/access"
 )
 
@@ -21,36 +20,42 @@ const metricPrefix = "lean_server_"
 // metrics shows a server to Prometheus. It reads the counters when it is
 // scraped: the request path only adds to atomics, and nothing is counted twice.
 type metrics struct {
-	*prometheus.Registry
+	*metric.Set
 	server func() *Server // nil before the policy is loaded; then everything is 0
 }
 
-// metricsOf returns the registry of a server that may come later; dropped counts the
+// metricsOf returns the metrics of a server that may come later; dropped counts the
 // connections to the health port that gave way to others.
-func metricsOf(server func() *Server, dropped *atomic.Uint64) *prometheus.Registry {
-	m := &metrics{prometheus.NewRegistry(), server}
-	m.countRequests()
-	m.countSessions()
-	m.countDevice()
-	m.countAccess()
-	m.countAudit()
-	m.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{
-		Name: metricPrefix + "health_connections_dropped_total", Help: "Connections to this port that were closed because there were too many.",
-	}, func() float64 { return float64(dropped.Load()) }))
-	m.MustRegister(collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}), perServer(server))
-	return m.Registry
+func metricsOf(server func() *Server, dropped *atomic.Uint64) *metric.Source {
+	return metric.NewSource(func() *metric.Set {
+		m := &metrics{new(metric.Set), server}
+		m.countRequests()
+		m.countSessions()
+		m.countDevice()
+		m.countAccess()
+		m.countAudit()
+		m.countTransport()
+		m.Counter(metricPrefix+"health_connections_dropped_total", "Connections to this port that were closed because there were too many.", nil,
+			func() float64 { return float64(dropped.Load()) })
+		m.measure()
+		m.tellWhat()
+		m.Process()
+		return m.Set
+	})
 }
 
-func (m *metrics) counter(name, help string, labels prometheus.Labels, value func(*stats) *atomic.Uint64) {
+func label(name, value string) []metric.Label { return []metric.Label{{Name: name, Value: value}} }
+
+func (m *metrics) counter(name, help string, labels []metric.Label, value func(*stats) *atomic.Uint64) {
 	m.add(name, help, labels, func(s *Server) float64 { return float64(value(s.stats).Load()) })
 }
 
-func (m *metrics) add(name, help string, labels prometheus.Labels, value func(*Server) float64) {
-	m.MustRegister(prometheus.NewCounterFunc(prometheus.CounterOpts{Name: metricPrefix + name, Help: help, ConstLabels: labels}, m.read(value)))
+func (m *metrics) add(name, help string, labels []metric.Label, value func(*Server) float64) {
+	m.Counter(metricPrefix+name, help, labels, m.read(value))
 }
 
 func (m *metrics) gauge(name, help string, value func(*Server) float64) {
-	m.MustRegister(prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: metricPrefix + name, Help: help}, m.read(value)))
+	m.Gauge(metricPrefix+name, help, nil, m.read(value))
 }
 
 func (m *metrics) read(value func(*Server) float64) func() float64 {
@@ -66,12 +71,12 @@ func (m *metrics) countRequests() {
 	m.counter("requests_total", "Observations answered with a chunk.", nil, func(s *stats) *atomic.Uint64 { return &s.outcomes[audit.Answered] })
 	for o := range audit.NumOutcomes {
 		value := func(s *stats) *atomic.Uint64 { return &s.outcomes[o] }
-		m.counter("outcomes_total", "Observations that had their turn, by how it ended.", prometheus.Labels{"outcome": o.String()}, value)
+		m.counter("outcomes_total", "Observations that had their turn, by how it ended.", label("outcome", o.String()), value)
 		if reason := o.String(); o != audit.Answered {
 			if o == audit.InferenceFailed {
 				reason = "inference" // its name since before outcomes had names
 			}
-			m.counter("errors_total", "Observations that had their turn and got no chunk.", prometheus.Labels{"reason": reason}, value)
+			m.counter("errors_total", "Observations that had their turn and got no chunk.", label("reason", reason), value)
 		}
 	}
 	for reason, value := range map[string]func(*stats) *atomic.Uint64{
@@ -81,20 +86,20 @@ func (m *metrics) countRequests() {
 		"unknown_session": func(s *stats) *atomic.Uint64 { return &s.unknown },
 		"malformed":       func(s *stats) *atomic.Uint64 { return &s.malformed },
 	} {
-		m.counter("observations_dropped_total", "Observations that never had a turn.", prometheus.Labels{"reason": reason}, value)
+		m.counter("observations_dropped_total", "Observations that never had a turn.", label("reason", reason), value)
 	}
 	m.counter("late_requests_total", "Observations that others went before, because their robot's actions end before a chunk could come.", nil,
 		func(s *stats) *atomic.Uint64 { return &s.gaveWay })
 	for mode := policy.ModeFree; mode <= policy.ModeTrainedGuided; mode++ {
-		m.counter("conditioning_total", "Chunks by what was done with the prefix.", prometheus.Labels{"mode": mode.String()},
+		m.counter("conditioning_total", "Chunks by what was done with the prefix.", label("mode", mode.String()),
 			func(s *stats) *atomic.Uint64 { return &s.modes[mode] })
 	}
 	for use, name := range map[spanUse]string{spansFound: "found", spansMissing: "missed"} {
-		m.counter("spans_total", "Requests that name rows of earlier chunks, by whether all were there.", prometheus.Labels{"outcome": name},
+		m.counter("spans_total", "Requests that name rows of earlier chunks, by whether all were there.", label("outcome", name),
 			func(s *stats) *atomic.Uint64 { return &s.spans[use] })
 	}
 	for n := range manifest.MaxBatch {
-		m.counter("batches_total", "Inferences by how many requests shared them.", prometheus.Labels{"requests": strconv.Itoa(n + 1)},
+		m.counter("batches_total", "Inferences by how many requests shared them.", label("requests", strconv.Itoa(n+1)),
 			func(s *stats) *atomic.Uint64 { return &s.batches[n] })
 	}
 	m.counter("batch_reruns_total", "Inferences of several requests that failed and were repeated one by one.", nil, func(s *stats) *atomic.Uint64 { return &s.reruns })
@@ -112,7 +117,7 @@ func (m *metrics) countSessions() {
 	m.counter("sessions_closed_total", "Sessions closed.", nil, func(s *stats) *atomic.Uint64 { return &s.closed })
 	m.add("sessions_refused_total", "Sessions refused.", nil, func(s *Server) float64 { return float64(sum(s.stats.refused[:])) })
 	for r := range numRefused {
-		m.counter("opens_rejected_total", "Sessions refused, by reason.", prometheus.Labels{"reason": r.String()},
+		m.counter("opens_rejected_total", "Sessions refused, by reason.", label("reason", r.String()),
 			func(s *stats) *atomic.Uint64 { return &s.refused[r] })
 	}
 	flag := func(b *atomic.Bool) float64 {
@@ -132,7 +137,7 @@ func (m *metrics) countSessions() {
 // countAccess shows what the listener denied to links with a certificate.
 func (m *metrics) countAccess() {
 	for kind := range access.NumMessages {
-		m.add("access_denied_total", "Messages that the certificate of their link does not allow.", prometheus.Labels{"message": kind.String()}, func(s *Server) float64 {
+		m.add("access_denied_total", "Messages that the certificate of their link does not allow.", label("message", kind.String()), func(s *Server) float64 {
 			if s.access == nil {
 				return 0
 			}
@@ -144,10 +149,10 @@ func (m *metrics) countAccess() {
 func (m *metrics) countDevice() {
 	for kind := range numSicknesses {
 		m.counter("device_failures_total", "Runs that failed, ran out of memory, hung or gave what is no number, the server's own included, which decide whether the device is given up.",
-			prometheus.Labels{"kind": kind.String()}, func(s *stats) *atomic.Uint64 { return &s.sick[kind] })
+			label("kind", kind.String()), func(s *stats) *atomic.Uint64 { return &s.sick[kind] })
 	}
 	for i, outcome := range [numProbes]string{probeOK: "ok", probeFailed: "failed"} {
-		m.counter("probes_total", "Inferences of the server's own, which say whether the device works.", prometheus.Labels{"outcome": outcome},
+		m.counter("probes_total", "Inferences of the server's own, which say whether the device works.", label("outcome", outcome),
 			func(s *stats) *atomic.Uint64 { return &s.probes[i] })
 	}
 	m.gauge("busy_seconds", "How long the inference in hand has gone on; 0: there is none.", func(s *Server) float64 {
@@ -184,61 +189,102 @@ func (m *metrics) countAudit() {
 	}
 }
 
-func desc(name, help string, labels ...string) *prometheus.Desc {
-	return prometheus.NewDesc(metricPrefix+name, help, labels, nil)
-}
-
-var (
-	waitSeconds      = desc("queue_wait_seconds", "From an observation's arrival to its inference, less decoding.")
-	runwaySeconds    = desc("runway_seconds", "How long their robot's actions lasted when observations arrived that say so.")
-	decodeSeconds    = desc("decode_seconds", "Parsing an observation and decoding its pictures.")
-	inferenceSeconds = desc("inference_seconds", "The graph alone.")
-	serviceSeconds   = desc("service_seconds", "From an observation's arrival to the chunk's hand-over to the transport.")
-	stalenessSeconds = desc("session_staleness_seconds", "Since the robot's last observation, or since it opened.", "client")
-	staleTotal       = desc("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", "camera")
-	strayTotal       = desc("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", "camera")
-	squeezedTotal    = desc("squeezed_pictures_total", "Pictures of another shape than the policy's, which were scaled all the same.", "camera")
-	buildInfo        = desc("build_info", "1, with what this is.", "version", "go", "onnxruntime", "schema")
-	modelInfo        = desc("model_info", "1, with what is served.", "prefix", "sha256", "policy_type", "server_id", "device")
-)
-
-// perServer collects the histograms, and the series whose labels are known when
-// the server is: sessions, cameras, versions.
-type perServer func() *Server
-
-// Describe is prometheus.Collector's.
-func (p perServer) Describe(out chan<- *prometheus.Desc) {
-	for _, d := range []*prometheus.Desc{waitSeconds, runwaySeconds, decodeSeconds, inferenceSeconds, serviceSeconds, stalenessSeconds, staleTotal, strayTotal, squeezedTotal, buildInfo, modelInfo} {
-		out <- d
+// countTransport shows what the links lost. A reader of two scrapes sees whether it is
+// the network that keeps a robot waiting.
+func (m *metrics) countTransport() {
+	lost := func(reason string, value func(zenoh.Stats) uint64) {
+		m.add("transport_lost_total", "What the links lost or refused, by reason.", label("reason", reason), func(s *Server) float64 { return s.transportStat(value) })
+	}
+	lost("congested", func(t zenoh.Stats) uint64 { return t.Dropped })
+	lost("replaced", func(t zenoh.Stats) uint64 { return t.Replaced })
+	lost("late_frame", func(t zenoh.Stats) uint64 { return t.StaleSN })
+	lost("fragment", func(t zenoh.Stats) uint64 { return t.Unassembled })
+	lost("key", func(t zenoh.Stats) uint64 { return t.Keys })
+	lost("declaration", func(t zenoh.Stats) uint64 { return t.Declarations })
+	lost("query", func(t zenoh.Stats) uint64 { return t.Queries })
+	lost("reply", func(t zenoh.Stats) uint64 { return t.Replies })
+	lost("relayed", func(t zenoh.Stats) uint64 { return t.RelayDropped })
+	ended := func(reason string, value func(zenoh.Stats) uint64) {
+		m.add("links_refused_total", "Links that were ended or not let in, by reason.", label("reason", reason), func(s *Server) float64 { return s.transportStat(value) })
+	}
+	ended("malformed", func(t zenoh.Stats) uint64 { return t.Malformed })
+	ended("stalled", func(t zenoh.Stats) uint64 { return t.Stalled })
+	ended("memory", func(t zenoh.Stats) uint64 { return t.Revoked })
+	ended("half_open", func(t zenoh.Stats) uint64 { return t.HalfOpen })
+	ended("full", func(t zenoh.Stats) uint64 { return t.Sessions })
+	ended("idle", func(t zenoh.Stats) uint64 { return t.Idle })
+	for event, value := range map[string]func(*Links) *atomic.Uint64{"up": func(l *Links) *atomic.Uint64 { return &l.Up }, "down": func(l *Links) *atomic.Uint64 { return &l.Down }} {
+		m.add("links_total", "Links that came up, and that went down or did not come up.", label("event", event), func(s *Server) float64 {
+			if s.links == nil {
+				return 0
+			}
+			return float64(value(s.links).Load())
+		})
 	}
 }
 
-// Collect is prometheus.Collector's.
-func (p perServer) Collect(out chan<- prometheus.Metric) {
-	s, counts := p(), newStats()
-	if s != nil {
-		counts = s.stats
+// measure shows the durations.
+func (m *metrics) measure() {
+	seconds := make([]float64, len(bounds))
+	for i, b := range bounds {
+		seconds[i] = b.Seconds()
 	}
-	for d, durations := range map[*prometheus.Desc]*durations{
-		waitSeconds: counts.wait, runwaySeconds: counts.runway, decodeSeconds: counts.decode, inferenceSeconds: counts.inference, serviceSeconds: counts.service,
+	for _, h := range []struct {
+		name, help string
+		of         func(*stats) *durations
+	}{
+		{"queue_wait_seconds", "From an observation's arrival to its inference, less decoding.", func(s *stats) *durations { return s.wait }},
+		{"runway_seconds", "How long their robot's actions lasted when observations arrived that say so.", func(s *stats) *durations { return s.runway }},
+		{"decode_seconds", "Parsing an observation and decoding its pictures.", func(s *stats) *durations { return s.decode }},
+		{"inference_seconds", "The graph alone.", func(s *stats) *durations { return s.inference }},
+		{"service_seconds", "From an observation's arrival to the chunk's hand-over to the transport.", func(s *stats) *durations { return s.service }},
 	} {
-		count, sum, buckets := durations.cumulative()
-		out <- prometheus.MustNewConstHistogram(d, count, sum, buckets)
+		m.Histogram(metricPrefix+h.name, h.help, seconds, func(counts []uint64) (uint64, float64) {
+			if s := m.server(); s != nil {
+				return h.of(s.stats).cumulative(counts)
+			}
+			return 0, 0
+		})
 	}
-	if s == nil {
-		return
+}
+
+// tellWhat shows the series whose labels are known when the server is: sessions, cameras,
+// versions.
+func (m *metrics) tellWhat() {
+	m.Gauges(metricPrefix+"session_staleness_seconds", "Since the robot's last observation, or since it opened.", "client", func(v *metric.Vector) {
+		if s := m.server(); s != nil {
+			now := s.clock.Now()
+			for _, session := range s.sessions.all() { // at most max_sessions
+				v.Add(session.uuid, now.Sub(rt.Instant(session.seenAt.Load())).Seconds())
+			}
+		}
+	})
+	pictures := func(name, help string, counts func(*stats) *[policy.MaxCameras]atomic.Uint64) {
+		m.Counters(metricPrefix+name, help, "camera", func(v *metric.Vector) {
+			if s := m.server(); s != nil {
+				for i, camera := range s.caps.CameraShapes {
+					v.Add(camera.Name, float64(counts(s.stats)[i].Load()))
+				}
+			}
+		})
 	}
-	now := s.clock.Now()
-	for _, session := range s.sessions.all() { // at most max_sessions
-		age := now.Sub(rt.Instant(session.seenAt.Load()))
-		out <- prometheus.MustNewConstMetric(stalenessSeconds, prometheus.GaugeValue, age.Seconds(), session.uuid)
-	}
-	for i, camera := range s.caps.CameraShapes {
-		out <- prometheus.MustNewConstMetric(staleTotal, prometheus.CounterValue, float64(s.stats.stale[i].Load()), camera.Name)
-		out <- prometheus.MustNewConstMetric(strayTotal, prometheus.CounterValue, float64(s.stats.stray[i].Load()), camera.Name)
-		out <- prometheus.MustNewConstMetric(squeezedTotal, prometheus.CounterValue, float64(s.stats.squeezed[i].Load()), camera.Name)
-	}
-	onnx, _ := policy.RuntimeVersion()
-	out <- prometheus.MustNewConstMetric(buildInfo, prometheus.GaugeValue, 1, s.cfg.Version, runtime.Version(), onnx, strconv.Itoa(wire.SchemaVersion))
-	out <- prometheus.MustNewConstMetric(modelInfo, prometheus.GaugeValue, 1, s.prefix, s.caps.ModelSHA256, s.caps.PolicyType, s.id, s.placement.Device.String())
+	pictures("stale_pictures_total", "Pictures that were older than their robot allows, in observations that were worked on.", func(s *stats) *[policy.MaxCameras]atomic.Uint64 { return &s.stale })
+	pictures("warned_pictures_total", "Pictures with stray bytes, as some webcams send them, that were used all the same.", func(s *stats) *[policy.MaxCameras]atomic.Uint64 { return &s.stray })
+	pictures("squeezed_pictures_total", "Pictures of another shape than the policy's, which were scaled all the same.", func(s *stats) *[policy.MaxCameras]atomic.Uint64 { return &s.squeezed })
+	m.Info(metricPrefix+"build_info", "1, with what this is.", func() []metric.Label {
+		s := m.server()
+		if s == nil {
+			return nil
+		}
+		onnx, _ := policy.RuntimeVersion()
+		return []metric.Label{{Name: "version", Value: s.cfg.Version}, {Name: "go", Value: runtime.Version()}, {Name: "onnxruntime", Value: onnx}, {Name: "schema", Value: strconv.Itoa(wire.SchemaVersion)}}
+	})
+	m.Info(metricPrefix+"model_info", "1, with what is served.", func() []metric.Label {
+		s := m.server()
+		if s == nil {
+			return nil
+		}
+		return []metric.Label{{Name: "prefix", Value: s.prefix}, {Name: "sha256", Value: s.caps.ModelSHA256}, {Name: "policy_type", Value: s.caps.PolicyType},
+			{Name: "server_id", Value: s.id}, {Name: "device", Value: s.placement.Device.String()}}
+	})
 }

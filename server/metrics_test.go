@@ -2,6 +2,7 @@ package server
 
 import (
 	"bufio"
+	"fmt"
 	"log/slog"
 	"math"
 	"strconv"
@@ -11,6 +12,7 @@ import (
 
 	"edgert/rt/rttest"
 	"edgert/wire"
+	"edgert/wire/zenoh"
 )
 
 // The buckets are Prometheus's: each holds all durations up to its bound, the
@@ -27,19 +29,19 @@ func TestDurationsAreCumulative(t *testing.T) {
 		d.record(v)
 		sum += v.Seconds()
 	}
-	count, gotSum, buckets := d.cumulative()
-	if count != uint64(len(all)) || math.Abs(gotSum-sum) > 1e-9 || len(buckets) != len(bounds) {
-		t.Errorf("cumulative() = %d, %g, %d buckets, want %d, %g, %d", count, gotSum, len(buckets), len(all), sum, len(bounds))
+	var buckets [len(bounds)]uint64
+	if count, gotSum := d.cumulative(buckets[:]); count != uint64(len(all)) || math.Abs(gotSum-sum) > 1e-9 {
+		t.Errorf("cumulative() = %d, %g, want %d, %g", count, gotSum, len(all), sum)
 	}
-	for _, b := range bounds {
+	for i, b := range bounds {
 		want := uint64(0)
 		for _, v := range all {
 			if v <= b {
 				want++
 			}
 		}
-		if buckets[b.Seconds()] != want {
-			t.Errorf("bucket %v = %d, want %d", b, buckets[b.Seconds()], want)
+		if buckets[i] != want {
+			t.Errorf("bucket %v = %d, want %d", b, buckets[i], want)
 		}
 	}
 	for i := 1; i < len(bounds); i++ {
@@ -158,6 +160,46 @@ func TestMetrics(t *testing.T) {
 	if build != 1 || model != 1 {
 		t.Errorf("%d build_info with the version, %d model_info with the bundle, want 1 of each", build, model)
 	}
+}
+
+// counting is a network that has lost as many as the test says.
+type counting struct {
+	wire.Session
+	lost zenoh.Stats
+}
+
+func (c counting) Stats() zenoh.Stats { return c.lost }
+
+// Goal: what the transport counts reaches Prometheus, each under its own reason.
+func TestTransportLossesAreShown(t *testing.T) {
+	b := newBench(t, config(), func(d *Deps) {
+		d.Network = counting{d.Network, zenoh.Stats{
+			Dropped: 1, Replaced: 2, StaleSN: 3, Unassembled: 4, Keys: 5, Declarations: 6, Queries: 7, Replies: 8, RelayDropped: 9,
+			Malformed: 10, Stalled: 11, Revoked: 12, HalfOpen: 13, Sessions: 14, Idle: 15,
+		}}
+		d.Links = new(Links)
+		d.Links.Up.Store(16)
+		d.Links.Down.Store(17)
+	})
+	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.close()
+	h.watch(b.server)
+	got := scrape(t, h)
+	want := 1.0
+	check := func(name, label string, values ...string) {
+		for _, v := range values {
+			if series := fmt.Sprintf("%s%s{%s=%q}", metricPrefix, name, label, v); got[series] != want {
+				t.Errorf("%s = %v, want %v", series, got[series], want)
+			}
+			want++
+		}
+	}
+	check("transport_lost_total", "reason", "congested", "replaced", "late_frame", "fragment", "key", "declaration", "query", "reply", "relayed")
+	check("links_refused_total", "reason", "malformed", "stalled", "memory", "half_open", "full", "idle")
+	check("links_total", "event", "up", "down")
 }
 
 // The series of a robot end with its session: there are never more than

@@ -8,6 +8,7 @@ import (
 
 	"edgert/policy"
 	"edgert/server/acl"
+	"edgert/server/audit"
 	"edgert/wire"
 )
 
@@ -185,12 +186,16 @@ func (q *queries) open(o *wire.SessionOpen, from string) wire.SessionAck {
 		return ack
 	}
 	session.from = from
+	var kept int
+	if session.tags, kept = audit.Tags(o.Tags); kept < len(o.Tags) {
+		admission.warnings = append(admission.warnings, fmt.Sprintf("%d tags are too long together: log and audit have the first %d", len(o.Tags), kept))
+	}
 	if err := q.show(session); err != nil {
 		q.log.Warn("the other servers are not told of a session", "client", session.uuid, "why", err)
 	}
 	q.register(session)
 	q.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
-		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit), "warnings", len(admission.warnings), "tags", tagText(o.Tags))
+		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit), "warnings", len(admission.warnings), "tags", tagText(o.Tags[:kept]))
 	for _, text := range admission.warnings {
 		q.log.Warn("session opened with a warning", "client", session.uuid, "why", text)
 	}

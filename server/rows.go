@@ -147,7 +147,7 @@ func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *
 	b.filling.Add(1)
 	b.oldest = min(b.oldest, r.At)
 	*t = turn{session: s, request: r, buffer: b, row: b.first + b.used - 1, Record: audit.Record{
-		ClientUUID: s.uuid, SessionID: s.id, Task: s.opened.text, RTC: s.rtc, Header: r.Header,
+		ClientUUID: s.uuid, SessionID: s.id, Tags: s.tags, Task: s.opened.text, RTC: s.rtc, Header: r.Header,
 	}}
 	s.inHand = true
 	if runway, ok := r.Runway(); ok {

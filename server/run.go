@@ -20,6 +20,7 @@ import (
 	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/wire"
+	"edgert/wire/zenoh"
 )
 
 // servingBuffers are those of a model that serves: one is filled while the other
@@ -144,7 +145,8 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 		return summary, err
 	}
 	access := &acl.Service{Prefix: prefix, Routers: cfg.Routers}
-	network, err := connect(ctx, cfg, access, log)
+	links := new(Links)
+	network, err := connect(ctx, cfg, access, links, log)
 	if err != nil || network == nil {
 		return summary, err
 	}
@@ -152,7 +154,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	server, err := New(cfg, Deps{
 		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: id, Prefix: prefix, Model: model, Text: bundle.Text,
 		Network: network, Clock: rt.KernelClock(), Log: log, LogLost: lost, Audit: audit,
-		Placement: model.Placement(), Access: access,
+		Placement: model.Placement(), Access: access, Links: links,
 	})
 	if err != nil {
 		return summary, err
@@ -177,12 +179,19 @@ func closeModel(model io.Closer, inUse bool) error {
 
 // connect joins the Zenoh network; nil without an error means that ctx ended
 // first.
-func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, log *slog.Logger) (wire.Session, error) {
+func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, links *Links, log *slog.Logger) (wire.Session, error) {
 	waiting, cancel := context.WithTimeout(ctx, routerTimeout)
 	defer cancel()
 	transport := cfg.Transport()
 	transport.Rights = access.Rights
 	transport.Log = func(line string) { log.Info(line) }
+	transport.Links = func(e zenoh.LinkEvent) {
+		if e.Up {
+			links.Up.Add(1)
+		} else {
+			links.Down.Add(1)
+		}
+	}
 	joined, err := network.Open(waiting, transport)
 	switch {
 	case err == nil:

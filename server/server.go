@@ -76,6 +76,15 @@ type Deps struct {
 
 	Placement policy.Placement // where Model computes
 	Access    *acl.Service     // what the network's listener lets robots do; nil: it was not asked
+	Links     *Links           // those of Network; nil: they were not counted
+}
+
+// Links counts the links of a network.
+//
+// Atomic.
+type Links struct {
+	Up   atomic.Uint64 // came up
+	Down atomic.Uint64 // went down, or did not come up
 }
 
 // Server is one policy being served.
@@ -102,9 +111,10 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	shared := &service{
 		cfg: cfg, prefix: d.Prefix, id: id, others: replica.New(d.Prefix, id), limit: limit, window: cfg.BatchWindow(), meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
 		caps:   capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
-		access: d.Access, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
+		access: d.Access, links: d.Links, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
 		pool: queue.NewPool(poolMemory(limit, d.Meta)),
 	}
+	shared.transport, _ = d.Network.(transport)
 	order, err := queue.New(cfg.Scheduler)
 	if err != nil {
 		return nil, cfg.Errorf("scheduler", "%w", err)

@@ -12,6 +12,7 @@ import (
 	"edgert/server/queue"
 	"edgert/server/replica"
 	"edgert/wire"
+	"edgert/wire/zenoh"
 )
 
 // service is what all parts of a server share: what is served, to whom, and with
@@ -28,6 +29,8 @@ type service struct {
 	window    time.Duration // how long a batch waits to fill
 	placement policy.Placement
 	access    *acl.Service // nil: the network has no listener of ours
+	links     *Links       // nil: nobody counts them
+	transport transport    // the network, where it counts what it loses; else nil
 	network   wire.Session
 	clock     rt.Clock
 	log       *slog.Logger  // never blocks
@@ -41,6 +44,16 @@ type service struct {
 	warmed   atomic.Bool // warm-up is over
 	serving  atomic.Bool // everything is declared
 	draining atomic.Bool
+}
+
+// transport is a network that counts what it loses: ours does, the C library's does not.
+type transport interface{ Stats() zenoh.Stats }
+
+func (s *service) transportStat(value func(zenoh.Stats) uint64) float64 {
+	if s.transport == nil {
+		return 0
+	}
+	return float64(value(s.transport.Stats()))
 }
 
 //rt:noalloc

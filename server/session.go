@@ -34,6 +34,7 @@ type Session struct {
 	held     wire.Declaration // tells the other servers of the session
 	instance string           // names the process that opened it; empty: it did not say
 	host     string           // where that runs, for people
+	tags     string           // of audit.Tags
 	from     string           // the link or certificate that opened it, see wire.Query; empty: unknown
 	nonce    int64            // its chunks carry it; 0: none, for a robot that does not know the key
 

@@ -172,17 +172,18 @@ func (d *durations) record(v time.Duration) {
 	d.buckets[i].Add(1)
 }
 
-// cumulative returns how many there were in all, their sum in seconds, and how
-// many took at most each bound.
-func (d *durations) cumulative() (count uint64, sum float64, buckets map[float64]uint64) {
-	buckets = make(map[float64]uint64, len(bounds))
+// cumulative returns how many there were in all and their sum in seconds, and puts
+// how many took at most each bound into buckets.
+//
+//rt:noalloc
+func (d *durations) cumulative(buckets []uint64) (count uint64, sum float64) {
 	for i := range d.buckets {
 		count += d.buckets[i].Load()
 		if i < len(bounds) {
-			buckets[bounds[i].Seconds()] = count
+			buckets[i] = count
 		}
 	}
-	return count, time.Duration(d.sum.Load()).Seconds(), buckets
+	return count, time.Duration(d.sum.Load()).Seconds()
 }
 
 // Quantiles of a duration in milliseconds.

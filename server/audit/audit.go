@@ -55,7 +55,8 @@ func (o Outcome) String() string { return outcomeNames[o] }
 // Record is what became of one request, in a fixed size.
 type Record struct {
 	ClientUUID, SessionID, Task string
-	RTC                         bool // the session's chunks are conditioned
+	Tags                        string // of Tags
+	RTC                         bool   // the session's chunks are conditioned
 	Header                      wire.Header
 	At                          rt.Instant // when it was over
 	QueueWait                   time.Duration

@@ -4,12 +4,17 @@ import (
 	"strconv"
 	"time"
 	"unicode/utf8"
+
+	"edgert/wire"
 )
 
 const (
 	// lineMax is the longest audit line: names and texts that wire bounds, each
-	// byte escaped, and the numbers.
-	lineMax = 4096
+	// byte escaped, the tags and the numbers.
+	lineMax = 4096 + tagsMax
+	// tagsMax is what the tags may take in a line: a robot may send a megabyte of them,
+	// and each of its requests has a line.
+	tagsMax = 1024
 
 	timeLayout = "2006-01-02T15:04:05.000000Z07:00"
 )
@@ -23,6 +28,9 @@ func appendLine(dst []byte, r *Record, ts time.Time) []byte {
 	dst = ts.AppendFormat(dst, timeLayout)
 	dst = appendField(dst, `","session_id":`, r.SessionID)
 	dst = appendField(dst, `,"client_uuid":`, r.ClientUUID)
+	if r.Tags != "" {
+		dst = append(append(dst, `,"tags":`...), r.Tags...)
+	}
 	dst = append(dst, `,"session_epoch":`...)
 	dst = strconv.AppendUint(dst, uint64(h.SessionEpoch), 10)
 	dst = append(dst, `,"seq_id":`...)
@@ -60,6 +68,26 @@ func appendLine(dst []byte, r *Record, ts time.Time) []byte {
 		dst = appendField(dst, `,"why":`, r.Why)
 	}
 	return append(dst, "}\n"...)
+}
+
+// Tags is a robot's tags as the JSON object that stands in its lines, "" when it has
+// none, and how many of them were kept: as many as there is room for.
+func Tags(tags []wire.Tag) (text string, kept int) {
+	out := []byte{'{'}
+	for _, t := range tags {
+		with := out
+		if kept > 0 {
+			with = append(with, ',')
+		}
+		if with = appendQuoted(append(appendQuoted(with, t.Key), ':'), t.Value); len(with) >= tagsMax {
+			break
+		}
+		out, kept = with, kept+1
+	}
+	if kept == 0 {
+		return "", 0
+	}
+	return string(append(out, '}')), kept
 }
 
 //rt:noalloc

@@ -1,0 +1,193 @@
+// Package metric holds metrics that are read when they are scraped, and reuses what they
+// are written into: a server's collector is off while it serves, so what a scrape leaves
+// behind is collected by hand.
+//
+// A Registry of client_golang makes all of it anew for each scrape. What reads a Set is
+// client_golang all the same: promhttp.HandlerForTransactional.
+package metric
+
+import (
+	"cmp"
+	"slices"
+
+	dto "github.com/prometheus/client_model/go"
+)
+
+// Label is one label of a series.
+type Label struct{ Name, Value string }
+
+// Set is some metrics. Fill it before it is read.
+//
+// Owner: one goroutine at a time.
+type Set struct {
+	families []*dto.MetricFamily // sorted by name, once there is a reader
+	shown    []*dto.MetricFamily // those of them with a series
+	update   []func()            // bring the values up to date
+	sorted   bool
+}
+
+// Counter adds a series of a counter.
+func (s *Set) Counter(name, help string, labels []Label, value func() float64) {
+	v := new(float64)
+	s.add(name, help, dto.MetricType_COUNTER, &dto.Metric{Label: pairs(labels), Counter: &dto.Counter{Value: v}})
+	s.update = append(s.update, func() { *v = value() })
+}
+
+// Gauge adds a series of a gauge.
+func (s *Set) Gauge(name, help string, labels []Label, value func() float64) {
+	v := new(float64)
+	s.add(name, help, dto.MetricType_GAUGE, &dto.Metric{Label: pairs(labels), Gauge: &dto.Gauge{Value: v}})
+	s.update = append(s.update, func() { *v = value() })
+}
+
+// Histogram adds a histogram. read puts the numbers of values up to each bound into
+// counts, and returns how many there are in all and their sum.
+func (s *Set) Histogram(name, help string, bounds []float64, read func(counts []uint64) (all uint64, sum float64)) {
+	h, counts := &dto.Histogram{SampleCount: new(uint64), SampleSum: new(float64)}, make([]uint64, len(bounds))
+	for i, bound := range bounds {
+		h.Bucket = append(h.Bucket, &dto.Bucket{UpperBound: new(bound), CumulativeCount: &counts[i]})
+	}
+	s.add(name, help, dto.MetricType_HISTOGRAM, &dto.Metric{Histogram: h})
+	s.update = append(s.update, func() { *h.SampleCount, *h.SampleSum = read(counts) })
+}
+
+// Info adds a gauge that is always 1, with what there is to know in its labels; it is
+// there once values returns something.
+func (s *Set) Info(name, help string, values func() []Label) {
+	f := s.family(name, help, dto.MetricType_GAUGE)
+	s.update = append(s.update, func() {
+		if len(f.Metric) == 0 {
+			if labels := values(); labels != nil {
+				f.Metric = append(f.Metric, &dto.Metric{Label: pairs(labels), Gauge: &dto.Gauge{Value: new(1.0)}})
+			}
+		}
+	})
+}
+
+// Vector adds a metric with a series for each of what there is at a scrape.
+type Vector struct {
+	family *dto.MetricFamily
+	made   []*dto.Metric // at any scrape so far
+}
+
+// Add has the next series of this scrape: its label, and its value.
+func (v *Vector) Add(label string, value float64) {
+	n := len(v.family.Metric)
+	if n == len(v.made) {
+		m := &dto.Metric{Label: []*dto.LabelPair{{Name: v.made[0].Label[0].Name, Value: new(string)}}}
+		if *v.family.Type == dto.MetricType_COUNTER {
+			m.Counter = &dto.Counter{Value: new(float64)}
+		} else {
+			m.Gauge = &dto.Gauge{Value: new(float64)}
+		}
+		v.made = append(v.made, m)
+	}
+	m := v.made[n]
+	*m.Label[0].Value = label
+	if m.Counter != nil {
+		*m.Counter.Value = value
+	} else {
+		*m.Gauge.Value = value
+	}
+	v.family.Metric = v.made[:n+1]
+}
+
+// Gauges adds a gauge with a series for each that fill adds at a scrape.
+func (s *Set) Gauges(name, help, label string, fill func(*Vector)) {
+	s.vector(name, help, label, dto.MetricType_GAUGE, fill)
+}
+
+// Counters is Gauges for counters.
+func (s *Set) Counters(name, help, label string, fill func(*Vector)) {
+	s.vector(name, help, label, dto.MetricType_COUNTER, fill)
+}
+
+func (s *Set) vector(name, help, label string, kind dto.MetricType, fill func(*Vector)) {
+	v := &Vector{family: s.family(name, help, kind)}
+	first := &dto.Metric{Label: pairs([]Label{{label, ""}})}
+	if kind == dto.MetricType_COUNTER {
+		first.Counter = &dto.Counter{Value: new(float64)}
+	} else {
+		first.Gauge = &dto.Gauge{Value: new(float64)}
+	}
+	v.made = append(v.made, first)
+	s.update = append(s.update, func() {
+		v.family.Metric = v.made[:0]
+		fill(v)
+	})
+}
+
+func (s *Set) add(name, help string, kind dto.MetricType, m *dto.Metric) {
+	f := s.family(name, help, kind)
+	f.Metric = append(f.Metric, m)
+}
+
+// family finds a metric by its name, or begins it.
+func (s *Set) family(name, help string, kind dto.MetricType) *dto.MetricFamily {
+	for _, f := range s.families {
+		if *f.Name == name {
+			return f
+		}
+	}
+	f := &dto.MetricFamily{Name: &name, Help: &help, Type: &kind}
+	s.families = append(s.families, f)
+	return f
+}
+
+// read brings all values up to date and lends them until the next read.
+func (s *Set) read() []*dto.MetricFamily {
+	if !s.sorted {
+		s.sorted = true
+		slices.SortFunc(s.families, func(a, b *dto.MetricFamily) int { return cmp.Compare(*a.Name, *b.Name) })
+	}
+	for _, update := range s.update {
+		update()
+	}
+	s.shown = s.shown[:0]
+	for _, f := range s.families {
+		if len(f.Metric) > 0 { // one without would be an error, and the end of the text
+			s.shown = append(s.shown, f)
+		}
+	}
+	return s.shown
+}
+
+func pairs(labels []Label) (out []*dto.LabelPair) {
+	for _, l := range labels {
+		out = append(out, &dto.LabelPair{Name: &l.Name, Value: &l.Value})
+	}
+	slices.SortFunc(out, func(a, b *dto.LabelPair) int { return cmp.Compare(*a.Name, *b.Name) })
+	return out
+}
+
+// keptSets is how many sets wait for the next scrape: more are at work only while
+// somebody takes long to read.
+const keptSets = 2
+
+// Source lends sets to scrapes, each to one at a time, so that one who reads slowly holds
+// up nobody. It is a prometheus.TransactionalGatherer.
+type Source struct {
+	build func() *Set
+	free  chan *Set
+}
+
+// NewSource returns a source of sets that build makes, all alike.
+func NewSource(build func() *Set) *Source {
+	return &Source{build: build, free: make(chan *Set, keptSets)}
+}
+
+// Gather lends the metrics as they are now until done is called.
+func (s *Source) Gather() (families []*dto.MetricFamily, done func(), err error) {
+	var set *Set
+	select {
+	case set = <-s.free:
+	default:
+		set = s.build()
+	}
+	return set.read(), func() {
+		select {
+		case s.free <- set:
+		default:
+		}
+	}, nil
+}
