@@ -23,7 +23,8 @@ type replicaStand struct {
 	status wire.Status
 	ack    wire.SessionAck
 	opens  []wire.SessionOpen
-	hangs  bool // no query ends
+	closes []string // the session ids
+	hangs  bool     // no query ends
 }
 
 const replicaPrefix = "@lerobot/demo-m/main/demo"
@@ -91,6 +92,12 @@ func (r *replicaStand) onSession(q wire.Query) {
 		return
 	}
 	defer q.Finish()
+	var c wire.SessionClose
+	if op, _ := wire.ParseOp(q.Payload()); op == wire.OpClose && wire.ParseSessionClose(&c, q.Payload()) == nil {
+		r.closes = append(r.closes, c.SessionID)
+		q.Reply(q.Key(), wire.AppendResetAck(nil, &wire.ResetAck{OK: true}))
+		return
+	}
 	var o wire.SessionOpen
 	if wire.ParseSessionOpen(&o, q.Payload()) != nil || o.ServerID != "" && r.status.ServerID != "" && o.ServerID != r.status.ServerID {
 		return
@@ -243,5 +250,47 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Errorf("maintain = %v", err)
+	}
+}
+
+// A robot that is told when to ask again does not ask before, whatever its own back-off.
+func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
+	router, all := replicas(t, "a", "b")
+	all["a"].change(refuse("server full: 4/4 sessions active", 3_600_000))
+	all["b"].change(refuse("server full: 4/4 sessions active", 400)) // the sooner counts
+	l, _ := router.dial(t, "")
+	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Millisecond, time.Millisecond
+	ended := make(chan error, 1)
+	go func() { ended <- l.connect(within(t, 20*time.Second)) }()
+	asked := func() int { return all["a"].asked() + all["b"].asked() }
+	rttest.Eventually(t, "both to be asked", func() bool { return asked() == 2 })
+	began := time.Now()
+	rttest.Eventually(t, "them to be asked again", func() bool { return asked() > 2 })
+	if waited := time.Since(began); waited < 350*time.Millisecond {
+		t.Errorf("asked again after %v, want the 400 ms that one of them said", waited)
+	}
+	all["b"].change(func(r *replicaStand) { r.ack = goodAck(); r.ack.ServerID = "b" })
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Two servers that go by one id, of a machine that was copied while they ran, both take
+// the robot: it stays at one of them and gives the other's session back.
+func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
+	router, all := replicas(t, "a", "b")
+	all["b"].change(func(r *replicaStand) { r.status.ServerID, r.ack.ServerID, r.ack.SessionID = "a", "a", "copy" })
+	all["a"].change(func(r *replicaStand) { r.ack.SessionID = "original" })
+	l, _ := router.dial(t, "")
+	if err := l.connect(within(t, 10*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	other := map[string]string{"original": "copy", "copy": "original"}[l.sessionID]
+	for _, r := range all {
+		r.change(func(r *replicaStand) {
+			if len(r.opens) != 1 || len(r.closes) != 1 || r.closes[0] != other {
+				t.Errorf("with a session %q: %d opens, closes %q at %s, want one of each, of %q", l.sessionID, len(r.opens), r.closes, r.ack.SessionID, other)
+			}
+		})
 	}
 }

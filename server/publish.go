@@ -167,7 +167,7 @@ func (p *publisher) tellLate(s *Session, h *wire.Header) {
 		p.stats.silenced.Add(1)
 		return
 	}
-	p.events.put(s.actions, h, &wire.Event{Code: wire.EventLate, Text: lateText, Seq: h.SeqID})
+	p.events.put(s.actions, h, &wire.Event{Code: wire.EventLate, Text: lateText, Seq: h.SeqID, ServerID: p.id, Nonce: s.nonce})
 }
 
 //go:noinline

@@ -194,3 +194,60 @@ func (unanswered) From() string               { return "" }
 func (unanswered) Reply(string, []byte) error { return nil }
 func (unanswered) ReplyErr([]byte) error      { return nil }
 func (u unanswered) Finish()                  { u.finished <- struct{}{} }
+
+// Two servers that have not heard of each other's sessions admit one robot, or two under
+// one name, each: as soon as they hear, one of them gives its session up, and its place is
+// free. The robot whose session ends is told when it is not the one that is kept.
+func TestTwoServersThatBothAdmitARobot(t *testing.T) {
+	for _, tt := range []struct {
+		name       string
+		one, other func(*wire.SessionOpen)
+		told       bool
+	}{
+		{"two clients that name no instance", func(*wire.SessionOpen) {}, func(*wire.SessionOpen) {}, false},
+		{"two processes of one name", func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "one", 3 }, func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "two", 3 }, true},
+		{"one process, whose first answer was lost", func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "one", 3 }, func(o *wire.SessionOpen) { o.Instance, o.SessionEpoch = "one", 4 }, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			a := serve(t, config())
+			b := a.join(t)
+			rttest.Eventually(t, "two servers", func() bool { return both(a, b) })
+			r := a.robot("arm")
+			first, second := fakeOpen("arm"), fakeOpen("arm")
+			tt.one(&first)
+			tt.other(&second)
+			first.ServerID, second.ServerID = a.server.id, b.server.id
+			if ack := a.open(first); !ack.Accepted {
+				t.Fatal(ack.Error)
+			}
+			held, err := wire.HeldKey(a.server.Prefix(), "arm", a.server.id, wire.HeldMark("arm", first.Instance), first.SessionEpoch)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b.server.others.OnToken(held, false) // it has not come through yet
+			if ack := b.open(second); !ack.Accepted {
+				t.Fatal(ack.Error)
+			}
+			b.server.others.OnToken(held, true)
+			sessions := func() int { return len(a.server.sessions.all()) + len(b.server.sessions.all()) }
+			rttest.Eventually(t, "one session", func() bool {
+				return sessions() == 1 && a.network.CountTokens(wire.HeldWildcard(a.server.Prefix())) == 1
+			})
+			time.Sleep(50 * time.Millisecond) // the other one must not give up, too
+			if n := sessions(); n != 1 {
+				t.Errorf("%d sessions are left, want 1", n)
+			}
+			if tt.name == "one process, whose first answer was lost" && b.server.sessions.find("arm") == nil {
+				t.Error("the older epoch was kept")
+			}
+			if got := len(r.inbox) > 0; got != tt.told {
+				t.Errorf("it was told: %v, want %v", got, tt.told)
+			}
+			if tt.told {
+				if got := r.next(); got.event.Code != wire.EventUnknownSession {
+					t.Errorf("it was told %+v, want unknown_session", got)
+				}
+			}
+		})
+	}
+}
