@@ -25,6 +25,7 @@ type Report struct {
 	Crowds     []Crowd       `json:"crowds"`
 	Many       Many          `json:"many"`
 	Schedulers []Scheduler   `json:"schedulers"`
+	Beside     []Beside      `json:"beside"`
 }
 
 // Quantiles of times in milliseconds.
@@ -74,6 +75,16 @@ type Scheduler struct {
 	StarvedMs float64 `json:"starved_ms"` // all robots together
 }
 
+// Beside is a server of another make, with one robot that asks as fast as it is
+// answered, in turn with ours.
+type Beside struct {
+	Name       string    `json:"name"`
+	Absent     string    `json:"absent"` // why it was not measured, or not to the end
+	Rounds     int       `json:"rounds"`
+	ChunksPerS float64   `json:"chunks_per_s"` // median of the rounds
+	RoundTrip  Quantiles `json:"round_trip_ms"`
+}
+
 func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
 // WriteTable writes what a person reads.
@@ -94,6 +105,13 @@ func (r *Report) WriteTable(w io.Writer) error {
 			return err
 		}
 		fmt.Fprintln(w)
+	}
+	for _, b := range r.Beside {
+		text := fmt.Sprintf("%.1f chunks/s for one robot (%d rounds), round trip p50 %.1f ms, p99 %.1f ms", b.ChunksPerS, b.Rounds, b.RoundTrip.P50, b.RoundTrip.P99)
+		if b.Absent != "" {
+			text = "absent: " + b.Absent
+		}
+		fmt.Fprintf(w, "%s: %s.\n", b.Name, text)
 	}
 	_, err := fmt.Fprintf(w, "%d sessions: %d left, %d requests, %d lost, Jain %.3f, round trip p50 %.1f ms, p99 %.1f ms.\n"+
 		"bare: ONNX Runtime alone with the same batches, in turn with the server. own: decoding and answering.\n",

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"os"
+	"path/filepath"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -104,6 +106,34 @@ func (s *stand) observation() (o wire.Observation, err error) {
 		o.Images = append(o.Images, wire.Image{Name: imagePrefix + camera.Name, Data: file[:n]})
 	}
 	return o, nil
+}
+
+// writePictures writes what the robots' pictures decode to, for a client that sends them
+// raw.
+func (s *stand) writePictures() (folder string, err error) {
+	o, err := s.observation()
+	if err != nil {
+		return "", err
+	}
+	decoder, err := jpeg.NewDecoder()
+	if err != nil {
+		return "", err
+	}
+	defer decoder.Close()
+	folder = filepath.Join(s.dir, "pictures")
+	if err := os.MkdirAll(folder, 0o700); err != nil {
+		return "", err
+	}
+	for i, camera := range s.bundle.Cameras {
+		pix := make([]byte, camera.Bytes())
+		if err := decoder.DecodeRGB(pix, o.Images[i].Data, camera.W, camera.H); err != nil {
+			return "", err
+		}
+		if err := os.WriteFile(filepath.Join(folder, camera.Name+".rgb"), pix, 0o600); err != nil {
+			return "", err
+		}
+	}
+	return folder, nil
 }
 
 func (s *stand) newRobot(ctx context.Context, endpoint, id string, o wire.Observation) (r *robot, err error) {

@@ -31,6 +31,7 @@ type Config struct {
 	MaxBatch int           `range:"0..16" default:"0" help:"Robots that share an inference; 0: what the server takes."`
 	Device   string        `default:"cpu" help:"Where to compute: cpu, cuda, cuda:N, tensorrt, tensorrt:N."`
 	Bin      string        `help:"Folder of lean-server; default: where bench is." placeholder:"DIR"`
+	Beside   []string      `sep:"none" help:"A server of another make and who asks it, NAME=COMMAND; repeat for more. It reads BENCH_BUNDLE, BENCH_PICTURES (NAME.rgb of each camera) and BENCH_THREADS, prints ready, and for each line of seconds {\"seconds\": X, \"trip_ms\": [X, …]} of the chunks that one robot got." placeholder:"NAME=COMMAND"`
 	ORT      string        `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
 	bench.Env
 }
@@ -44,6 +45,7 @@ type stand struct {
 	bundle *policy.Bundle
 	dir    string // temporary
 	bare   *bare
+	beside []*beside
 }
 
 // Measure measures the server with each number of robots, with many sessions, and
@@ -65,6 +67,9 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	s := &stand{cfg: cfg}
 	var err error
+	if s.beside, err = parseBeside(cfg.Beside); err != nil {
+		return nil, err
+	}
 	if s.bundle, err = policy.LoadBundle(cfg.Bundle); err != nil {
 		return nil, exit.With(exit.Config, err)
 	}
@@ -81,6 +86,16 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		Policy: s.bundle.PolicyType, Device: s.bare.Placement().Device.String(), Threads: cfg.Threads, MaxBatch: s.bare.MaxBatch(), SliceS: cfg.Slice.Seconds(),
 	}
 	r.Runtime, _ = policy.RuntimeVersion()
+	for _, b := range s.beside {
+		defer b.end()
+		pictures, err := s.writePictures()
+		if err != nil {
+			return nil, err
+		}
+		if err := b.start(ctx, s, pictures); err != nil {
+			return nil, err
+		}
+	}
 	parts := time.Duration(len(cfg.Robots) + len(schedulers))
 	for _, n := range cfg.Robots {
 		crowd, err := s.saturate(ctx, n, cfg.Duration/parts)
@@ -95,6 +110,9 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	busiest := r.Crowds[len(r.Crowds)-1]
 	if r.Schedulers, err = s.starve(ctx, 1/busiest.ChunksPerS, cfg.Duration/parts); err != nil {
 		return nil, err
+	}
+	for _, b := range s.beside {
+		r.Beside = append(r.Beside, b.report())
 	}
 	return r, nil
 }
@@ -164,6 +182,11 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 		rate, err := s.bare.run(ctx, taken.batches, s.cfg.Slice)
 		if err != nil {
 			return c, err
+		}
+		for _, b := range s.beside {
+			if err := b.turn(ctx, s.cfg.Slice); err != nil {
+				return c, err
+			}
 		}
 		ours, alone, ratios = append(ours, answered), append(alone, rate), append(ratios, answered/rate)
 	}

@@ -2,7 +2,9 @@ package main
 
 import (
 	"encoding/json"
+	"math"
 	"slices"
+	"strings"
 	"testing"
 
 	"edgert/bench/serve"
@@ -15,7 +17,9 @@ func TestServe(t *testing.T) {
 	rttest.RealTime(t)
 	needsPrograms(t)
 	before := children(t)
-	code, stdout, stderr := runBench(t, "serve", "--robots", "3", "--sessions", "4", "--duration", "1s", "--slice", "100ms", "--max-batch", "2", "--quiet", "--json", "-")
+	code, stdout, stderr := runBench(t, "serve", "--robots", "3", "--sessions", "4", "--duration", "1s", "--slice", "100ms", "--max-batch", "2", "--quiet", "--json", "-",
+		"--beside", `other=test -s "$BENCH_PICTURES/top.rgb" && test -d "$BENCH_BUNDLE" && echo ready; while read s; do echo "{\"seconds\": $s, \"trip_ms\": [5, 10]}"; done`,
+		"--beside", `dies=echo ready; read s; echo no chunk for you >&2; exit 7`, "--beside", `lacks=echo there is no LeRobot >&2; exit 3`)
 	if code != 0 {
 		t.Fatalf("exit code %d: %s", code, stderr)
 	}
@@ -43,10 +47,21 @@ func TestServe(t *testing.T) {
 			t.Errorf("scheduler: %+v", s)
 		}
 	}
+	if len(r.Beside) != 4 {
+		t.Fatalf("%d beside, want 4: %+v", len(r.Beside), r.Beside)
+	}
+	if b := r.Beside[0]; b.Name != "other" || b.Absent != "" || b.Rounds != c.Rounds || math.Abs(b.ChunksPerS-20) > 0.1 || b.RoundTrip.P50 != 5 || b.RoundTrip.Max != 10 {
+		t.Errorf("beside: %+v, want a turn in each of %d rounds, 2 chunks in 100 ms", b, c.Rounds)
+	}
+	for i, says := range []string{"no chunk for you", "there is no LeRobot", "not asked for"} {
+		if b := r.Beside[1+i]; !strings.Contains(b.Absent, says) || b.Rounds != 0 {
+			t.Errorf("beside: %+v, want it absent with %q", b, says)
+		}
+	}
 	if after := children(t); after != before {
 		t.Errorf("%d processes of ours are left, before there were %d", after, before)
 	}
-	for _, wrong := range [][]string{{"--robots", "0"}, {"--device", "abacus"}, {"--bundle", "nowhere"}} {
+	for _, wrong := range [][]string{{"--robots", "0"}, {"--device", "abacus"}, {"--bundle", "nowhere"}, {"--beside", "lerobot"}} {
 		if code, _, stderr := runBench(t, append([]string{"serve", "--quiet"}, wrong...)...); !slices.Contains([]int{2, 3}, code) || stderr == "" {
 			t.Errorf("%q: code %d, %q, want 2 or 3 and why", wrong, code, stderr)
 		}

@@ -280,6 +280,26 @@ def lerobot_server(job, folder: Path):
             yield child, ask
 
 
+def answer_turns(job) -> None:
+    """One robot of LeRobot's server beside `bench serve --beside`: as long as each line says, it asks as fast as it is answered."""
+    pictures, names = Path(os.environ["BENCH_PICTURES"]), job.meta["state_names"]
+    observation: dict[str, np.ndarray] = {"state": np.zeros(len(names), np.float32)}
+    for camera in job.meta["cameras"]:
+        observation[f"image.{camera['name']}"] = np.fromfile(pictures / f"{camera['name']}.rgb", np.uint8).reshape(camera["height"], camera["width"], 3)
+    out = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # LeRobot prints
+    with tempfile.TemporaryDirectory(prefix="compare-") as folder, lerobot_server(job, Path(folder)) as (_, ask):
+        ask(observation)
+        print("ready", file=out, flush=True)
+        for line in sys.stdin:
+            trips, began = [], time.perf_counter()
+            while time.perf_counter() - began < float(line):
+                start = time.perf_counter()
+                ask(observation)
+                trips.append(1e3 * (time.perf_counter() - start))
+            print(json.dumps({"seconds": time.perf_counter() - began, "trip_ms": trips}), file=out, flush=True)
+
+
 RUN = {"lean-server": lean_server, "torch": torch_eager, "lerobot-server": lerobot_server}
 
 
@@ -451,6 +471,7 @@ def parser() -> argparse.ArgumentParser:
     # much when something else runs too; LeRobot's server infers in a second pool, which does not.
     p.add_argument("--torch-env", type=setting, action="append", default=[], metavar="NAME=VALUE", help="variables for torch and LeRobot's server, such as OMP_WAIT_POLICY=PASSIVE on a machine that does other things too")
     p.add_argument("--as-torch", action="store_true", help=argparse.SUPPRESS)
+    p.add_argument("--as-robot", action="store_true", help="ask LeRobot's server for `bench serve --beside` (docs/server.md)")
     return p
 
 
@@ -460,6 +481,10 @@ def main() -> int:
         job = Job(args)
         if args.as_torch:
             serve_torch(job)
+            return 0
+        if args.as_robot:
+            job.threads = int(os.environ["BENCH_THREADS"])
+            answer_turns(job)
             return 0
         if not job.server.exists():
             raise CompareError(f"{job.server} is not there: make build")

@@ -1,0 +1,171 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"edgert/bench"
+	"edgert/bench/report"
+	"edgert/internal/exit"
+)
+
+const (
+	// besideLoads is how long a program beside ours may take until it can be asked.
+	besideLoads = 10 * time.Minute
+	// besideLate is how much longer than its turn it may take.
+	besideLate = 2 * time.Minute
+	// besideLine bounds what it answers for a turn: a number for each chunk.
+	besideLine = 16 << 20
+)
+
+// beside is a server of another make and who asks it, as a program that is given turns.
+type beside struct {
+	name, command string
+	absent        string // why it is not measured; empty: it is
+	child         *bench.Child
+	turns         io.WriteCloser
+	lines         chan string // what it prints; closed at its end
+	perS, trips   []float64
+}
+
+// parseBeside reads NAME=COMMAND. LeRobot's own server is told as absent when nobody
+// names it.
+func parseBeside(flags []string) (list []*beside, err error) {
+	named := false
+	for _, text := range flags {
+		name, command, ok := strings.Cut(text, "=")
+		if !ok || name == "" || command == "" {
+			return nil, exit.Errorf(exit.Usage, "--beside is %q, want NAME=COMMAND", text)
+		}
+		named = named || name == "lerobot"
+		list = append(list, &beside{name: name, command: command})
+	}
+	if !named {
+		list = append(list, &beside{name: "lerobot", absent: "not asked for: --beside lerobot=COMMAND (docs/server.md)"})
+	}
+	return list, nil
+}
+
+// start starts the program, in a folder of pictures, and waits until it can be asked.
+// One that cannot is absent.
+func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
+	if b.absent != "" {
+		return nil
+	}
+	bundle, err := filepath.Abs(s.bundle.Dir)
+	if err != nil {
+		return err
+	}
+	cmd := exec.Command("sh", "-c", b.command)
+	cmd.Env = append(os.Environ(), "BENCH_BUNDLE="+bundle, "BENCH_PICTURES="+pictures, fmt.Sprintf("BENCH_THREADS=%d", s.cfg.Threads))
+	if b.turns, err = cmd.StdinPipe(); err != nil {
+		return err
+	}
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	cmd.Stdout = write
+	b.child, err = bench.Start(cmd)
+	write.Close()
+	if err != nil {
+		read.Close()
+		return err
+	}
+	b.lines = make(chan string, 1)
+	go func() {
+		defer close(b.lines)
+		defer read.Close()
+		text := bufio.NewScanner(read)
+		text.Buffer(nil, besideLine)
+		for text.Scan() {
+			b.lines <- text.Text()
+		}
+	}()
+	line, err := b.line(ctx, besideLoads)
+	if err != nil {
+		b.absent = err.Error()
+		return context.Cause(ctx)
+	}
+	if line != "ready" {
+		b.absent = fmt.Sprintf("it said %.80q, want ready", line)
+	}
+	return nil
+}
+
+// line waits for the program's next line.
+func (b *beside) line(ctx context.Context, limit time.Duration) (string, error) {
+	timer := time.NewTimer(limit)
+	defer timer.Stop()
+	select {
+	case line, ok := <-b.lines:
+		if ok {
+			return line, nil
+		}
+		if err := b.child.Wait(bench.StopLimit); err != nil {
+			return "", err
+		}
+		return "", errors.New("it ended")
+	case <-timer.C:
+		return "", fmt.Errorf("no answer within %v", limit)
+	case <-ctx.Done():
+		return "", context.Cause(ctx)
+	}
+}
+
+// turn lets the program ask its server for a slice. One that fails has no more turns.
+func (b *beside) turn(ctx context.Context, slice time.Duration) error {
+	if b.absent != "" {
+		return nil
+	}
+	var said struct {
+		Seconds float64   `json:"seconds"`
+		TripMs  []float64 `json:"trip_ms"`
+	}
+	_, _ = fmt.Fprintf(b.turns, "%g\n", slice.Seconds()) // one that has ended says why
+	line, err := b.line(ctx, slice+besideLate)
+	if err == nil {
+		err = json.Unmarshal([]byte(line), &said)
+	}
+	switch {
+	case ctx.Err() != nil:
+		return context.Cause(ctx)
+	case err != nil:
+		b.absent = fmt.Sprintf("after %d turns: %v", len(b.perS), err)
+	case said.Seconds <= 0 || len(said.TripMs) == 0:
+		b.absent = fmt.Sprintf("after %d turns: no chunk in %g s", len(b.perS), said.Seconds)
+	default:
+		b.perS, b.trips = append(b.perS, float64(len(said.TripMs))/said.Seconds), append(b.trips, said.TripMs...)
+	}
+	return nil
+}
+
+// end closes the program's input, which ends it.
+func (b *beside) end() error {
+	if b.child == nil {
+		return nil
+	}
+	b.turns.Close()
+	if b.absent != "" { // what it does now counts for nothing
+		b.child.Kill()
+		return nil
+	}
+	return b.child.Wait(bench.StopLimit)
+}
+
+func (b *beside) report() Beside {
+	r := Beside{Name: b.name, Absent: b.absent, Rounds: len(b.perS), RoundTrip: quantiles(b.trips)}
+	if len(b.perS) > 0 {
+		r.ChunksPerS = round(report.Median(b.perS))
+	}
+	return r
+}
