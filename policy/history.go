@@ -17,9 +17,16 @@ type History struct {
 	next         int
 }
 
+// HistoryBytes is what a History of such chunks takes.
+func HistoryBytes(horizon, dof int) int64 { return int64(historyLen(horizon, dof)) * int64(8+4*horizon*dof) }
+
+func historyLen(horizon, dof int) int {
+	return min(historyChunks, max(1, historyBytes/(4*horizon*dof)))
+}
+
 // NewHistory returns room for the chunks [horizon*dof] of one robot.
 func NewHistory(horizon, dof int) *History {
-	n := min(historyChunks, max(1, historyBytes/(4*horizon*dof)))
+	n := historyLen(horizon, dof)
 	return &History{horizon: horizon, dof: dof, keys: make([]int64, n), rows: make([]float32, n*horizon*dof)}
 }
 

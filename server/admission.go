@@ -11,6 +11,8 @@ import (
 	"edgert/jpeg"
 	"edgert/policy"
 	"edgert/server/manifest"
+	"edgert/server/memory"
+	"edgert/server/quota"
 	"edgert/wire"
 )
 
@@ -37,6 +39,8 @@ const (
 	refusedDraining
 	refusedInternal
 	refusedTaken
+	refusedQuota
+	refusedMemory
 	numRefused
 )
 
@@ -58,6 +62,8 @@ var refusals = [numRefused]struct {
 	refusedDraining:  {"draining", 1000},
 	refusedInternal:  {"internal", 1000},
 	refusedTaken:     {"taken", 500},
+	refusedQuota:     {"quota", 1000},
+	refusedMemory:    {"memory", 1000},
 }
 
 func (r refusedReason) String() string { return refusals[r].name }
@@ -108,8 +114,14 @@ type admission struct {
 	cfg        *manifest.Config
 	tasks      *taskReader
 	observed   int // observations that the policy looks at together
+	meta       *policy.Meta
 	limit      int // sessions
 	active     int // sessions of other robots
+	place      quota.Place
+	own        quota.Place   // of the session that this one replaces; zero: it has none
+	memory     *memory.Bound // of the server
+	promised   int64         // bytes, to other robots
+	asked      int           // bytes of one observation as the robot says
 	open       *wire.SessionOpen
 	warnings   []string
 	downgraded bool  // RTC was asked for and is not there
@@ -296,6 +308,74 @@ func (a *admission) rate() string {
 	}
 	a.warn("%s", text)
 	return ""
+}
+
+// share is what check does not look at, because it is about the others: one link or
+// host must not take all sessions, and who is let in has memory for its observations
+// whatever the others send.
+func (a *admission) share() *refusal {
+	if text := a.place.Refuse(a.own); text != "" {
+		return &refusal{refusedQuota, text}
+	}
+	if text := a.need(); text != "" {
+		return &refusal{refusedMemory, text}
+	}
+	return nil
+}
+
+func (a *admission) need() string {
+	need, limit := sessionNeed(a.meta, a.asked), a.memory.Limit()
+	if a.promised+need <= limit {
+		return ""
+	}
+	return fmt.Sprintf("no memory: this robot needs %s (its session, and %d observations of %s as its cameras say), and %s of %s are promised to others; %v: ask another server, send JPEG or smaller pictures, or raise memory in the server's manifest",
+		memory.Size(need), observationsHeld, memory.Size(a.asked), memory.Size(a.promised), memory.Size(limit), a.memory)
+}
+
+const (
+	// sessionBytes is what a session takes beside the chunks that it remembers: its
+	// tasks with their tokens, its keys, and what the transport keeps for them.
+	sessionBytes = 64 << 10
+	// observationsHeld of a robot are in memory at once: one that arrives, one that
+	// waits and one that is worked on.
+	observationsHeld = 3
+	// stateBytes of an observation are everything but pictures and prefixes.
+	stateBytes = 16 << 10
+)
+
+// sessionMemory is what is kept of a robot that does not send.
+func sessionMemory(m *policy.Meta) int64 {
+	return sessionBytes + policy.HistoryBytes(m.ChunkSize, m.ActionDim)
+}
+
+// sessionNeed is what is kept of a robot whose observations have so many bytes.
+func sessionNeed(m *policy.Meta, asked int) int64 {
+	return sessionMemory(m) + observationsHeld*int64(asked)
+}
+
+// observationBytes is how large the observations of a robot are as it says: raw
+// pictures as they are, JPEG with a byte for each pixel, which is more than any but
+// noise takes. Cameras of unknown size count as the policy's largest.
+func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOpen) int {
+	largest := 0
+	for _, c := range caps.CameraShapes {
+		largest = max(largest, c.H*c.W)
+	}
+	pictures := 0
+	for _, name := range o.CameraNames {
+		pixels := largest
+		for _, known := range [][]wire.CameraShape{caps.CameraShapes, o.CameraShapes} {
+			if i := slices.IndexFunc(known, func(c wire.CameraShape) bool { return c.Name == name }); i >= 0 {
+				pixels = known[i].H * known[i].W
+			}
+		}
+		if slices.Contains(o.RawImages, name) {
+			pixels *= 3
+		}
+		pictures += pixels
+	}
+	prefixes := 2 * 4 * m.ChunkSize * m.ActionDim
+	return min(max(1, o.Steps)*pictures+prefixes+stateBytes, observationLimit(m))
 }
 
 func errorText(err error) string {

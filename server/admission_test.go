@@ -224,7 +224,7 @@ func TestAWarningAndTagsAreLogged(t *testing.T) {
 	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
 	o := fakeOpen("arm")
 	o.RTCEnabled, o.Tags = true, []wire.Tag{{Key: "site", Value: "lab"}, {Key: "shift", Value: "b"}}
-	ack := b.server.queries.open(&o, "")
+	ack := b.server.queries.open(&o, wire.Origin{})
 	if !ack.Accepted || !strings.Contains(strings.Join(ack.Warnings, " "), "conditioning.mode off") {
 		t.Errorf("ack = %+v, want a warning about conditioning.mode", ack)
 	}
@@ -243,7 +243,7 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
 	o := fakeOpen("arm")
 	o.Tags = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "x", Value: strings.Repeat("long", 1000)}, {Key: "y", Value: "z"}}
-	ack := b.server.queries.open(&o, "")
+	ack := b.server.queries.open(&o, wire.Origin{})
 	if want := "3 tags are too long together: log and audit have the first 1"; !ack.Accepted || !slices.Contains(ack.Warnings, want) {
 		t.Errorf("ack = %+v, want the warning %q", ack, want)
 	}

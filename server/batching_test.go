@@ -246,7 +246,7 @@ func TestBatchPathNoAlloc(t *testing.T) {
 	var keys []string
 	for i := range robots {
 		o := fakeOpen(fmt.Sprintf("arm-%d", i))
-		if ack := b.server.queries.open(&o, ""); !ack.Accepted {
+		if ack := b.server.queries.open(&o, wire.Origin{}); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
 		key, err := wire.ObsKey(b.server.Prefix(), o.ClientUUID)

@@ -101,7 +101,7 @@ func TestManifestTable(t *testing.T) {
 func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, "") // for the series that there is one of for each session
+	b.server.queries.open(&o, wire.Origin{}) // for the series that there is one of for each session
 	families, done, err := metricsOf(func() *Server { return b.server }, new(atomic.Uint64)).Gather()
 	if err != nil {
 		t.Fatal(err)

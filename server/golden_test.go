@@ -5,6 +5,7 @@ import (
 	"slices"
 	"testing"
 
+	"edgert/server/memory"
 	"edgert/server/queue"
 	"edgert/wire/wiretest"
 )
@@ -58,8 +59,8 @@ func TestRoundRobinGolden(t *testing.T) {
 // The trace of one session of the draft, event by event. Its episode starts at
 // 0 where ours starts at -1, which is what the draft's server sets at open.
 func TestSessionGolden(t *testing.T) {
-	pool := queue.NewPool(1 << 20)
-	s := newSession("robot", pool)
+	pool := queue.NewPool(memory.New(1 << 20))
+	s := newSession("robot", pool, 1<<20)
 	s.episode.Store(0)
 	seq := uint64(0)
 	superseded, since := uint64(0), uint64(0) // in all, and since the last take_superseded

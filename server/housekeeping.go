@@ -9,12 +9,15 @@ import (
 
 	"edgert/rt"
 	"edgert/server/audit"
-	"edgert/server/manifest"
 	"edgert/wire"
+	"edgert/wire/zenoh"
 )
 
 const (
 	housekeepingInterval = time.Second
+	// trimEvery so many ticks the buffers go that no observation needed meanwhile: more
+	// often they would be made anew for robots that ask seldom.
+	trimEvery = 10
 	// tokenTimeout bounds the query which robots are really gone.
 	tokenTimeout = 500 * time.Millisecond
 	// housekeepingStuckAfter is how long one thing that it does may take until it counts
@@ -38,6 +41,7 @@ type housekeeper struct {
 	heap    *collector
 	grown   chan struct{} // cap 1: the mailboxes take more memory than before
 	moved   atomic.Int64  // rt.Instant at which it last began to wait for something to do; 0: it does not run
+	ticks   uint64
 }
 
 func (k *housekeeper) run(ctx context.Context) {
@@ -84,6 +88,9 @@ func (k *housekeeper) tick(ctx context.Context) {
 		k.logSqueezed(session)
 	}
 	k.heap.worker.endHang(now)
+	if k.ticks++; k.ticks%trimEvery == 0 {
+		k.pool.Trim()
+	}
 	k.closeLost(ctx, now)
 	k.queries.yield()
 	k.heap.check()
@@ -144,6 +151,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 		case why == "":
 		case present[session.uuid]:
 			session.seen(now)
+			session.tokenSeen.Store(true)
 		default:
 			k.queries.evict(session, why)
 		}
@@ -164,15 +172,15 @@ type collector struct {
 
 // holdGC turns Go's collector off until the returned hold is released, unless the
 // heap grows beyond what a server of this size needs.
-func (c *collector) holdGC(observationMax int) *rt.Hold {
-	c.hold = rt.HoldGC(rt.Headroom + int64(c.limit)*manifest.SessionMemory + c.worker.audit.MemoryMax(observationMax))
+func (c *collector) holdGC() *rt.Hold {
+	c.hold = rt.HoldGC(rt.Headroom + c.cfg.TransportMemory() - zenoh.DefaultMemory)
 	c.last = rt.ReadHeap()
 	return c.hold
 }
 
-// raiseLimit adds what the mailboxes take to the heap's limit.
+// raiseLimit adds what robots take to the heap's limit.
 func (c *collector) raiseLimit() {
-	c.hold.Allow(c.pool.Bytes())
+	c.hold.Allow(c.memory.Used())
 }
 
 // check has garbage collected by hand when no robot was served since the last

@@ -81,8 +81,7 @@ func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	s.housekeeper.heap.hold = rt.HoldGC(0)
 	defer s.housekeeper.heap.hold.Release()
 	limit := debug.SetMemoryLimit(-1)
-	s.pool = queue.NewPool(1 << 30)
-	session := newSession("arm", s.pool)
+	session := newSession("arm", s.pool, 1<<20)
 	for seq := range uint64(3) { // none is given back
 		session.mailbox.Put(&wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1, queue.NoDeadline)
 		session.mailbox.Take()

@@ -9,6 +9,7 @@ import (
 	"edgert/rt"
 	"edgert/server/audit"
 	"edgert/server/manifest"
+	"edgert/server/memory"
 	"edgert/server/metric"
 	"edgert/wire"
 	"edgert/wire/zenoh"
@@ -56,6 +57,11 @@ func (m *metrics) add(name, help string, labels []metric.Label, value func(*Serv
 
 func (m *metrics) gauge(name, help string, value func(*Server) float64) {
 	m.Gauge(metricPrefix+name, help, nil, m.read(value))
+}
+
+// part is a gauge of one part of the memory.
+func (m *metrics) part(name, help, part string, value func(*Server) int64) {
+	m.Gauge(metricPrefix+name, help, label("part", part), m.read(func(s *Server) float64 { return float64(value(s)) }))
 }
 
 func (m *metrics) read(value func(*Server) float64) func() float64 {
@@ -115,6 +121,7 @@ func (m *metrics) countRequests() {
 func (m *metrics) countSessions() {
 	m.counter("sessions_opened_total", "Sessions opened.", nil, func(s *stats) *atomic.Uint64 { return &s.opened })
 	m.counter("sessions_closed_total", "Sessions closed.", nil, func(s *stats) *atomic.Uint64 { return &s.closed })
+	m.counter("sessions_displaced_total", "Sessions closed that never sent and gave way to another robot.", nil, func(s *stats) *atomic.Uint64 { return &s.displaced })
 	m.add("sessions_refused_total", "Sessions refused.", nil, func(s *Server) float64 { return float64(sum(s.stats.refused[:])) })
 	for r := range numRefused {
 		m.counter("opens_rejected_total", "Sessions refused, by reason.", label("reason", r.String()),
@@ -129,6 +136,13 @@ func (m *metrics) countSessions() {
 	m.gauge("active_sessions", "Sessions open now.", func(s *Server) float64 { return float64(len(s.sessions.all())) })
 	m.gauge("fairness", "Jain's index of the shares of their observations that the open sessions got chunks for: 1 when all are alike.", func(s *Server) float64 { return fairness(s.sessions.all()) })
 	m.gauge("mailbox_bytes", "Memory of the observations that wait or did so lately.", func(s *Server) float64 { return float64(s.pool.Bytes()) })
+	for p := range memory.NumParts {
+		m.part("memory_bytes", "Memory in use.", p.String(), func(s *Server) int64 { return s.memory.Of(p) })
+	}
+	m.part("memory_bytes", "Memory in use.", "transport", func(s *Server) int64 { return s.transportMemory() })
+	m.part("memory_limit_bytes", "Of how much memory.", "robots", func(s *Server) int64 { return s.memory.Limit() })
+	m.part("memory_limit_bytes", "Of how much memory.", "transport", func(s *Server) int64 { return s.cfg.TransportMemory() })
+	m.gauge("memory_promised_bytes", "What the open sessions may use as they said.", func(s *Server) float64 { return float64(s.promised.Load()) })
 	m.gauge("max_sessions", "Sessions there is room for.", func(s *Server) float64 { return float64(s.limit) })
 	m.gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 { return flag(&s.warmed) })
 	m.gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(&s.draining) })

@@ -213,7 +213,7 @@ func TestStalenessEndsWithTheSession(t *testing.T) {
 	b := newBench(t, config())
 	h.watch(b.server)
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, "")
+	b.server.queries.open(&o, wire.Origin{})
 	const series = `lean_server_session_staleness_seconds{client="arm"}`
 	if _, ok := scrape(t, h)[series]; !ok {
 		t.Errorf("no %s", series)

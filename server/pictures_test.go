@@ -40,7 +40,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
 	stop := b.audited(dir).Start(audit.Origin{ModelSHA256: "5ha"})
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, "")
+	b.server.queries.open(&o, wire.Origin{})
 	key, err := wire.ObsKey(b.server.Prefix(), "arm")
 	if err != nil {
 		t.Fatal(err)

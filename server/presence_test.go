@@ -272,7 +272,7 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")
 	o := fakeOpen("arm")
-	session, err := b.server.queries.newSession(&o, &task{}, false)
+	session, err := b.server.queries.newSession(&o, &admission{opened: &task{}, place: b.server.queries.book.Place(wire.Origin{}, "")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -288,7 +288,7 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 func TestEventsForMalformedSamplesAreSpaced(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, "")
+	b.server.queries.open(&o, wire.Origin{})
 	r := b.robot("arm")
 	for range 5 {
 		b.server.housekeeper.events.send(event{uuid: "arm", code: wire.EventBadObservation, text: "malformed"})

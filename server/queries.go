@@ -9,6 +9,8 @@ import (
 	"edgert/policy"
 	"edgert/server/acl"
 	"edgert/server/audit"
+	"edgert/server/memory"
+	"edgert/server/quota"
 	"edgert/wire"
 )
 
@@ -33,6 +35,8 @@ type queries struct {
 	events  *events
 	receive func(wire.Sample) // an observation
 	room    wire.Declaration  // the token of a server with room; nil: it has none
+	book    *quota.Book
+	typical int64 // bytes that a robot with the policy's cameras needs. Constant
 }
 
 // enqueue leaves queries to housekeeping: a callback must not declare things.
@@ -142,7 +146,7 @@ func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 }
 
 // closing answers a close; nil: another server does.
-func (q *queries) closing(body []byte, from string) []byte {
+func (q *queries) closing(body []byte, from wire.Origin) []byte {
 	var c wire.SessionClose
 	err := wire.ParseSessionClose(&c, body)
 	if !q.answers(c.ClientUUID) {
@@ -161,12 +165,15 @@ func (q *queries) closing(body []byte, from string) []byte {
 // open validates and registers a session. The robot's earlier session, if
 // there is one, is replaced and gives its publisher to the new one. from names who
 // asks, see wire.Query.
-func (q *queries) open(o *wire.SessionOpen, from string) wire.SessionAck {
+func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: q.id, Draining: q.draining.Load()}
-	admission := admission{caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, tasks: &q.tasks, observed: q.meta.Steps(), limit: q.limit, active: q.sessions.others(o.ClientUUID), open: o}
+	admission, idle := q.admission(o, from)
 	r := admission.check()
 	if r == nil && ack.Draining {
 		r = &refusal{refusedDraining, drainingText}
+	}
+	if r == nil {
+		r = admission.share()
 	}
 	if r == nil {
 		r, ack.HeldBy = q.checkOwner(o, from)
@@ -174,7 +181,9 @@ func (q *queries) open(o *wire.SessionOpen, from string) wire.SessionAck {
 	var session *Session
 	if r == nil {
 		var err error
-		if session, err = q.newSession(o, admission.opened, admission.downgraded); err != nil {
+		if session, err = q.newSession(o, &admission); errors.Is(err, errNoMemory) {
+			r = &refusal{refusedMemory, fmt.Sprintf("no memory for one more session: %v: ask another server, or raise memory in the server's manifest", q.memory)}
+		} else if err != nil {
 			r = &refusal{refusedInternal, "server error: " + err.Error()}
 		}
 	}
@@ -184,6 +193,10 @@ func (q *queries) open(o *wire.SessionOpen, from string) wire.SessionAck {
 		ack.Error, ack.ServerLoad = r.text, q.load()
 		ack.RetryAfterMs = refusals[r.reason].retryAfter
 		return ack
+	}
+	if idle != nil {
+		q.evict(idle, "it never sent, and its place is needed: open again")
+		q.stats.displaced.Add(1)
 	}
 	session.from = from
 	var kept int
@@ -205,6 +218,44 @@ func (q *queries) open(o *wire.SessionOpen, from string) wire.SessionAck {
 	return ack
 }
 
+// admission is what an open is checked against. idle is a session that would have to
+// give way to it, nil when none has to or may.
+func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission, idle *Session) {
+	a = admission{
+		caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, tasks: &q.tasks, observed: q.meta.Steps(), meta: q.meta, open: o,
+		limit: q.limit, active: q.sessions.others(o.ClientUUID), place: q.book.Place(from, o.Host),
+		memory: q.memory, promised: q.promised.Load(), asked: observationBytes(q.meta, &q.caps, o),
+	}
+	if own := q.sessions.find(o.ClientUUID); own != nil {
+		a.own = own.place
+		a.promised -= own.memory
+	}
+	if a.active < a.limit && a.promised+sessionNeed(q.meta, a.asked) <= q.memory.Limit() {
+		return a, nil
+	}
+	if idle = q.idle(o.ClientUUID, a.place); idle != nil {
+		a.active--
+		a.promised -= idle.memory
+	}
+	return a, idle
+}
+
+// idle finds a session that may give way to a newcomer: its robot has not sent since it
+// opened, a while ago, and neither its link nor its host would have fewer sessions than
+// the newcomer's then. Of several it is one of the link with the most, the oldest.
+func (q *queries) idle(newcomer string, place quota.Place) (idle *Session) {
+	now := q.clock.Now()
+	for _, s := range q.sessions.all() {
+		if s.uuid == newcomer || s.received.Load() > 0 || now.Sub(s.since) < idleGrace || !s.place.Above(place) {
+			continue
+		}
+		if idle == nil || s.place.Above(idle.place) || !idle.place.Above(s.place) && s.since < idle.since {
+			idle = s
+		}
+	}
+	return idle
+}
+
 // tagText is a robot's tags for the log: k=v, with commas.
 func tagText(tags []wire.Tag) string {
 	all := make([]string, len(tags))
@@ -217,7 +268,7 @@ func tagText(tags []wire.Tag) string {
 // checkOwner refuses a second process under the name of one that is there, and says
 // where that runs. A client that names no instance is known by its link or
 // certificate; behind a router nobody can tell it from another such client.
-func (q *queries) checkOwner(o *wire.SessionOpen, from string) (r *refusal, host string) {
+func (q *queries) checkOwner(o *wire.SessionOpen, from wire.Origin) (r *refusal, host string) {
 	owner := q.sessions.find(o.ClientUUID)
 	if other, elsewhere := q.others.Holder(o.ClientUUID); elsewhere && owner == nil && o.Instance != "" &&
 		other.Mark != wire.HeldMark("", "") && other.Mark != wire.HeldMark(o.ClientUUID, o.Instance) {
@@ -229,7 +280,7 @@ func (q *queries) checkOwner(o *wire.SessionOpen, from string) (r *refusal, host
 		return nil, ""
 	case owner.instance == o.Instance && (o.Instance != "" || owner.from == from):
 		return nil, ""
-	case o.Instance == "" && from != "" && owner.from == from:
+	case o.Instance == "" && from.Name != "" && owner.from == from:
 		return nil, ""
 	}
 	host = cmp.Or(owner.host, wire.HostUnknown)
@@ -237,8 +288,11 @@ func (q *queries) checkOwner(o *wire.SessionOpen, from string) (r *refusal, host
 }
 
 func (q *queries) register(session *Session) {
+	session.place = session.place.Enter()
+	q.promised.Add(session.memory)
 	if displaced := q.sessions.add(session); displaced != nil {
 		q.stats.closed.Add(1)
+		q.release(displaced)
 		if displaced.held != nil {
 			_ = displaced.held.Undeclare() // it stays declared at worst
 		}
@@ -250,10 +304,27 @@ func (q *queries) register(session *Session) {
 	}
 }
 
-func (q *queries) newSession(o *wire.SessionOpen, opened *task, downgraded bool) (*Session, error) {
-	session := newSession(o.ClientUUID, q.pool)
-	session.opened = opened
-	session.rtc = o.RTCEnabled && !downgraded
+// release gives back what a session had.
+func (q *queries) release(s *Session) {
+	s.mailbox.Close()
+	s.place.Leave()
+	q.promised.Add(-s.memory)
+	q.memory.Give(memory.Sessions, sessionMemory(q.meta))
+}
+
+var errNoMemory = errors.New("no memory")
+
+func (q *queries) newSession(o *wire.SessionOpen, a *admission) (*Session, error) {
+	own := sessionMemory(q.meta)
+	if !q.memory.Take(memory.Sessions, own) {
+		q.pool.DropFree()
+		if !q.memory.Take(memory.Sessions, own) {
+			return nil, errNoMemory
+		}
+	}
+	session := newSession(o.ClientUUID, q.pool, a.asked)
+	session.opened, session.place, session.memory = a.opened, a.place, sessionNeed(q.meta, a.asked)
+	session.rtc = o.RTCEnabled && !a.downgraded
 	if session.rtc {
 		session.history = policy.NewHistory(q.meta.ChunkSize, q.meta.ActionDim)
 	}
@@ -263,7 +334,8 @@ func (q *queries) newSession(o *wire.SessionOpen, opened *task, downgraded bool)
 	if o.Instance != "" {
 		session.nonce = randomNonce()
 	}
-	session.seenAt.Store(int64(q.clock.Now()))
+	session.since = q.clock.Now()
+	session.seenAt.Store(int64(session.since))
 	session.epoch = o.SessionEpoch
 	if o.SessionEpoch > 0 {
 		session.tokenEpoch.Store(int64(o.SessionEpoch))
@@ -274,6 +346,7 @@ func (q *queries) newSession(o *wire.SessionOpen, opened *task, downgraded bool)
 	}
 	if err := q.listen(session); err != nil {
 		_ = session.withdraw() // it stays declared at worst
+		q.memory.Give(memory.Sessions, own)
 		return nil, err
 	}
 	return session, nil
@@ -332,7 +405,7 @@ func (q *queries) yield() {
 // announceRoom shows or withdraws the token by which replicas share out the robots
 // that name nobody.
 func (q *queries) announceRoom() {
-	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.limit
+	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.limit && q.promised.Load()+q.typical <= q.memory.Limit()
 	var err error
 	switch {
 	case room && q.room == nil:
@@ -357,12 +430,12 @@ func (q *queries) withdrawRoom() error {
 // close ends the session that c names; a stale session id is ignored, and a
 // robot without a session has nothing to close. Without an id it is refused unless
 // the link or certificate that opened the session asks.
-func (q *queries) close(c *wire.SessionClose, from string) error {
+func (q *queries) close(c *wire.SessionClose, from wire.Origin) error {
 	session := q.sessions.find(c.ClientUUID)
 	switch {
 	case session == nil || c.SessionID != "" && c.SessionID != session.id:
 		return nil
-	case c.SessionID == "" && (from == "" || from != session.from):
+	case c.SessionID == "" && (from.Name == "" || from != session.from):
 		return fmt.Errorf("client %s: a close without session_id counts from the link that opened the session only: name the session_id of the open's answer", pyString(c.ClientUUID))
 	}
 	q.drop(session, "the client closed it")
@@ -382,6 +455,7 @@ func (q *queries) drop(session *Session, why string) {
 	if !q.sessions.remove(session) {
 		return
 	}
+	q.release(session)
 	q.stats.closed.Add(1)
 	q.log.Info("session closed", "client", session.uuid, "why", why, "sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit),
 		"stale_pictures", session.stalePictures.Load(), "warned_pictures", session.strayPictures.Load())

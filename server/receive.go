@@ -2,8 +2,10 @@ package server
 
 import (
 	"errors"
+	"fmt"
 
 	"edgert/rt"
+	"edgert/server/memory"
 	"edgert/server/queue"
 	"edgert/wire"
 )
@@ -11,7 +13,6 @@ import (
 var (
 	errTooLarge = errors.New("observation is larger than the pictures of this policy can be")
 	errLate     = errors.New("a newer observation was here already")
-	errNoRoom   = errors.New("the memory in which observations wait is used up on this server: send fewer or smaller ones, or open elsewhere")
 )
 
 // receiver is what the transport calls when something arrives.
@@ -78,13 +79,21 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 		return
 	case queue.NoRoom:
 		r.stats.noRoom.Add(1)
-		r.events.queue(session.uuid, h, wire.EventBadObservation, errNoRoom)
+		r.events.queue(session.uuid, h, wire.EventBadObservation, r.noRoom(session, len(body)))
 		return
 	case queue.Replaced:
 		r.stats.superseded.Add(1)
 	}
 	session.received.Add(1)
 	wake(r.work)
+}
+
+// noRoom says why there is no memory for an observation of n bytes.
+//
+//go:noinline
+func (r *receiver) noRoom(s *Session, n int) error {
+	return fmt.Errorf("no memory for an observation of %s where the robot's open stands for %s: %v; send fewer or smaller ones, open elsewhere, or raise memory in the server's manifest",
+		memory.Size(n), memory.Size(s.asked), r.memory)
 }
 
 // wake wakes the goroutine that waits on c, a channel of capacity 1.

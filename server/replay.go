@@ -179,7 +179,7 @@ func (m readTasks) read(reader *taskReader, text string) (*task, error) {
 // one answers one captured request again and says what is different, "" when nothing
 // is, or nothing by more than the tolerance.
 func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, why string) {
-	t, session := p.tensors, newSession(c.ClientUUID, nil)
+	t, session := p.tensors, newSession(c.ClientUUID, nil, 0)
 	opened, err := p.tasks.read(t.tasks, c.Task)
 	if err != nil {
 		return false, err.Error()

@@ -190,7 +190,7 @@ type unanswered struct{ finished chan struct{} }
 
 func (unanswered) Key() string                { return "" }
 func (unanswered) Payload() []byte            { return nil }
-func (unanswered) From() string               { return "" }
+func (unanswered) From() wire.Origin          { return wire.Origin{} }
 func (unanswered) Reply(string, []byte) error { return nil }
 func (unanswered) ReplyErr([]byte) error      { return nil }
 func (u unanswered) Finish()                  { u.finished <- struct{}{} }

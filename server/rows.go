@@ -129,7 +129,7 @@ func (w *worker) look() {
 			continue
 		}
 		if since, deadline, ok := s.mailbox.Waiting(); ok {
-			w.waiting = append(w.waiting, queue.Waiting{ID: s.uuid, Robot: i, Since: since, Deadline: deadline})
+			w.waiting = append(w.waiting, queue.Waiting{ID: s.uuid, Robot: i, Since: since, Deadline: deadline, Group: s.place.Group()})
 		}
 	}
 }

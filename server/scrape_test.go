@@ -15,6 +15,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"edgert/wire"
 )
 
 // discarded is an answer that nobody reads.
@@ -32,7 +34,7 @@ func fleet(t *testing.T, sessions int) *Server {
 	b := newBench(t, cfg)
 	for i := range sessions {
 		o := fakeOpen(fmt.Sprintf("arm-%d", i))
-		if ack := b.server.queries.open(&o, ""); !ack.Accepted {
+		if ack := b.server.queries.open(&o, wire.Origin{}); !ack.Accepted {
 			t.Fatalf("open = %+v", ack)
 		}
 	}

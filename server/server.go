@@ -42,7 +42,9 @@ import (
 	"edgert/server/acl"
 	"edgert/server/audit"
 	"edgert/server/manifest"
+	"edgert/server/memory"
 	"edgert/server/queue"
+	"edgert/server/quota"
 	"edgert/server/replica"
 	"edgert/wire"
 )
@@ -112,8 +114,10 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		cfg: cfg, prefix: d.Prefix, id: id, others: replica.New(d.Prefix, id), limit: limit, window: cfg.BatchWindow(), meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
 		caps:   capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
 		access: d.Access, links: d.Links, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
-		pool: queue.NewPool(poolMemory(limit, d.Meta)),
+		memory: memory.New(cfg.RobotMemory()),
 	}
+	shared.pool = queue.NewPool(shared.memory)
+	d.Audit.Bind(shared.memory)
 	shared.transport, _ = d.Network.(transport)
 	order, err := queue.New(cfg.Scheduler)
 	if err != nil {
@@ -136,7 +140,9 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	}
 	events, grown := newEvents(shared), make(chan struct{}, 1)
 	worker := newWorker(shared, d.Model, fills, order, d.Audit)
-	queries := &queries{service: shared, waiting: make(chan query, queriesWaiting), counted: make(chan struct{}, 1), events: events}
+	queries := &queries{service: shared, book: quota.NewBook(quota.Limits{Link: cfg.SessionsPerLink, Host: cfg.SessionsPerHost}), waiting: make(chan query, queriesWaiting), counted: make(chan struct{}, 1), events: events}
+	typical := wire.SessionOpen{CameraNames: shared.caps.ExpectedCameras}
+	queries.typical = sessionNeed(d.Meta, observationBytes(d.Meta, &shared.caps, &typical))
 	receiver := &receiver{shared, observationLimit(d.Meta), worker.work, grown, events}
 	queries.receive = receiver.onObservation
 	return &Server{
@@ -168,11 +174,7 @@ func observationLimit(m *policy.Meta) int {
 	return n
 }
 
-// poolMemory is what the observations of so many robots may take: one that waits
-// and one that arrives for each, the largest ones of one robot at least.
-func poolMemory(sessions int, m *policy.Meta) int64 {
-	return 2 * max(int64(sessions)*int64(observationMax(m)), int64(observationLimit(m)))
-}
+func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
 // serverID tells replicas of one service apart, and a server from its life before. It
 // is one key segment.
@@ -229,7 +231,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		return s.left(ctx, s.worker.abandon())
 	}
 	s.warmed.Store(true)
-	defer s.housekeeper.heap.holdGC(s.receiver.observationMax).Release()
+	defer s.housekeeper.heap.holdGC().Release()
 	heap := s.housekeeper.heap.last
 	s.baseline.Store(&heap)
 
@@ -347,6 +349,7 @@ func undeclare(declared []wire.Declaration) (err error) {
 func (s *Server) Summary() Summary {
 	out := Summary{Service: s.prefix, ServerID: s.id, Device: s.placement.Device.String()}
 	s.stats.fill(&out)
+	out.Memory.LimitMB, out.Memory.UsedMB, out.Memory.MostMB = mib(s.memory.Limit()), mib(s.memory.Used()), mib(s.memory.Most())
 	out.Sessions.Active, out.LogLinesLost = len(s.sessions.all()), s.lostLines()
 	if before := s.baseline.Load(); before != nil {
 		now := rt.ReadHeap()

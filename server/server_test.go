@@ -331,7 +331,7 @@ func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	noise := func(uuid string, seq uint64) []float32 {
 		b := newBench(t, config())
 		o := fakeOpen(uuid)
-		if ack := b.server.queries.open(&o, ""); !ack.Accepted {
+		if ack := b.server.queries.open(&o, wire.Origin{}); !ack.Accepted {
 			t.Fatalf("ack = %+v", ack)
 		}
 		s := b.server.sessions.find(uuid)
@@ -760,7 +760,7 @@ func TestSessionsEndWithTheirRobots(t *testing.T) {
 func TestTokenGrace(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, "")
+	b.server.queries.open(&o, wire.Origin{})
 	b.server.sessions.find("arm").tokenChanged(false, b.clock.Now())
 	for _, step := range []struct {
 		wait time.Duration
@@ -930,7 +930,7 @@ func TestRequestPathNoAlloc(t *testing.T) {
 
 func requestPathNoAlloc(t *testing.T, b *bench) {
 	o := fakeOpen("arm")
-	if ack := b.server.queries.open(&o, ""); !ack.Accepted {
+	if ack := b.server.queries.open(&o, wire.Origin{}); !ack.Accepted {
 		t.Fatalf("open = %+v", ack)
 	}
 	obs := fakeObs(t)

@@ -9,6 +9,7 @@ import (
 	"edgert/rt"
 	"edgert/server/acl"
 	"edgert/server/manifest"
+	"edgert/server/memory"
 	"edgert/server/queue"
 	"edgert/server/replica"
 	"edgert/wire"
@@ -37,7 +38,9 @@ type service struct {
 	logLost   func() uint64 // nil: no line is lost
 	sessions  *registry
 	others    *replica.Others // the servers of the service
+	memory    *memory.Bound   // on what robots make the server keep
 	pool      *queue.Pool     // of the mailboxes
+	promised  atomic.Int64    // bytes, to all sessions. Written by housekeeping
 	stats     *stats
 
 	// Atomic.
@@ -58,6 +61,14 @@ func (s *service) transportStat(value func(zenoh.Stats) uint64) float64 {
 
 //rt:noalloc
 func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.limit) }
+
+// transportMemory is what the links hold, 0 where the transport does not say.
+func (s *service) transportMemory() int64 {
+	if t, ok := s.network.(interface{ MemoryUsed() int }); ok {
+		return int64(t.MemoryUsed())
+	}
+	return 0
+}
 
 // lostLines is how many lines of the log nobody read.
 func (s *service) lostLines() uint64 {

@@ -15,6 +15,7 @@ import (
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/queue"
+	"edgert/server/quota"
 	"edgert/wire"
 )
 
@@ -32,11 +33,15 @@ type Session struct {
 	actions  wire.Publisher   // nil in tests of the pure parts
 	obs      wire.Declaration // subscription of its observations, while the session is open
 	held     wire.Declaration // tells the other servers of the session
-	instance string           // names the process that opened it; empty: it did not say
-	host     string           // where that runs, for people
-	tags     string           // of audit.Tags
-	from     string           // the link or certificate that opened it, see wire.Query; empty: unknown
-	nonce    int64            // its chunks carry it; 0: none, for a robot that does not know the key
+	place    quota.Place
+	asked    int         // bytes that an observation of it has as it says
+	memory   int64       // bytes that it was promised, its own among them
+	since    rt.Instant  // when it opened
+	instance string      // names the process that opened it; empty: it did not say
+	host     string      // where that runs, for people
+	from     wire.Origin // who opened it
+	tags     string      // of audit.Tags
+	nonce    int64       // its chunks carry it; 0: none, for a robot that does not know the key
 
 	mailbox   queue.Mailbox
 	announced atomic.Pointer[task] // by the newest reset that named one; nil: none
@@ -64,9 +69,10 @@ type Session struct {
 	staleLogged, squeezedLogged cameraSet
 }
 
-// newSession makes a session for uuid that has shown no token yet.
-func newSession(uuid string, pool *queue.Pool) *Session {
-	s := &Session{uuid: uuid, opened: &task{}, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), mailbox: queue.NewMailbox(pool)}
+// newSession makes a session for uuid that has shown no token yet, whose observations
+// have so many bytes as it says.
+func newSession(uuid string, pool *queue.Pool, asked int) *Session {
+	s := &Session{uuid: uuid, opened: &task{}, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), asked: asked, mailbox: queue.NewMailbox(pool, asked)}
 	s.episode.Store(-1)
 	s.tokenEpoch.Store(-1)
 	return s
@@ -144,8 +150,15 @@ const (
 	// tokenGrace is how long a robot's token may be gone before its session is
 	// closed: LeRobot's figure, longer than a reconnect takes.
 	tokenGrace = 5 * time.Second
-	// idleTimeout closes a session whose robot neither sends nor shows a token.
+	// idleTimeout closes a session whose robot neither sends nor shows a token any more.
 	idleTimeout = 300 * time.Second
+	// idleGrace is how long a robot that has opened may take to send, before it may
+	// have to give way to another one when the server is full.
+	idleGrace = 10 * time.Second
+	// tokenlessTimeout closes one whose robot does not send and never showed a token,
+	// which robots do right behind the open: its link may be long gone. One that has sent
+	// gets as long again: it may be us who hang.
+	tokenlessTimeout = 15 * time.Second
 )
 
 // presence says whether a session's robot is there.
@@ -156,6 +169,8 @@ type presence struct {
 	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while it has not
 	tokenEpoch atomic.Int64 // whose liveliness token counts; -1: the robot has none with an epoch
 	tokenUp    atomic.Bool  // the token that counts is there
+	tokenSeen  atomic.Bool  // or was
+	sent       atomic.Bool  // since it opened
 }
 
 // seen notes that the robot sent: it is alive, whatever its token says.
@@ -163,6 +178,7 @@ type presence struct {
 //rt:noalloc
 func (p *presence) seen(now rt.Instant) {
 	p.seenAt.Store(int64(now))
+	p.sent.Store(true)
 	p.droppedAt.Store(0)
 }
 
@@ -187,6 +203,7 @@ func (p *presence) epochTokenChanged(epoch uint32, alive bool, now rt.Instant) {
 func (p *presence) tokenOf(alive bool, now rt.Instant) {
 	if alive {
 		p.tokenUp.Store(true)
+		p.tokenSeen.Store(true)
 		p.droppedAt.Store(0)
 		return
 	}
@@ -208,12 +225,14 @@ func (p *presence) owned(now rt.Instant) bool {
 
 // lost says why the robot counts as gone, "" when it does not.
 func (p *presence) lost(now rt.Instant) (why string) {
-	dropped := rt.Instant(p.droppedAt.Load())
+	dropped, silent := rt.Instant(p.droppedAt.Load()), now.Sub(rt.Instant(p.seenAt.Load()))
 	switch {
 	case dropped != 0 && now.Sub(dropped) > tokenGrace:
 		return "liveliness token dropped"
-	case now.Sub(rt.Instant(p.seenAt.Load())) > idleTimeout:
+	case silent > idleTimeout:
 		return "idle timeout"
+	case silent > tokenlessTimeout && !p.tokenSeen.Load() && (silent > 2*tokenlessTimeout || !p.sent.Load()):
+		return "it shows no liveliness token and does not send"
 	}
 	return ""
 }

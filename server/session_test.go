@@ -15,7 +15,7 @@ func obsHeader(epoch uint32, seq uint64) wire.Header {
 func TestRegistryFindsSortedSessions(t *testing.T) {
 	r := newRegistry()
 	for _, uuid := range []string{"r2", "r10", "B", "a", "r1"} {
-		if d := r.add(newSession(uuid, nil)); d != nil {
+		if d := r.add(newSession(uuid, nil, 0)); d != nil {
 			t.Errorf("add(%s) displaced %s, want nobody", uuid, d.uuid)
 		}
 	}
@@ -47,7 +47,7 @@ func TestRegistryFindsSortedSessions(t *testing.T) {
 // A stale close must not take the session of a robot that came back.
 func TestRegistryRemovesOnlyTheVerySession(t *testing.T) {
 	r := newRegistry()
-	old, fresh := newSession("a", nil), newSession("a", nil)
+	old, fresh := newSession("a", nil, 0), newSession("a", nil, 0)
 	r.add(old)
 	if d := r.add(fresh); d != old {
 		t.Errorf("add displaced %v, want the old session", d)
@@ -63,7 +63,7 @@ func TestRegistryRemovesOnlyTheVerySession(t *testing.T) {
 func TestRegistryNoAlloc(t *testing.T) {
 	r, key := newRegistry(), "arm-03"
 	for i := range 8 {
-		r.add(newSession(fmt.Sprintf("arm-%02d", i), nil))
+		r.add(newSession(fmt.Sprintf("arm-%02d", i), nil, 0))
 	}
 	if n := testing.AllocsPerRun(100, func() {
 		if r.find(key) == nil {
@@ -98,7 +98,7 @@ func TestSessionPresence(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			s := newSession("arm", nil)
+			s := newSession("arm", nil, 0)
 			s.tokenEpoch.Store(tt.epoch)
 			for i, st := range tt.steps {
 				switch st.what {

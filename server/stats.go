@@ -32,9 +32,10 @@ type stats struct {
 	receivedBytes atomic.Uint64 // all observations, served or not
 	sentBytes     atomic.Uint64 // all chunks
 
-	opened  atomic.Uint64
-	closed  atomic.Uint64
-	refused [numRefused]atomic.Uint64
+	opened    atomic.Uint64
+	closed    atomic.Uint64
+	displaced atomic.Uint64 // those of closed that gave way to another robot
+	refused   [numRefused]atomic.Uint64
 
 	modes    [policy.ModeTrainedGuided + 1]atomic.Uint64 // requests by policy.Mode
 	spans    [numSpanUses]atomic.Uint64                  // requests by what came of their spans
@@ -219,6 +220,12 @@ type Summary struct {
 		Refused uint64 `json:"refused"`
 		Active  int    `json:"active"`
 	} `json:"sessions"`
+	Memory struct {
+		LimitMB float64 `json:"limit_mb"`
+		UsedMB  float64 `json:"used_mb"`
+		MostMB  float64 `json:"most_mb"`
+	} `json:"memory"` // of sessions, observations and captures
+	Refusals         map[string]uint64 `json:"refusals"`          // of sessions, by reason; only those that happened
 	StalePictures    uint64            `json:"stale_pictures"`    // older than their robot allows
 	WarnedPictures   uint64            `json:"warned_pictures"`   // with stray bytes, used all the same
 	SqueezedPictures uint64            `json:"squeezed_pictures"` // of another shape than the policy's, scaled all the same
@@ -243,6 +250,12 @@ func (s *stats) fill(out *Summary) {
 	out.Superseded, out.Late = s.superseded.Load(), s.late.Load()
 	out.Unknown, out.Malformed = s.unknown.Load(), s.malformed.Load()
 	out.Sessions.Opened, out.Sessions.Closed, out.Sessions.Refused = s.opened.Load(), s.closed.Load(), sum(s.refused[:])
+	out.Refusals = make(map[string]uint64)
+	for r := range numRefused {
+		if n := s.refused[r].Load(); n > 0 {
+			out.Refusals[r.String()] = n
+		}
+	}
 	out.StalePictures, out.WarnedPictures, out.SqueezedPictures = sum(s.stale[:]), sum(s.stray[:]), sum(s.squeezed[:])
 	out.Conditioning = make(map[string]uint64)
 	for mode := range s.modes {
@@ -258,6 +271,7 @@ func (s *Summary) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `lean-server  %s  (%s) on %s
   requests      %8d   errors %d, superseded %d, late %d, unknown session %d, malformed %d, stale pictures %d, with stray bytes %d, squeezed %d
   sessions      %8d   opened; %d closed, %d refused, %d still open
+  memory        %8.0f   MB of %.0f for robots at most, %.0f at the end
   prefix        %8d   trained, %d guided, %d free
                    p50       p99       max   ms
   queue wait  %8.2f  %8.2f  %8.2f
@@ -269,6 +283,7 @@ func (s *Summary) Print(w io.Writer) error {
 `, s.Service, s.ServerID, s.Device,
 		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures, s.SqueezedPictures,
 		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,
+		s.Memory.MostMB, s.Memory.LimitMB, s.Memory.UsedMB,
 		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],
 		s.QueueWaitMs.P50, s.QueueWaitMs.P99, s.QueueWaitMs.Max, s.DecodeMs.P50, s.DecodeMs.P99, s.DecodeMs.Max,
 		s.InferenceMs.P50, s.InferenceMs.P99, s.InferenceMs.Max, s.ServiceMs.P50, s.ServiceMs.P99, s.ServiceMs.Max,

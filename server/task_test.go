@@ -162,7 +162,7 @@ func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 // Goal: 0 allocations for a request whose task is known.
 func TestKnownTaskAllocatesNothing(t *testing.T) {
 	b := newReader(t, config())
-	s, tensors := newSession("arm", nil), b.server.worker.tensors
+	s, tensors := newSession("arm", nil, 0), b.server.worker.tensors
 	opened, err := b.server.tasks.read("wait")
 	if err != nil {
 		t.Fatal(err)

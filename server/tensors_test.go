@@ -49,7 +49,7 @@ func (c *cameras) bench(t *testing.T) *Server {
 	t.Cleanup(func() { s.worker.tensors.close() })
 	o := fakeOpen("arm")
 	o.CameraNames = s.caps.ExpectedCameras
-	if ack := s.queries.open(&o, ""); !ack.Accepted {
+	if ack := s.queries.open(&o, wire.Origin{}); !ack.Accepted {
 		t.Fatalf("open = %+v", ack)
 	}
 	return s

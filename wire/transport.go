@@ -48,12 +48,11 @@ type Sample struct {
 
 // Query is one request to a queryable. Reply and ReplyErr may be called from the
 // callback or later from another goroutine; Finish must be called exactly once,
-// after the last reply. Key and Payload stay valid until Finish. From names the link
-// or certificate that asks; empty: unknown, as of whoever is behind a router.
+// after the last reply. Key and Payload stay valid until Finish.
 type Query interface {
 	Key() string
 	Payload() []byte
-	From() string
+	From() Origin
 	Reply(key string, payload []byte) error
 	ReplyErr(payload []byte) error
 	Finish()

@@ -746,11 +746,16 @@ type arm struct {
 
 func newArm(t *testing.T, network wire.Session, prefix string) *arm {
 	t.Helper()
+	return newArmNamed(t, network, prefix, "test-arm")
+}
+
+func newArmNamed(t *testing.T, network wire.Session, prefix, uuid string) *arm {
+	t.Helper()
 	bundle, err := policy.LoadBundle(filepath.Join(demo, "bundle"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	a := joinArm(t, network, prefix, demoOpen(t, "test-arm"))
+	a := joinArm(t, network, prefix, demoOpen(t, uuid))
 	encoder, err := jpeg.NewEncoder(90, jpeg.ChromaOfPicture)
 	if err != nil {
 		t.Skip(err)

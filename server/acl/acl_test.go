@@ -91,7 +91,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	var heard, stolen atomic.Int32
 	last := make(chan string, 100)
 	f.server.Subscribe(prefix+"/*/obs", func(s wire.Sample) { heard.Add(1); last <- s.Key })
-	f.server.Queryable(prefix+"/session", func(q wire.Query) { q.Reply(prefix+"/session", []byte(q.From())); q.Finish() })
+	f.server.Queryable(prefix+"/session", func(q wire.Query) { q.Reply(prefix+"/session", []byte(q.From().Name)); q.Finish() })
 	f.server.Queryable(prefix+"/*/session", func(q wire.Query) { q.Reply(q.Key(), []byte("own key")); q.Finish() })
 	f.server.Queryable(prefix+"/*/reset", func(q wire.Query) { q.Reply(q.Key(), []byte("reset")); q.Finish() })
 	f.server.Queryable(prefix+"/status", func(q wire.Query) { q.Reply(q.Key(), []byte("fine")); q.Finish() })
@@ -189,7 +189,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 // A name under routers may carry anybody, one that is no id nobody.
 func TestRoutersCarryAnybody(t *testing.T) {
 	f := newFleet(t)
-	f.server.Queryable(prefix+"/session", func(q wire.Query) { q.Reply(prefix+"/session", []byte("from "+q.From())); q.Finish() })
+	f.server.Queryable(prefix+"/session", func(q wire.Query) { q.Reply(prefix+"/session", []byte("from "+q.From().Name)); q.Finish() })
 	open := wire.AppendSessionOpen(nil, &wire.SessionOpen{ClientUUID: "arm-b"})
 	if text, failed := f.ask(f.robot("boss"), prefix+"/session", open); failed || text != "from " {
 		t.Errorf("a router's query = %q, %v, want it answered and the asker unknown", text, failed)

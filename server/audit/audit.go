@@ -10,6 +10,7 @@ import (
 	"errors"
 	"io"
 	"log/slog"
+	"math"
 	"os"
 	"sync/atomic"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/manifest"
+	"edgert/server/memory"
 	"edgert/wire"
 )
 
@@ -27,9 +29,6 @@ const (
 	linesWaiting = 1024
 	// flushBytes is how much of the lines goes out in one write.
 	flushBytes = 32 << 10
-	// replyMax is what the reply of a waiting capture is counted as: a chunk is far
-	// smaller.
-	replyMax = 1 << 20
 
 	// endTimeout is what waits has at the end, when some of it is taken meanwhile.
 	endTimeout = 5 * time.Second
@@ -85,6 +84,8 @@ type Writer struct {
 	wake     chan struct{} // cap 1: something waits
 	records  *rt.Ring[Record]
 	requests *rt.Ring[request]
+	memory   *memory.Bound // for captures
+	largest  int           // capture so far, which is put together in memory of its own. Owner: worker
 
 	Counts Counts
 
@@ -158,17 +159,16 @@ func endsTorn(name string) bool {
 func newWriter(clock rt.Clock, log *slog.Logger) *Writer {
 	return &Writer{
 		clock: clock, log: log, wake: make(chan struct{}, 1),
-		records: rt.NewRing[Record](linesWaiting), text: make([]byte, 0, 1+flushBytes+lineMax),
+		records: rt.NewRing[Record](linesWaiting), text: make([]byte, 0, 1+flushBytes+lineMax), memory: memory.New(math.MaxInt64),
 	}
 }
 
-// MemoryMax is how many bytes the captures that wait for the disk may grow to
-// when observations have at most so many.
-func (w *Writer) MemoryMax(observation int) int64 {
-	if w == nil || w.captures == nil {
-		return 0
+// Bind has the captures that wait for the disk counted against a bound, from which
+// they leave a part to the robots: what does not fit is dropped and counted.
+func (w *Writer) Bind(m *memory.Bound) {
+	if w != nil {
+		w.memory = m
 	}
-	return requestsWaiting * int64(2*observation+replyMax)
 }
 
 // Add copies a record in, for captures with the observation and the chunk's body,
@@ -190,7 +190,7 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 		}
 	}
 	if w.captures != nil {
-		if slot := w.requests.Reserve(); slot != nil {
+		if slot := w.requests.Reserve(); slot != nil && w.fits(slot, len(observation), len(reply)) {
 			slot.fill(r, observation, reply)
 			w.requests.Commit()
 		} else {

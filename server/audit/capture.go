@@ -15,6 +15,7 @@ import (
 
 	"edgert/internal/safetensors"
 	"edgert/policy"
+	"edgert/server/memory"
 	"edgert/wire"
 )
 
@@ -40,10 +41,30 @@ type request struct {
 	attachment, observation, reply []byte
 }
 
-// fill copies a record in. It allocates only when something is larger than all
-// before it in this slot.
+// fits makes room in a slot, which allocates only for what is larger than all before
+// it there, and reports whether the bound has memory for that.
 //
 //go:noinline
+func (w *Writer) fits(r *request, observation, reply int) bool {
+	larger := max(0, observation-cap(r.observation)) + max(0, reply-cap(r.reply)) + max(0, observation+reply-w.largest)
+	if larger == 0 {
+		return true
+	}
+	if !w.memory.TakeSpare(memory.Captures, int64(larger)) {
+		return false
+	}
+	if observation > cap(r.observation) {
+		r.observation = make([]byte, 0, observation)
+	}
+	if reply > cap(r.reply) {
+		r.reply = make([]byte, 0, reply)
+	}
+	w.largest = max(w.largest, observation+reply)
+	return true
+}
+
+// fill copies a record in, into a slot that fits.
+//
 //rt:noalloc
 func (r *request) fill(record *Record, observation, reply []byte) {
 	r.Record = *record

@@ -42,6 +42,9 @@ type Config struct {
 
 	ServingMode      string   `yaml:"serving_mode"`      // auto, shared or exclusive (one session); default auto
 	MaxSessions      int      `yaml:"max_sessions"`      // 1..10000, default 5
+	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: of one robot's process or certificate
+	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: of all processes of one machine
+	Memory           string   `yaml:"memory"`            // bound on all that robots can make the server keep, such as 512MiB, the default
 	WarmupInferences int      `yaml:"warmup_inferences"` // before the server announces itself; default 2
 	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning
 	Clients          []string `yaml:"clients"`           // the robot ids that may open a session; empty: all
@@ -125,6 +128,9 @@ func Default() Config {
 		Model:            ModelConfig{Revision: "main", Device: "cpu", Fallback: "none"},
 		ServingMode:      "auto",
 		MaxSessions:      5,
+		SessionsPerLink:  8,
+		SessionsPerHost:  64,
+		Memory:           "512MiB",
 		WarmupInferences: 2,
 		Scheduler:        queue.Schedulers[0],
 		Threads:          1,
@@ -186,6 +192,11 @@ func (c *Config) Check() (err error) {
 	oneOf("serving_mode", c.ServingMode, "auto", "shared", "exclusive")
 	want(c.MaxSessions >= 1, "max_sessions", "must be >= 1, got %d", c.MaxSessions)
 	want(c.MaxSessions <= maxSessionsMax, "max_sessions", "must be <= %d, got %d", maxSessionsMax, c.MaxSessions)
+	want(c.SessionsPerLink >= 1 && c.SessionsPerLink <= maxSessionsMax, "sessions_per_link", "must be 1..%d, got %d", maxSessionsMax, c.SessionsPerLink)
+	want(c.SessionsPerHost >= 1 && c.SessionsPerHost <= maxSessionsMax, "sessions_per_host", "must be 1..%d, got %d", maxSessionsMax, c.SessionsPerHost)
+	size, failed := parseSize(c.Memory)
+	want(failed == nil, "memory", "is no size: %w", failed)
+	want(failed != nil || size >= memoryMin, "memory", "must be at least 64MiB: one message takes up to 16 MiB on its way in, got %s", c.Memory)
 	want(m.Revision != "", "model.revision", "is empty, want a label such as main")
 	if device, failed := policy.ParseDevice(m.Device); failed != nil {
 		return c.Errorf("model.device", "model.%w", failed)

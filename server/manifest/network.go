@@ -106,7 +106,7 @@ func (c *Config) Transport() zenoh.Config {
 	tls := c.Zenoh.TLS
 	return zenoh.Config{
 		Connect: c.Zenoh.ConnectEndpoints, Listen: c.Listen(), MaxSessions: max(linksMin, linksPerSession*limit),
-		Memory: zenoh.DefaultMemory + limit*SessionMemory,
+		Memory: int(c.TransportMemory()),
 		TLS: endpoint.Security{
 			RootCA:             tls.RootCACertificate,
 			ConnectCertificate: tls.ConnectCertificate, ConnectKey: tls.ConnectPrivateKey,

@@ -12,17 +12,22 @@ import (
 // taken. Its memory is lent by a pool while something waits in it, so that a robot
 // that does not send costs none.
 type Mailbox struct {
-	pool *Pool
+	// Constant.
+	pool  *Pool
+	asked int // bytes that an observation has as its robot said
+
 	full atomic.Bool // waiting is not nil; what a scheduler looks at first
 
 	mu         sync.Mutex // guards the rest; held for a few instructions
 	waiting    *Request
 	sequence   sequence
+	closed     bool   // its session is over: nothing comes in any more
 	superseded uint64 // replaced before their turn, and not yet reported to the robot
 }
 
-// NewMailbox returns an empty mailbox whose buffers are the pool's.
-func NewMailbox(pool *Pool) Mailbox { return Mailbox{pool: pool} }
+// NewMailbox returns an empty mailbox whose buffers are the pool's, of a robot whose
+// observations have so many bytes, as it said.
+func NewMailbox(pool *Pool, asked int) Mailbox { return Mailbox{pool: pool, asked: asked} }
 
 // Put says what became of an observation.
 type Put uint8
@@ -32,7 +37,7 @@ const (
 	Waits    Put = iota // until its turn
 	Replaced            // it waits, and one that waited is lost
 	Late                // one that is not older was here already
-	NoRoom              // the pool's memory is used up
+	NoRoom              // there is no memory for it
 )
 
 // Put copies an observation in.
@@ -48,7 +53,7 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at, deadline rt.Instant) Put 
 	if !fresh {
 		return Late
 	}
-	r := m.pool.lend(len(body))
+	r := m.pool.lend(len(body), len(body) <= m.asked)
 	if r == nil {
 		return NoRoom
 	}
@@ -56,7 +61,7 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at, deadline rt.Instant) Put 
 	r.Body = append(r.Body[:0], body...)
 
 	m.mu.Lock()
-	if m.sequence.newest != keyOf(h) { // another link was faster
+	if m.closed || m.sequence.newest != keyOf(h) { // another link was faster
 		m.mu.Unlock()
 		m.pool.Return(r)
 		return Late
@@ -137,6 +142,14 @@ func (m *Mailbox) TakeSuperseded() uint64 {
 	n := m.superseded
 	m.superseded = 0
 	return n
+}
+
+// Close gives back what waits, for good.
+func (m *Mailbox) Close() {
+	m.mu.Lock()
+	m.closed = true
+	m.mu.Unlock()
+	m.Clear()
 }
 
 // Clear forgets the waiting observation without counting it as superseded.

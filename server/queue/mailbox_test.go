@@ -6,13 +6,14 @@ import (
 	"sync"
 	"testing"
 
+	"edgert/server/memory"
 	"edgert/wire"
 )
 
 // box is a mailbox with a pool of its own.
 type box struct{ Mailbox }
 
-func newBox() *box { return &box{NewMailbox(NewPool(1 << 20))} }
+func newBox() *box { return &box{NewMailbox(NewPool(memory.New(1<<20)), 1<<20)} }
 
 func (b *box) put(epoch uint32, seq uint64, body []byte) Put {
 	h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: seq, SessionEpoch: epoch}

@@ -4,6 +4,8 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+
+	"edgert/server/memory"
 )
 
 // The classes of buffers: four sizes for each doubling, so that at most a quarter
@@ -16,11 +18,12 @@ const (
 )
 
 // Pool lends buffers for observations. It holds as many as waited at the same time,
-// whatever the number of robots, and never more bytes than its limit.
+// whatever the number of robots, and no more than the bound that it takes them from
+// allows.
 //
 // Owner: any goroutine.
 type Pool struct {
-	limit int64        // bytes
+	bound *memory.Bound
 	bytes atomic.Int64 // of all its buffers, lent or not
 
 	mu   sync.Mutex
@@ -34,16 +37,13 @@ type freeList struct {
 	least int // since the last Trim
 }
 
-// NewPool returns an empty pool that lends at most limit bytes.
-func NewPool(limit int64) *Pool { return &Pool{limit: limit} }
+// NewPool returns an empty pool that takes its buffers from a bound.
+func NewPool(bound *memory.Bound) *Pool { return &Pool{bound: bound} }
 
 // Bytes is what the buffers take.
 //
 //rt:noalloc
 func (p *Pool) Bytes() int64 { return p.bytes.Load() }
-
-// Limit is the most that they may take.
-func (p *Pool) Limit() int64 { return p.limit }
 
 // classOf is the smallest class whose buffers hold n bytes.
 //
@@ -65,11 +65,12 @@ func sizeOf(class int) int {
 	return 1<<doubling + class%perDoubling<<(doubling-2)
 }
 
-// lend lends a buffer for n bytes, nil when that is more than the pool may have. It
-// allocates only when more are lent than ever before.
+// lend lends a buffer for n bytes, nil when that is more than there is. What is more
+// than was asked for when its robot opened comes from what others leave. It allocates
+// only when more are lent than ever before.
 //
 //rt:noalloc
-func (p *Pool) lend(n int) *Request {
+func (p *Pool) lend(n int, asked bool) *Request {
 	class := classOf(n)
 	if class >= classes {
 		return nil
@@ -82,14 +83,28 @@ func (p *Pool) lend(n int) *Request {
 		}
 	}
 	size := int64(sizeOf(class))
-	if p.bytes.Load()+size > p.limit {
+	if !p.take(size, asked) {
 		p.dropFree()
-		if p.bytes.Load()+size > p.limit {
+		if !p.take(size, asked) {
 			return nil
 		}
 	}
 	p.bytes.Add(size)
 	return newRequest(class)
+}
+
+//rt:noalloc
+func (p *Pool) take(size int64, asked bool) bool {
+	if asked {
+		return p.bound.Take(memory.Observations, size)
+	}
+	return p.bound.TakeSpare(memory.Observations, size)
+}
+
+//rt:noalloc
+func (p *Pool) give(size int64) {
+	p.bytes.Add(-size)
+	p.bound.Give(memory.Observations, size)
 }
 
 //go:noinline
@@ -130,18 +145,25 @@ func (p *Pool) Trim() {
 		for range l.least {
 			l.first = l.first.next
 			l.count--
-			p.bytes.Add(-int64(sizeOf(c)))
+			p.give(int64(sizeOf(c)))
 		}
 		l.least = l.count
 	}
 }
 
-// dropFree lets go of all that is not lent, so that buffers of another size fit.
+// DropFree lets go of all that is not lent.
+func (p *Pool) DropFree() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.dropFree()
+}
+
+// dropFree is DropFree with mu held.
 //
 //rt:noalloc
 func (p *Pool) dropFree() {
 	for c := range p.free {
-		p.bytes.Add(-int64(sizeOf(c)) * int64(p.free[c].count))
+		p.give(int64(sizeOf(c)) * int64(p.free[c].count))
 		p.free[c] = freeList{}
 	}
 }

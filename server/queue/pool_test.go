@@ -1,6 +1,10 @@
 package queue
 
-import "testing"
+import (
+	"testing"
+
+	"edgert/server/memory"
+)
 
 // Every size has the smallest class that holds it, which is at most a quarter larger.
 func TestPoolClasses(t *testing.T) {
@@ -14,10 +18,10 @@ func TestPoolClasses(t *testing.T) {
 
 // Robots that do not send cost nothing, and the limit holds.
 func TestPoolIsBounded(t *testing.T) {
-	p := NewPool(100 << 10)
+	p := NewPool(memory.New(100 << 10))
 	var lent []*Request
 	for {
-		r := p.lend(20 << 10)
+		r := p.lend(20<<10, true)
 		if r == nil {
 			break
 		}
@@ -29,7 +33,7 @@ func TestPoolIsBounded(t *testing.T) {
 	for _, r := range lent {
 		p.Return(r)
 	}
-	if r := p.lend(90 << 10); r == nil || p.Bytes() > 100<<10 {
+	if r := p.lend(90<<10, true); r == nil || p.Bytes() > 100<<10 {
 		t.Errorf("a larger buffer = %v with %d bytes, want the free ones to make room", r, p.Bytes())
 	} else {
 		p.Return(r)

@@ -15,6 +15,7 @@ type Waiting struct {
 	Robot    int        // where its asker keeps it
 	Since    rt.Instant // when it began to wait
 	Deadline rt.Instant // when its actions end; NoDeadline: it did not say
+	Group    *Group     // whose turns it has with others; nil: its own
 
 	// Late is set by a scheduler that looks at deadlines: the actions end before the
 	// next batch could.
@@ -38,13 +39,13 @@ type Scheduler interface {
 // Schedulers are the names that New takes, the default first.
 var Schedulers = []string{"runway", "round_robin"}
 
-// New returns the scheduler of that name.
+// New returns the scheduler of that name, behind a Fair.
 func New(name string) (Scheduler, error) {
 	switch name {
 	case "runway":
-		return Runway{}, nil
+		return &Fair{Scheduler: Runway{}}, nil
 	case "round_robin":
-		return new(RoundRobin), nil
+		return &Fair{Scheduler: new(RoundRobin)}, nil
 	}
 	return nil, fmt.Errorf("queue: scheduler is %q, want one of %s", name, strings.Join(Schedulers, ", "))
 }

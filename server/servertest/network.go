@@ -52,11 +52,11 @@ func (n *Network) Session() wire.Session {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.joined++
-	return session{n, fmt.Sprint("link ", n.joined)}
+	return session{n, wire.Origin{Name: fmt.Sprint("link ", n.joined), Host: fmt.Sprint("host ", n.joined)}}
 }
 
 // Routed joins the network behind a router, so that nobody knows who asks.
-func (n *Network) Routed() wire.Session { return session{n, ""} }
+func (n *Network) Routed() wire.Session { return session{n, wire.Origin{}} }
 
 // CountTokens returns how many live tokens match.
 func (n *Network) CountTokens(expr string) int { return len(n.find(token, expr)) }
@@ -138,7 +138,7 @@ func (n *Network) notify(key string, alive bool) {
 
 type session struct {
 	*Network
-	name string // see wire.Query.From
+	origin wire.Origin
 }
 
 func (s session) Publisher(key string, _ wire.QoS) (wire.Publisher, error) {
@@ -177,7 +177,7 @@ func (s session) Tokens(_ context.Context, expr string, _ time.Duration) (keys [
 func (s session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
 	var asked []*query
 	for _, d := range s.find(queryable, key) {
-		q := &query{key: key, from: s.name, payload: payload, done: make(chan struct{})}
+		q := &query{key: key, from: s.origin, payload: payload, done: make(chan struct{})}
 		asked = append(asked, q)
 		d.query(q)
 	}
@@ -249,16 +249,16 @@ func (n *Network) Stall() (resume func()) {
 // query is one request to one queryable; its replies are read after done.
 type query struct {
 	key     string
-	from    string
+	from    wire.Origin
 	payload []byte
 	replies []wire.Reply
 	done    chan struct{}
 }
 
-func (q *query) Key() string     { return q.key }
-func (q *query) Payload() []byte { return q.payload }
-func (q *query) From() string    { return q.from }
-func (q *query) Finish()         { close(q.done) }
+func (q *query) Key() string       { return q.key }
+func (q *query) Payload() []byte   { return q.payload }
+func (q *query) From() wire.Origin { return q.from }
+func (q *query) Finish()           { close(q.done) }
 
 func (q *query) Reply(key string, payload []byte) error {
 	q.replies = append(q.replies, wire.Reply{Key: key, Payload: slices.Clone(payload)})

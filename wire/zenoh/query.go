@@ -49,9 +49,9 @@ func (q *queryable) Undeclare() error {
 type inQuery struct {
 	// Constant.
 	s        *Session
-	up       upstream // on whose behalf
-	from     string   // who asks, see wire.Query
-	id       uint32   // the upstream's number for the query
+	up       upstream    // on whose behalf
+	from     wire.Origin // who asks
+	id       uint32      // the upstream's number for the query
 	qos      codec.QoS
 	key      string
 	payload  []byte
@@ -72,7 +72,7 @@ type query struct {
 }
 
 // request asks the queryables that match, on the upstream's behalf.
-func (s *Session) request(up upstream, from, key string, m *codec.Request) {
+func (s *Session) request(up upstream, from wire.Origin, key string, m *codec.Request) {
 	q := &inQuery{s: s, up: up, from: from, id: m.ID, qos: m.QoS, key: key, cost: inQueryBytes + len(m.Query.Payload)}
 	if q.qos.Priority() == 0 { // the lane of declarations
 		q.qos |= codec.DefaultQoS
@@ -126,9 +126,9 @@ func (q *inQuery) ask() {
 	}
 }
 
-func (q *inQuery) Key() string     { return q.key }
-func (q *inQuery) Payload() []byte { return q.payload }
-func (q *inQuery) From() string    { return q.from }
+func (q *inQuery) Key() string       { return q.key }
+func (q *inQuery) Payload() []byte   { return q.payload }
+func (q *inQuery) From() wire.Origin { return q.from }
 
 // Reply sends one reply. Its key must match the query's.
 func (q *query) Reply(key string, payload []byte) error {

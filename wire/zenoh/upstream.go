@@ -94,7 +94,7 @@ func (d *dialled) Receivers(dst []*link.Link, _ string) []*link.Link { return ap
 // handle acts on one message. Owner: the link's reader.
 func (d *dialled) handle(m *codec.Message) error {
 	if m.Kind != codec.KindPush {
-		d.s.handle(d, "", &d.numbers, m)
+		d.s.handle(d, wire.Origin{}, &d.numbers, m)
 		if m.Kind == codec.KindDeclare || m.Kind == codec.KindInterest {
 			d.Throttle() // what comes and goes is garbage
 		}
@@ -113,7 +113,7 @@ type inbox struct{ s *Session }
 
 func (i inbox) Receive(msg []byte)             { i.s.events.add(event{msg: msg}) }
 func (i inbox) Push(key []byte, m *codec.Push) { i.s.push(key, m) }
-func (i inbox) Handle(m *codec.Message, from string) {
+func (i inbox) Handle(m *codec.Message, from wire.Origin) {
 	i.s.handle(i.s.router.Port(), from, new(remote.Numbers), m)
 }
 func (i inbox) Full() bool { return i.s.events.full() }
@@ -124,13 +124,13 @@ func (s *Session) received(msg []byte) {
 	var m codec.Message
 	c := codec.NewCursor(msg)
 	if codec.ParseMessage(&c, &m) == nil {
-		inbox{s}.Handle(&m, "")
+		inbox{s}.Handle(&m, wire.Origin{})
 	}
 }
 
 // handle acts on what an upstream says, which has given numbers to keys. who names
 // the asker of a query.
-func (s *Session) handle(from upstream, who string, n *remote.Numbers, m *codec.Message) {
+func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *codec.Message) {
 	switch m.Kind {
 	case codec.KindRequest:
 		if key, ok := s.key(n, m.Request.Expr); ok {

@@ -205,6 +205,9 @@ func (s *Session) Connected() bool {
 	return s.up != nil
 }
 
+// MemoryUsed is how many of Config.Memory's bytes are in use.
+func (s *Session) MemoryUsed() int { return s.budget.Used() }
+
 // reachable reports why nobody can be asked. Called with mu held.
 func (s *Session) reachable() error {
 	switch {

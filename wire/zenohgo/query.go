@@ -47,9 +47,9 @@ type query struct {
 
 var errOver = errors.New("wire/zenohgo: the query is finished")
 
-func (q *query) Key() string     { return q.q.KeyExpr().String() }
-func (q *query) Payload() []byte { return bytesOf(q.q.Payload()) }
-func (q *query) From() string    { return "" } // the library does not say
+func (q *query) Key() string       { return q.q.KeyExpr().String() }
+func (q *query) Payload() []byte   { return bytesOf(q.q.Payload()) }
+func (q *query) From() wire.Origin { return wire.Origin{} } // the library does not say
 
 // while runs f unless the query is finished.
 func (q *query) while(f func() error) error {

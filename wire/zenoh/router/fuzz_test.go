@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/wire"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/codec/codectest"
 	"edgert/wire/zenoh/link"
@@ -17,7 +18,7 @@ type session struct{ port *Port }
 
 func (s *session) Receive([]byte)           {}
 func (s *session) Push([]byte, *codec.Push) {}
-func (s *session) Handle(m *codec.Message, _ string) {
+func (s *session) Handle(m *codec.Message, _ wire.Origin) {
 	if m.Kind == codec.KindRequest {
 		s.send(codec.Message{Kind: codec.KindFinal, Final: codec.Final{ID: m.Request.ID}})
 	}

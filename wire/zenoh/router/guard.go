@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 
+	"edgert/wire"
 	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/endpoint"
@@ -13,7 +14,7 @@ import (
 
 // identity is who is at the other end of a link, and what that may do there.
 type identity struct {
-	name   string         // see wire.Query.From
+	origin wire.Origin    // of what it asks
 	rights *access.Rights // nil: everything
 }
 
@@ -23,14 +24,25 @@ func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 	names, certified := endpoint.CertificateNames(conn)
 	if certified && r.cfg.Rights != nil {
 		if rights := r.cfg.Rights(names); rights != nil {
-			return identity{"certificate " + rights.Name, rights}
+			return identity{wire.Origin{Name: "certificate " + rights.Name}, rights}
 		}
 		return identity{}
 	}
 	if l.Remote().Role != codec.Client {
 		return identity{}
 	}
-	return identity{name: fmt.Sprintf("link %s of %s", hex.EncodeToString([]byte(l.Remote().ZID)), l.Addr())}
+	return identity{origin: wire.Origin{Name: fmt.Sprintf("link %s of %s", hex.EncodeToString([]byte(l.Remote().ZID)), l.Addr()), Host: hostOf(l.Addr())}}
+}
+
+// hostOf is link.Host for people; nothing for a unix socket.
+func hostOf(addr net.Addr) string {
+	switch h := link.Host(addr); len(h) {
+	case net.IPv4len:
+		return net.IP(h).String()
+	case net.IPv6len:
+		return net.IP(h).String() + "/64"
+	}
+	return ""
 }
 
 // declares are the kinds of declarations that rights are about.

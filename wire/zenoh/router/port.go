@@ -1,6 +1,7 @@
 package router
 
 import (
+	"edgert/wire"
 	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/link"
@@ -14,9 +15,9 @@ type Client interface {
 	Receive(msg []byte)
 	// Push takes a sample for which the session has a subscriber, Handle a query or
 	// a reply for it, both on the reader of the link that it came on; what they lend
-	// is valid until they return. from names who asks a query, see wire.Query.
+	// is valid until they return. from is who asks a query.
 	Push(key []byte, m *codec.Push)
-	Handle(m *codec.Message, from string)
+	Handle(m *codec.Message, from wire.Origin)
 	// Full reports whether so much waits that nothing should come that can be
 	// refused.
 	Full() bool

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"time"
 
+	"edgert/wire"
 	"edgert/wire/zenoh/access"
 	"edgert/wire/zenoh/codec"
 	"edgert/wire/zenoh/keyexpr"
@@ -85,7 +86,7 @@ func (f *face) request(m *codec.Request) {
 	for _, o := range to {
 		if o.link == nil {
 			lent := out // out itself stays on the stack
-			r.port.client.Handle(&lent, f.who.name)
+			r.port.client.Handle(&lent, f.who.origin)
 			continue
 		}
 		if msg == nil {
@@ -187,7 +188,7 @@ func (f *face) response(m *codec.Response, try bool) error {
 	}
 	if q.asker.link == nil {
 		lent := out // out itself stays on the stack
-		r.port.client.Handle(&lent, "")
+		r.port.client.Handle(&lent, wire.Origin{})
 		return nil
 	}
 	err := q.asker.link.Send(codec.AppendMessage(nil, &out), link.Delivery{QoS: q.qos, Reliable: true, NoWait: try, MaxWait: relayPatience})

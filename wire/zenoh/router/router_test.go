@@ -170,3 +170,16 @@ func TestPushAllocatesNothing(t *testing.T) {
 		t.Errorf("a sample costs %v allocations, want 0", n)
 	}
 }
+
+// What a link's host is called where sessions are counted.
+func TestHostOf(t *testing.T) {
+	for want, addr := range map[string]net.Addr{
+		"10.0.0.7":          &net.TCPAddr{IP: net.ParseIP("10.0.0.7"), Port: 4242},
+		"2001:db8:1:2::/64": &net.TCPAddr{IP: net.ParseIP("2001:db8:1:2:3:4:5:6"), Port: 4242},
+		"":                  &net.UnixAddr{Name: "/run/x", Net: "unix"},
+	} {
+		if got := hostOf(addr); got != want {
+			t.Errorf("hostOf(%v) = %q, want %q", addr, got, want)
+		}
+	}
+}

@@ -326,9 +326,9 @@ type query struct {
 	once sync.Once
 }
 
-func (q *query) Key() string     { return q.head.Key }
-func (q *query) Payload() []byte { return q.payload }
-func (q *query) From() string    { return "" }
+func (q *query) Key() string       { return q.head.Key }
+func (q *query) Payload() []byte   { return q.payload }
+func (q *query) From() wire.Origin { return wire.Origin{} }
 
 func (q *query) Reply(key string, payload []byte) error {
 	_, err := q.s.do("reply", args{"query": q.Query, "key": key}, orEmpty(payload), nil)

@@ -1,0 +1,134 @@
+package main
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+	"edgert/wire"
+	"edgert/wire/zenoh/zenohtest"
+)
+
+// crowd are the sessions that one link opens under as many names, and floods.
+type crowd struct {
+	open    []wire.Publisher
+	refused string // what the last refusal said
+	body    []byte
+}
+
+func (r *running) crowd(n int) *crowd {
+	r.t.Helper()
+	network, prefix := r.dial()
+	c := new(crowd)
+	var model *arm
+	for i := range n {
+		o := demoOpen(r.t, fmt.Sprintf("bot-%03d", i))
+		o.CameraNames = append(o.CameraNames, "observation.images.side")
+		ack := openSession(r.t, network, prefix, o)
+		if !ack.Accepted {
+			c.refused = ack.Error
+			if !ack.Temporary() {
+				r.t.Fatalf("a refusal for good: %+v", ack)
+			}
+			continue
+		}
+		key, _ := wire.ObsKey(prefix, o.ClientUUID)
+		obs, err := network.Publisher(key, wire.ObservationQoS)
+		if err != nil {
+			r.t.Fatal(err)
+		}
+		c.open = append(c.open, obs)
+		if model == nil {
+			model = newArmNamed(r.t, network, prefix, o.ClientUUID)
+		}
+	}
+	body := model.body
+	body.Images = append(body.Images, wire.Image{Name: "observation.images.side", Data: make([]byte, 640*480*3)})
+	body.RunwayMs, body.HasRunway = 1, true
+	c.body = wire.AppendObservation(nil, &body)
+	return c
+}
+
+// flood sends observations of all sessions in turn, so many a second, until over.
+func (c *crowd) flood(perS int, over <-chan struct{}) {
+	pace := time.NewTicker(time.Second / time.Duration(perS))
+	defer pace.Stop()
+	for seq := uint64(1); ; seq++ {
+		for _, obs := range c.open {
+			select {
+			case <-pace.C:
+			case <-over:
+				return
+			}
+			h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq}
+			_ = obs.Put(c.body, wire.AppendHeader(nil, h)) // what is dropped is dropped
+		}
+	}
+}
+
+// Goal: one link cannot take the server from the others. It opens 290 sessions and
+// floods them with observations of 640x480 raw pictures, in a hurry; two robots on
+// links of their own go on as before, the server's memory hardly grows, and what the
+// link had is gone soon after it.
+func TestOneLinkAmongRobots(t *testing.T) {
+	rttest.RealTime(t)
+	if testing.Short() {
+		t.Skip("half a minute")
+	}
+	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := start(t, "--quiet", "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\nmax_sessions: 300\n", bundle)))
+	r.awaitReady()
+	const robots, pause = 2, 50 * time.Millisecond
+	var arms []*arm
+	for i := range robots {
+		network, prefix := r.dial()
+		arms = append(arms, newArmNamed(t, network, prefix, fmt.Sprintf("arm-%d", i)))
+	}
+	seq := uint64(0)
+	chunks := func(during time.Duration) (perS float64) {
+		n, began := 0, time.Now()
+		for ; time.Since(began) < during; time.Sleep(pause) { // as robots pause
+			seq++
+			for _, a := range arms {
+				a.send(seq)
+			}
+			for _, a := range arms {
+				a.answer(seq)
+				n++
+			}
+		}
+		return float64(n) / time.Since(began).Seconds()
+	}
+	chunks(time.Second)
+	idle, _ := zenohtest.Resident(t, r.cmd.Process.Pid)
+	before := chunks(2 * time.Second)
+	c := r.crowd(290)
+	over, ended := make(chan struct{}), make(chan struct{})
+	go func() { defer close(ended); c.flood(150, over) }()
+	chunks(time.Second)
+	during := chunks(4 * time.Second)
+	_, peak := zenohtest.Resident(t, r.cmd.Process.Pid)
+	close(over)
+	<-ended
+	t.Logf("%d sessions; RSS %d MB, at most %d MB; chunks/s of %d robots %.1f, then %.1f", len(c.open), idle>>20, peak>>20, robots, before, during)
+	if len(c.open) != 8 || !strings.Contains(c.refused, "sessions_per_link") {
+		t.Errorf("%d sessions of one link, want 8; the last refusal: %s", len(c.open), c.refused)
+	}
+	if grown := (peak - idle) >> 20; grown > 128 {
+		t.Errorf("the server grew by %d MB, want at most 128", grown)
+	}
+	if during < before/2 {
+		t.Errorf("robots got %.1f chunks/s instead of %.1f, want at least half", during, before)
+	}
+	s := r.stop(syscall.SIGTERM)
+	if s.Memory.MostMB > s.Memory.LimitMB || s.Memory.MostMB == 0 || s.Refusals["quota"] != 282 {
+		t.Errorf("memory %+v, refusals %v", s.Memory, s.Refusals)
+	}
+}

@@ -1,0 +1,53 @@
+package memory
+
+import (
+	"sync"
+	"testing"
+)
+
+func TestBound(t *testing.T) {
+	b := New(100 << 20)
+	if !b.Take(Sessions, 60<<20) || b.TakeSpare(Observations, 20<<20) || !b.TakeSpare(Observations, 15<<20) || !b.Take(Observations, 25<<20) || b.Take(Captures, 1) {
+		t.Fatalf("%v, want 60 MiB, then 15 of the 75 that are not kept back, then the last 25", b)
+	}
+	if got, want := b.String(), "100.0 MiB of 100.0 MiB are in use (sessions 60.0 MiB, observations 40.0 MiB, captures 0.0 KiB)"; got != want {
+		t.Errorf("String() = %q, want %q", got, want)
+	}
+	b.Give(Observations, 40<<20)
+	if b.Used() != 60<<20 || b.Of(Observations) != 0 || b.Most() != 100<<20 || !b.Take(Captures, 40<<20) {
+		t.Errorf("after a part was given back: %v, at most %d", b, b.Most())
+	}
+}
+
+// Many take and give at once: never more than the limit is taken, and nothing is lost.
+func TestBoundIsExactForMany(t *testing.T) {
+	b := New(1000)
+	var wg sync.WaitGroup
+	for range 4 {
+		wg.Go(func() {
+			for range 10_000 {
+				if b.Take(Observations, 300) {
+					if b.Used() > 1000 {
+						t.Error("more is used than there is")
+					}
+					b.Give(Observations, 300)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if b.Used() != 0 || b.Of(Observations) != 0 || b.Most() < 300 || b.Most() > 900 {
+		t.Errorf("%v, at most %d, want nothing in use and at most 900 ever", b, b.Most())
+	}
+}
+
+func TestBoundNoAlloc(t *testing.T) {
+	b := New(1000)
+	if n := testing.AllocsPerRun(100, func() {
+		b.Take(Observations, 500)
+		b.TakeSpare(Observations, 500)
+		b.Give(Observations, 500)
+	}); n != 0 {
+		t.Errorf("taking and giving allocates %v times, want 0", n)
+	}
+}

@@ -1,0 +1,299 @@
+package server
+
+import (
+	"fmt"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+	"edgert/server/manifest"
+	"edgert/server/memory"
+	"edgert/server/servertest"
+	"edgert/wire"
+)
+
+// openFrom opens a session from a link, or from behind a router when that has no name.
+func (b *bench) openFrom(from wire.Origin, o wire.SessionOpen) wire.SessionAck {
+	return b.server.queries.open(&o, from)
+}
+
+func link(n int, host string) wire.Origin {
+	return wire.Origin{Name: fmt.Sprint("link ", n), Host: host}
+}
+
+func (b *bench) uuids() (list []string) {
+	for _, s := range b.server.sessions.all() {
+		list = append(list, s.uuid)
+	}
+	return list
+}
+
+func roomy() manifest.Config {
+	cfg := config()
+	cfg.MaxSessions = 500
+	return cfg
+}
+
+// One link, or one host by many links, gets only so many sessions. The refusal says
+// what to do, passes, and carries the load; it is counted by its reason.
+func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
+	cfg := roomy()
+	b := newBench(t, cfg)
+	opened := func(from func(i int) wire.Origin, name string) (n int, last wire.SessionAck) {
+		for i := range 290 {
+			if last = b.openFrom(from(i), fakeOpen(fmt.Sprintf("%s-%03d", name, i))); last.Accepted {
+				n++
+			}
+		}
+		return n, last
+	}
+	n, last := opened(func(int) wire.Origin { return link(0, "10.0.0.1") }, "one")
+	if n != cfg.SessionsPerLink || !last.Temporary() || last.RetryAfterMs != 1000 || last.ServerLoad != float64(n)/500 || !strings.Contains(last.Error, "link 0 has 8, and one link may have 8 (sessions_per_link)") {
+		t.Errorf("one link opened %d sessions, want %d; then %+v", n, cfg.SessionsPerLink, last)
+	}
+	n, last = opened(func(i int) wire.Origin { return link(1+i, "10.0.0.2") }, "many")
+	if n != cfg.SessionsPerHost || !strings.Contains(last.Error, "10.0.0.2 has 64") {
+		t.Errorf("the links of one host opened %d sessions, want %d; then %+v", n, cfg.SessionsPerHost, last)
+	}
+	if n, last = opened(func(int) wire.Origin { return wire.Origin{} }, "routed"); n != 290 {
+		t.Errorf("%d of 290 robots behind a router got a session; then %+v", n, last)
+	}
+	if ack := b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-000")); !ack.Accepted {
+		t.Errorf("a robot's own next session is refused: %s", ack.Error)
+	}
+	if got := b.server.Summary().Refusals["quota"]; got != 290-8+290-64 {
+		t.Errorf("%d refusals are counted, want %d", got, 290-8+290-64)
+	}
+	b.server.queries.drop(b.server.sessions.find("one-003"), "test")
+	if ack := b.openFrom(link(0, "10.0.0.1"), fakeOpen("one-200")); !ack.Accepted {
+		t.Errorf("one session has ended, and the next is refused: %s", ack.Error)
+	}
+}
+
+// large is the open of a robot with raw pictures.
+func large(uuid string) wire.SessionOpen {
+	o := fakeOpen(uuid)
+	o.CameraNames = append(o.CameraNames, "side")
+	o.CameraShapes = []wire.CameraShape{{Name: "side", H: 480, W: 640, C: 3}}
+	o.RawImages = []string{"side"}
+	return o
+}
+
+// Who is let in has its memory: the first whose does not fit is refused in words, and
+// gets in when another one has left.
+func TestWhoHasNoMemoryIsRefused(t *testing.T) {
+	cfg := roomy()
+	cfg.Memory, cfg.SessionsPerHost = "64MiB", 500
+	b := newBench(t, cfg)
+	var last wire.SessionAck
+	n := 0
+	for ; n < 500; n++ {
+		if last = b.openFrom(link(n, ""), large(fmt.Sprintf("arm-%03d", n))); !last.Accepted {
+			break
+		}
+	}
+	o := large("arm")
+	need := sessionNeed(b.server.meta, observationBytes(b.server.meta, &b.server.caps, &o))
+	if want := int(cfg.RobotMemory() / need); n != want || !last.Temporary() || last.RetryAfterMs != 1000 || last.ServerLoad == 0 {
+		t.Fatalf("%d robots of %v are in %v, want %d; then %+v", n, memory.Size(need), memory.Size(cfg.RobotMemory()), want, last)
+	}
+	for _, words := range []string{"no memory: this robot needs 2.", "3 observations of 916.5 KiB", "of 32.0 MiB are promised to others", "MiB are in use (sessions", "or raise memory in the server's manifest"} {
+		if !strings.Contains(last.Error, words) {
+			t.Errorf("the refusal lacks %q: %s", words, last.Error)
+		}
+	}
+	if s := b.server.Summary(); s.Refusals["memory"] != 1 || s.Memory.LimitMB != 32 || s.Memory.UsedMB == 0 {
+		t.Errorf("summary: %v, %+v", s.Refusals, s.Memory)
+	}
+	if ack := b.openFrom(link(n, ""), fakeOpen("small")); n*int(need)+int(sessionNeed(b.server.meta, 20_000)) < int(cfg.RobotMemory()) && !ack.Accepted {
+		t.Errorf("a small robot, for which there is room, is refused: %s", ack.Error)
+	}
+	b.server.queries.drop(b.server.sessions.find("arm-000"), "test")
+	if ack := b.openFrom(link(n, ""), large("arm-last")); !ack.Accepted {
+		t.Errorf("one has left, and the next is refused: %s", ack.Error)
+	}
+	for _, s := range b.server.sessions.all() {
+		b.server.queries.drop(s, "test")
+	}
+	if used, promised := b.server.memory.Used(), b.server.promised.Load(); used != 0 || promised != 0 {
+		t.Errorf("all have left, and %d bytes are in use, %d promised", used, promised)
+	}
+}
+
+// A robot that sends more than it said gets what others leave, and is told when that is
+// nothing. Those who keep to what they said always get a buffer, and buffers that
+// nobody needs go.
+func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
+	cfg := roomy()
+	cfg.Memory = "64MiB"
+	b := newBench(t, cfg)
+	// The bound is used up to the part that is kept for those who keep to what they said.
+	kept := cfg.RobotMemory() / 4
+	if !b.server.memory.Take(memory.Captures, cfg.RobotMemory()-kept-(256<<10)) {
+		t.Fatal("no memory")
+	}
+	o := fakeOpen("greedy")
+	o.ServerID = b.server.id
+	b.openFrom(link(1, ""), o)
+	b.openFrom(link(2, ""), fakeOpen("modest"))
+	greedy, modest := b.robot("greedy"), b.robot("modest")
+	big := fakeObs(t)
+	big.Images = append(big.Images, wire.Image{Name: "side", Data: make([]byte, 900<<10)})
+	greedy.send(obsHeader(0, 1), big)
+	if n := b.server.stats.noRoom.Load(); n != 1 {
+		t.Fatalf("%d observations were refused for want of memory, want 1", n)
+	}
+	e := <-b.server.receiver.events.waiting
+	for _, words := range []string{"no memory for an observation of 900.8 KiB", "where the robot's open stands for", "captures 23.8 MiB", "raise memory"} {
+		if !strings.Contains(e.text, words) {
+			t.Errorf("the event lacks %q: %s", words, e.text)
+		}
+	}
+	modest.send(obsHeader(0, 1), fakeObs(t))
+	if b.server.stats.noRoom.Load() != 1 || b.server.pool.Bytes() == 0 {
+		t.Errorf("a modest robot's observation was refused: %v", b.server.memory)
+	}
+	b.server.queries.drop(b.server.sessions.find("modest"), "test")
+	for range 2 * trimEvery {
+		b.server.housekeeper.tick(t.Context())
+	}
+	if n := b.server.pool.Bytes(); n != 0 {
+		t.Errorf("%d bytes of buffers are kept that nobody needs", n)
+	}
+	modest.send(obsHeader(0, 2), fakeObs(t)) // of a session that is over
+	if n := b.server.pool.Bytes(); n != 0 {
+		t.Errorf("%d bytes wait for a robot without a session", n)
+	}
+}
+
+// An observation that comes in while its session ends leaves nothing behind.
+func TestAClosedMailboxTakesNothing(t *testing.T) {
+	b := newBench(t, config())
+	b.openFrom(link(1, ""), fakeOpen("arm"))
+	s := b.server.sessions.find("arm")
+	b.server.queries.drop(s, "test")
+	b.server.receiver.put(s, obsHeader(0, 1), wire.AppendObservation(nil, fakeObs(t)), 1)
+	b.server.pool.DropFree()
+	if n := b.server.pool.Bytes(); n != 0 {
+		t.Errorf("%d bytes wait for a session that is over", n)
+	}
+}
+
+// When the server is full, a robot that sends keeps its place and one that never did
+// gives way: not at once, and to none whose link or host has as many sessions.
+func TestWhoSendsKeepsItsPlace(t *testing.T) {
+	cfg := config() // two sessions
+	b := newBench(t, cfg)
+	b.openFrom(link(1, "a"), fakeOpen("sends"))
+	b.openFrom(link(2, "b"), process("idle", "one", "left-pi", 1))
+	idle := b.robot("idle")
+	b.robot("sends").send(obsHeader(0, 1), fakeObs(t))
+	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); ack.Accepted || ack.Error != "server full: 2/2 sessions active" {
+		t.Fatalf("a newcomer displaces a robot that has just opened: %+v", ack)
+	}
+	b.clock.Advance(idleGrace)
+	if ack := b.openFrom(link(1, "a"), fakeOpen("greedy")); ack.Accepted {
+		t.Error("a link with a session gets another one's place, which has no more")
+	}
+	if ack := b.openFrom(link(4, "a"), fakeOpen("greedy")); ack.Accepted {
+		t.Error("a host with a session gets another one's place, which has no more")
+	}
+	if ack := b.openFrom(link(3, "c"), wire.SessionOpen{ClientUUID: "bad", SchemaVersion: 1}); ack.Accepted || len(b.uuids()) != 2 {
+		t.Error("a robot that does not fit this policy displaces another")
+	}
+	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
+		t.Fatalf("a newcomer is refused while a place is idle: %s", ack.Error)
+	}
+	if got := b.uuids(); !slices.Equal(got, []string{"new", "sends"}) {
+		t.Errorf("sessions %q, want new and sends", got)
+	}
+	if got := idle.next(); got.event.Code != wire.EventUnknownSession || !strings.Contains(got.event.Text, "it never sent") {
+		t.Errorf("the idle robot got %+v, want the end of its session", got)
+	}
+	b.robot("new").send(obsHeader(0, 1), fakeObs(t))
+	b.clock.Advance(time.Hour)
+	if ack := b.openFrom(link(5, "e"), fakeOpen("newer")); ack.Accepted {
+		t.Error("a newcomer displaces a robot that sends")
+	}
+	if n := b.server.stats.displaced.Load(); n != 1 {
+		t.Errorf("%d displaced sessions are counted, want 1", n)
+	}
+}
+
+// A session whose process died before it showed a token goes soon; one with a token
+// stays, however silent, and also one whose token was there before it opened.
+func TestASessionWithoutATokenGoesSoon(t *testing.T) {
+	cfg := config()
+	cfg.MaxSessions = 4
+	b := newBench(t, cfg)
+	declared, tokens, err := b.server.declare()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = undeclare(append(declared, tokens...)) }()
+	b.show("early", 1)
+	for _, uuid := range []string{"dead", "early", "sends", "shows"} {
+		b.openFrom(link(1, ""), process(uuid, uuid, "", 1))
+	}
+	b.show("shows", 1)
+	sends := b.robot("sends")
+	for i := range 4 {
+		b.clock.Advance(tokenlessTimeout / 2)
+		sends.send(obsHeader(1, uint64(i+1)), fakeObs(t))
+		b.server.housekeeper.tick(t.Context())
+	}
+	if got := b.uuids(); !slices.Equal(got, []string{"early", "sends", "shows"}) {
+		t.Errorf("after %v: sessions %q, want all but the dead one's", 2*tokenlessTimeout, got)
+	}
+	b.clock.Advance(3 * tokenlessTimeout)
+	b.server.housekeeper.tick(t.Context())
+	if got := b.uuids(); !slices.Equal(got, []string{"early", "shows"}) {
+		t.Errorf("sessions %q, want those with a token", got)
+	}
+}
+
+// What a session is counted as is no less than what it takes.
+func TestASessionTakesNoMoreThanIsCounted(t *testing.T) {
+	rttest.RealTime(t) // other tests' garbage would count
+	cfg := roomy()
+	b := newBench(t, cfg)
+	const n = 200
+	heap := func() int64 {
+		runtime.GC()
+		runtime.GC()
+		var m runtime.MemStats
+		runtime.ReadMemStats(&m)
+		return int64(m.HeapAlloc)
+	}
+	before := heap()
+	for i := range n {
+		o := fakeOpen(fmt.Sprintf("arm-%03d", i))
+		o.Task, o.Host, o.Instance = strings.Repeat("t", wire.MaxTextBytes-1), strings.Repeat("h", 200), strings.Repeat("i", 200)
+		if ack := b.openFrom(link(i, fmt.Sprint(i)), o); !ack.Accepted {
+			t.Fatal(ack.Error)
+		}
+	}
+	took, counted := (heap()-before)/n, sessionMemory(servertest.Meta())
+	t.Logf("%d bytes a session, counted as %d", took, counted)
+	runtime.KeepAlive(b)
+	if took <= 0 || took > counted {
+		t.Errorf("a session takes %d bytes, counted as %d", took, counted)
+	}
+}
+
+// The scheduler is told which robots share a link.
+func TestTheSchedulerKnowsTheLinks(t *testing.T) {
+	b := newBench(t, roomy())
+	for uuid, from := range map[string]wire.Origin{"a-1": link(1, "h"), "a-2": link(1, "h"), "b": link(2, "h")} {
+		b.openFrom(from, fakeOpen(uuid))
+		b.robot(uuid).send(obsHeader(0, 1), fakeObs(t))
+	}
+	b.server.worker.look()
+	w := b.server.worker.waiting
+	if len(w) != 3 || w[0].Group == nil || w[0].Group != w[1].Group || w[2].Group == w[0].Group || w[2].Group.Host != w[0].Group.Host || w[0].Group.Members() != 2 {
+		t.Errorf("those who wait: %+v, want a-1 and a-2 together, and b of the same host", w)
+	}
+}

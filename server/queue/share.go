@@ -1,0 +1,145 @@
+package queue
+
+import (
+	"sync/atomic"
+	"time"
+
+	"edgert/rt"
+)
+
+// Group is robots that have the turns of one while others wait: those of one link, or
+// all of one host.
+type Group struct {
+	Host    *Group       // of the host that a link's group belongs to; nil: none
+	members atomic.Int32 // robots with a session
+
+	// Owner: the scheduler's caller.
+	next uint64 // from this turn on it may have another
+	call uint64 // in which it was looked at last
+	best int    // whose turn it would be, among those that wait in that call
+}
+
+// Join counts one more robot in the group and its host's.
+func (g *Group) Join() { g.count(1) }
+
+// Leave takes one out, and reports whether it was the last.
+func (g *Group) Leave() (empty bool) {
+	g.count(-1)
+	return g.members.Load() == 0
+}
+
+func (g *Group) count(n int32) {
+	for ; g != nil; g = g.Host {
+		g.members.Add(n)
+	}
+}
+
+// Members is how many robots are in the group.
+//
+//rt:noalloc
+func (g *Group) Members() int { return int(g.members.Load()) }
+
+// Fair puts the turns of groups in front of another scheduler: of each group with
+// several robots one at a time may stand in line, and after a turn the group's next
+// comes when all others that waited then may have had theirs. Who has no group, or is
+// alone in it, is left to the scheduler, and so are all while nobody else waits.
+type Fair struct {
+	Scheduler
+
+	turns, calls uint64
+	behind       []Waiting // of the call in hand
+}
+
+// Order is Scheduler's.
+//
+//rt:noalloc
+func (f *Fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Duration) {
+	f.calls++
+	links, hosts := f.look(waiting, now)
+	ahead := f.part(waiting, links > 1, hosts > 1)
+	if ahead > 0 {
+		f.Scheduler.Order(waiting[:ahead], min(n, ahead), now, end, batch)
+	}
+	if n > ahead && ahead < len(waiting) {
+		f.Scheduler.Order(waiting[ahead:], n-ahead, now, end, batch)
+	}
+	for i := range waiting[:min(n, len(waiting))] {
+		f.turns++
+		if g := waiting[i].Group; g != nil {
+			g.next = f.turns + uint64(links-1)
+			if g.Host != nil {
+				g.Host.next = f.turns + uint64(hosts-1)
+			}
+		}
+	}
+}
+
+// look finds whose turn it is in each group that waits, and counts the groups; who has
+// none counts as one.
+//
+//rt:noalloc
+func (f *Fair) look(waiting []Waiting, now rt.Instant) (links, hosts int) {
+	for i := range waiting {
+		g := waiting[i].Group
+		if g == nil {
+			links, hosts = links+1, hosts+1
+			continue
+		}
+		if f.stand(g, waiting, i, now) {
+			links++
+		}
+		if g.Host == nil || f.stand(g.Host, waiting, i, now) {
+			hosts++
+		}
+	}
+	return links, hosts
+}
+
+// stand has robot i stand in line for its group unless another one's turn is earlier,
+// and reports whether it is the first of the group.
+//
+//rt:noalloc
+func (f *Fair) stand(g *Group, waiting []Waiting, i int, now rt.Instant) (first bool) {
+	if first = g.call != f.calls; first || sooner(&waiting[i], &waiting[g.best], now) {
+		g.call, g.best = f.calls, i
+	}
+	return first
+}
+
+// sooner reports whether a's turn is before b's in their group: who has waited for
+// long, then whose actions end first.
+//
+//rt:noalloc
+func sooner(a, b *Waiting, now rt.Instant) bool {
+	long := func(w *Waiting) bool { return now.Sub(w.Since) >= StarvationBound }
+	if la, lb := long(a), long(b); la || lb {
+		return la && (!lb || a.Since < b.Since)
+	}
+	if a.Deadline != b.Deadline {
+		return a.Deadline < b.Deadline
+	}
+	return a.Since < b.Since
+}
+
+// part puts those that may stand in line first and returns how many there are. Both
+// parts keep their order. What only one link or host waits for is not shared out.
+//
+//rt:noalloc
+func (f *Fair) part(waiting []Waiting, links, hosts bool) (ahead int) {
+	f.behind = f.behind[:0]
+	for i := range waiting {
+		if w := waiting[i]; w.Group == nil || (!links || f.mayStand(w.Group, i)) && (!hosts || f.mayStand(w.Group.Host, i)) {
+			waiting[ahead] = w
+			ahead++
+		} else {
+			f.behind = append(f.behind, w)
+		}
+	}
+	copy(waiting[ahead:], f.behind)
+	return ahead
+}
+
+//rt:noalloc
+func (f *Fair) mayStand(g *Group, i int) bool {
+	return g == nil || g.Members() < 2 || g.best == i && f.turns >= g.next
+}

@@ -1,0 +1,170 @@
+package queue
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"edgert/rt"
+)
+
+// line is a scheduler with robots that always wait, and how often each was served.
+type line struct {
+	robots []Waiting
+	served map[string]int
+}
+
+func (l *line) add(id string, g *Group, runway time.Duration) {
+	if g != nil {
+		g.Join()
+	}
+	l.robots = append(l.robots, Waiting{ID: id, Group: g, Deadline: rt.Instant(runway)})
+}
+
+// run gives out so many batches of n rows, each of which takes 10 ms. Who is served
+// asks again at once, with the runway that it always says.
+func (l *line) run(s Scheduler, batches, n int) {
+	const took = 10 * time.Millisecond
+	l.served = map[string]int{}
+	slices.SortFunc(l.robots, func(a, b Waiting) int { return compare(a.ID, b.ID) })
+	since := make([]rt.Instant, len(l.robots))
+	for b := range batches {
+		now := rt.Instant(b+1) * rt.Instant(took)
+		var waiting []Waiting
+		for i, r := range l.robots {
+			r.Robot, r.Since, r.Deadline = i, since[i], since[i].Add(time.Duration(r.Deadline))
+			waiting = append(waiting, r)
+		}
+		s.Order(waiting, n, now, now.Add(took), took)
+		for _, w := range waiting[:min(n, len(waiting))] {
+			l.served[w.ID]++
+			since[w.Robot] = now.Add(took)
+		}
+	}
+}
+
+func compare(a, b string) int {
+	switch {
+	case a < b:
+		return -1
+	case a > b:
+		return 1
+	}
+	return 0
+}
+
+// One link with very many robots, which say that they are in a hurry, has about the
+// turns of one: what it had without groups stands beside it. So has a host with many
+// links.
+func TestALinkHasTheTurnsOfOne(t *testing.T) {
+	for _, name := range Schedulers {
+		for _, n := range []int{1, 4} {
+			t.Run(fmt.Sprint(name, n), func(t *testing.T) {
+				crowd := func(group func(i int) *Group) (honest int) {
+					s, err := New(name)
+					if err != nil {
+						t.Fatal(err)
+					}
+					var l line
+					for i := range 290 {
+						l.add(fmt.Sprintf("bot-%03d", i), group(i), 5*time.Millisecond)
+					}
+					for i := range 5 {
+						l.add(fmt.Sprintf("arm-%d", i), nil, 100*time.Millisecond)
+					}
+					l.run(s, 1200, n)
+					for i := range 5 {
+						honest += l.served[fmt.Sprintf("arm-%d", i)]
+					}
+					return honest
+				}
+				rows := 1200 * n
+				link, host := new(Group), new(Group)
+				alone := crowd(func(int) *Group { return nil })
+				one := crowd(func(int) *Group { return link })
+				many := crowd(func(int) *Group { return &Group{Host: host} })
+				want := rows * 5 / 6 * 9 / 10 // five of six robots, nearly
+				if n > 1 {
+					want = 1200 * 3 // of four rows one may be the link's
+				}
+				if alone > rows/4 || one < want || many < want {
+					t.Errorf("of %d turns honest robots had %d without groups, %d beside a link, %d beside a host; want few, then at least %d", rows, alone, one, many, want)
+				}
+			})
+		}
+	}
+}
+
+// Two arms of one link are served by their runways as long as nobody else waits, and
+// the one that waits for long comes first in its group whatever it says.
+func TestAGroupByItselfIsLeftToTheScheduler(t *testing.T) {
+	g := new(Group)
+	for range 2 {
+		g.Join()
+	}
+	waiting := func(ids ...Waiting) []Waiting { return ids }
+	slow := Waiting{ID: "a", Group: g, Since: 5, Deadline: rt.Instant(500 * time.Millisecond)}
+	fast := Waiting{ID: "b", Group: g, Since: 6, Deadline: rt.Instant(300 * time.Millisecond)}
+	f := &Fair{Scheduler: Runway{}}
+	for i := range 3 {
+		w := waiting(slow, fast)
+		if f.Order(w, 1, 10, 20, 10); w[0].ID != "b" {
+			t.Fatalf("call %d: %s is first, want b, whose actions end first", i, w[0].ID)
+		}
+	}
+	other := Waiting{ID: "c", Since: 9, Deadline: rt.Instant(900 * time.Millisecond)}
+	f.Order(waiting(slow, fast, other), 1, 10, 20, 10) // b, and then it is c's turn
+	w := waiting(slow, fast, other)
+	if f.Order(w, 3, 10, 20, 10); w[0].ID != "c" || w[1].ID != "b" || w[2].ID != "a" {
+		t.Errorf("order %s %s %s, want c b a", w[0].ID, w[1].ID, w[2].ID)
+	}
+	late := rt.Instant(StarvationBound) + 100
+	f, g.next = &Fair{Scheduler: Runway{}}, 0
+	fast.Since = late
+	w = waiting(slow, fast, other)
+	if f.Order(w, 1, late, late+10, 10); w[0].ID != "a" {
+		t.Errorf("%s is first, want a, which has waited for %v", w[0].ID, StarvationBound)
+	}
+}
+
+// A link whose other robots have left is a robot like any other.
+func TestWhoIsAloneInItsGroupIsLeftToTheScheduler(t *testing.T) {
+	g := new(Group)
+	g.Join()
+	g.Join()
+	if g.Leave() || g.Members() != 1 {
+		t.Fatalf("%d members, want 1", g.Members())
+	}
+	f := &Fair{Scheduler: Runway{}}
+	for i := range 3 {
+		w := []Waiting{{ID: "a", Group: g, Deadline: 100}, {ID: "b", Deadline: 200}}
+		if f.Order(w, 1, 10, 20, 10); w[0].ID != "a" {
+			t.Errorf("call %d: %s is first, want a, whose actions end first", i, w[0].ID)
+		}
+	}
+	if !g.Leave() {
+		t.Error("the last has left, and the group is not empty")
+	}
+}
+
+func TestFairNoAlloc(t *testing.T) {
+	g := &Group{Host: new(Group)}
+	f := &Fair{Scheduler: Runway{}}
+	robots := make([]Waiting, 0, 40)
+	for i := range 40 {
+		w := Waiting{ID: fmt.Sprintf("%03d", i), Deadline: rt.Instant(1000 - i)}
+		if i%2 == 0 {
+			g.Join()
+			w.Group = g
+		}
+		robots = append(robots, w)
+	}
+	waiting := make([]Waiting, len(robots))
+	if n := testing.AllocsPerRun(50, func() {
+		copy(waiting, robots)
+		f.Order(waiting, 4, 10, 20, 10)
+	}); n != 0 {
+		t.Errorf("Order allocates %v times, want 0", n)
+	}
+}
