@@ -115,7 +115,7 @@ func (l *link) find(ctx context.Context) (string, error) {
 // ask returns what the servers say of themselves. all is false when there may be more
 // of them: one that hangs does not answer.
 func (l *link) ask(ctx context.Context, prefix string) (said []wire.Status, all bool, err error) {
-	for _, limit := range []time.Duration{statusPatience, statusTimeout} {
+	for _, limit := range []time.Duration{patience, statusTimeout} {
 		began := l.clock.Now()
 		replies, err := l.net.Get(ctx, wire.StatusKey(prefix), nil, limit)
 		if err != nil {
@@ -259,19 +259,31 @@ func (l *link) open(ctx context.Context, prefix, id string) (*wire.SessionAck, e
 }
 
 // askSession asks at the robot's own key, which a router can keep to this robot, and
-// where nobody answers there, as at a server of LeRobot's draft, at the common one.
+// where nobody answers there, as at a server of LeRobot's draft, at the common one. One
+// server is meant: for the others, of which one may just have gone, it does not wait
+// longer than for who is slow.
 func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit time.Duration) ([]wire.Reply, error) {
 	own, err := wire.RobotSessionKey(prefix, l.identity.ID)
 	if err != nil {
 		return nil, err
 	}
-	began := l.clock.Now()
-	replies, err := l.net.Get(ctx, own, body, limit)
-	left := limit - l.clock.Now().Sub(began)
-	if err != nil || len(replies) > 0 || left <= 0 {
-		return replies, err
+	end := l.clock.Now().Add(limit)
+	for _, key := range []string{own, wire.SessionKey(prefix)} {
+		for _, wait := range []time.Duration{patience, limit} { // who does not answer in time is slow, or far away
+			began := l.clock.Now()
+			if wait = min(wait, end.Sub(began)); wait <= 0 {
+				return nil, nil
+			}
+			replies, err := l.net.Get(ctx, key, body, wait)
+			if err != nil || len(replies) > 0 {
+				return replies, err
+			}
+			if l.clock.Now().Sub(began) < wait {
+				break // nobody is asked here
+			}
+		}
 	}
-	return l.net.Get(ctx, wire.SessionKey(prefix), body, left)
+	return nil, nil
 }
 
 func (l *link) temporaryRefusal(ack *wire.SessionAck) error {

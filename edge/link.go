@@ -21,8 +21,8 @@ const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
 
-	statusPatience = 500 * time.Millisecond // for servers that do not answer, while others have
-	unheardWait    = 2 * time.Second        // before those are asked again
+	patience    = 300 * time.Millisecond // for servers that do not answer, while others have
+	unheardWait = 2 * time.Second        // before those are asked again
 
 	resetLimit = time.Second           // the server's acknowledgement of a reset
 	restPoll   = 50 * time.Millisecond // looks for a rest's end, and for a lost session
@@ -207,11 +207,11 @@ func (l *link) lossReason() string {
 	if rt.Instant(l.flags.askedAt.Load()) <= merged {
 		return "" // no answer is due
 	}
-	patience := l.cfg.RequestTimeout
+	limit := l.cfg.RequestTimeout
 	if l.cfg.Schedule.Compat {
-		patience *= compatTimeouts
+		limit *= compatTimeouts
 	}
-	if quiet := l.clock.Now().Sub(max(merged, l.openedAt)); quiet > patience {
+	if quiet := l.clock.Now().Sub(max(merged, l.openedAt)); quiet > limit {
 		return fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
 	}
 	return ""

@@ -23,8 +23,10 @@ type replicaStand struct {
 	status wire.Status
 	ack    wire.SessionAck
 	opens  []wire.SessionOpen
-	closes []string // the session ids
-	hangs  bool     // no query ends
+	closes []string      // the session ids
+	hangs  bool          // no query ends
+	deaf   bool          // no query of a session ends
+	slow   time.Duration // before it answers those
 }
 
 const replicaPrefix = "@lerobot/demo-m/main/demo"
@@ -44,7 +46,11 @@ func replicas(t *testing.T, ids ...string) (router *scripted, all map[string]*re
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { r.net.Close() })
-		for key, answer := range map[string]func(wire.Query){wire.StatusKey(replicaPrefix): r.onStatus, wire.SessionKey(replicaPrefix): r.onSession} {
+		answers := map[string]func(wire.Query){wire.StatusKey(replicaPrefix): r.onStatus, wire.SessionKey(replicaPrefix): r.onSession}
+		if id != "" {
+			answers[wire.RobotSessionWildcard(replicaPrefix)] = r.onSession
+		}
+		for key, answer := range answers {
 			if _, err := r.net.Queryable(key, answer); err != nil {
 				t.Fatal(err)
 			}
@@ -88,9 +94,16 @@ func (r *replicaStand) onStatus(q wire.Query) {
 func (r *replicaStand) onSession(q wire.Query) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.hangs {
-		return
+	switch {
+	case r.hangs || r.deaf:
+	case r.slow > 0:
+		time.AfterFunc(r.slow, func() { r.mu.Lock(); defer r.mu.Unlock(); r.answerSession(q) })
+	default:
+		r.answerSession(q)
 	}
+}
+
+func (r *replicaStand) answerSession(q wire.Query) {
 	defer q.Finish()
 	var c wire.SessionClose
 	if op, _ := wire.ParseOp(q.Payload()); op == wire.OpClose && wire.ParseSessionClose(&c, q.Payload()) == nil {
@@ -290,6 +303,35 @@ func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 		r.change(func(r *replicaStand) {
 			if len(r.opens) != 1 || len(r.closes) != 1 || r.closes[0] != other {
 				t.Errorf("with a session %q: %d opens, closes %q at %s, want one of each, of %q", l.sessionID, len(r.opens), r.closes, r.ack.SessionID, other)
+			}
+		})
+	}
+}
+
+// A robot waits for the server that it opens at, not for another which has just gone and
+// never ends its query, and still for one that is slow.
+func TestLinkWaitsForTheServerItMeans(t *testing.T) {
+	rttest.RealTime(t)
+	for _, tt := range []struct {
+		name     string
+		own, its func(*replicaStand)
+	}{
+		{"another has gone", func(*replicaStand) {}, func(r *replicaStand) { r.deaf, r.status.ServerLoad = true, 0.9 }},
+		{"it is slow itself", func(r *replicaStand) { r.slow = 2 * patience }, func(r *replicaStand) { r.status.ServerLoad = 0.9 }},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			router, all := replicas(t, "a", "b")
+			all["a"].change(tt.own)
+			all["b"].change(tt.its)
+			l, _ := router.dial(t, "")
+			l.cfg.RequestTimeout = 20 * time.Second
+			l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Hour, time.Hour
+			began := time.Now()
+			if err := l.connect(within(t, 25*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+			if took := time.Since(began); took > 5*time.Second || *l.flags.serverID.Load() != "a" {
+				t.Errorf("open at %q after %v, want a, without the time-out of the query", *l.flags.serverID.Load(), took)
 			}
 		})
 	}
