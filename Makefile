@@ -44,6 +44,11 @@ steady: setup build ## no allocation in 10,000 ticks of the whole edge, three ti
 soak: setup build ## three edges for 10 minutes, the server killed five times
 	@$(GO) run ./tools/soak
 
+.PHONY: replicas
+replicas: setup build ## 12 robots and up to three servers behind the official router, which join, end, die, hang: docs/fleet.md's table (6 minutes)
+	@tools/setup.sh interop
+	@$(GO) run ./tools/replicas --tries $(TRIES)
+
 .PHONY: safety
 safety: setup build ## what the arm does in each of some fifty single faults: docs/safety.md's table (6 minutes)
 	bin/bench safety --json bin/safety.json --into docs/safety.md
@@ -95,6 +100,7 @@ interop: build ## programs that were not written here against ours: servo SDKs, 
 	@tools/setup.sh interop
 	@.venv/bin/python tools/interop/bus/judge.py bin/edge-rt
 	@tools/interop/zenoh.sh
+	@$(GO) run ./tools/replicas --short --robots 3 --settle 2s --tries $(TRIES) --packages .venv/zenoh-1.10
 
 .PHONY: mutants
 mutants: ## break the arm's gate and its table in nineteen ways: a test must notice each (20 s)

@@ -1,0 +1,120 @@
+package main
+
+import (
+	"bufio"
+	"encoding/json"
+	"fmt"
+	"os"
+	"time"
+)
+
+// inferred is one line of a server's audit.
+type inferred struct {
+	At      time.Time `json:"ts"`
+	Client  string    `json:"client_uuid"`
+	Seq     uint64    `json:"seq_id"`
+	Outcome string    `json:"outcome"`
+	Newer   int       `json:"superseded_seqs"` // observations in whose place it was
+
+	server *server
+}
+
+type key struct {
+	client string
+	seq    uint64
+}
+
+// readAudits counts what was inferred, by client and seq: a robot's seq grows over all
+// its sessions, so one that was inferred at two servers, or in two epochs, shows.
+func (s *stand) readAudits(r *row) error {
+	seen, last, again := map[key]int{}, map[string]uint64{}, map[string][]inferred{}
+	for _, sv := range s.servers {
+		lines, err := readAudit(sv)
+		if err != nil {
+			return err
+		}
+		for _, l := range lines {
+			if l.Outcome != "ok" && !(l.Outcome == "unsent" && s.cut) {
+				if sv.endedAt.IsZero() && l.At.Before(s.over) {
+					r.problems = append(r.problems, fmt.Sprintf("%s: %s's %d: %s", sv.name, l.Client, l.Seq, l.Outcome))
+				}
+				continue
+			}
+			seen[key{l.Client, l.Seq}]++
+			if l.Client != draftID {
+				r.superseded += l.Newer
+			}
+			last[l.Client] = max(last[l.Client], l.Seq)
+			again[l.Client] = append(again[l.Client], l)
+		}
+	}
+	for _, n := range seen {
+		r.inferred++
+		if n > 1 {
+			r.twice++
+		}
+	}
+	delete(last, draftID) // a client of the draft goes on sending to nobody until its time-out
+	for client, to := range last {
+		for seq := uint64(1); seq <= to; seq++ {
+			if seen[key{client, seq}] == 0 {
+				r.missing++
+			}
+		}
+	}
+	r.missing = max(r.missing-r.superseded, 0)
+	s.moves(r, again)
+	return nil
+}
+
+// moves says how long robots that had to move were without, and who lost a session
+// though it had not to.
+func (s *stand) moves(r *row, got map[string][]inferred) {
+	for _, rb := range s.robots {
+		had := 0
+		for i, e := range s.events {
+			if !e.moves[rb.id] {
+				continue
+			}
+			had++
+			r.moved++
+			first := time.Time{}
+			for _, l := range got[rb.id] {
+				if l.At.After(e.at) && !l.server.endedBy(e) && (first.IsZero() || l.At.Before(first)) {
+					first = l.At
+				}
+			}
+			if first.IsZero() {
+				r.problems = append(r.problems, fmt.Sprintf("%s never streamed again after event %d", rb.id, i+1))
+				continue
+			}
+			r.again = max(r.again, first.Sub(e.at))
+		}
+		if lost := len(rb.said(lostLine)); lost > had {
+			r.lost++
+		}
+	}
+}
+
+// endedBy reports whether the event ended the server: its last lines are no news.
+func (sv *server) endedBy(e event) bool { return sv.endedAt.Equal(e.at) }
+
+func readAudit(sv *server) (all []inferred, err error) {
+	f, err := os.Open(sv.audit)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	lines := bufio.NewScanner(f)
+	for lines.Scan() {
+		l := inferred{server: sv}
+		if err := json.Unmarshal(lines.Bytes(), &l); err != nil {
+			if !sv.endedAt.IsZero() {
+				continue // it was killed within a line
+			}
+			return nil, fmt.Errorf("%s: %w", sv.audit, err)
+		}
+		all = append(all, l)
+	}
+	return all, lines.Err()
+}

@@ -1,0 +1,187 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"edgert/internal/network"
+	"edgert/jpeg"
+	"edgert/policy"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+)
+
+// What a client of LeRobot's draft does: it asks as often as it may, and opens again
+// when no chunk came for a while.
+const (
+	draftPeriod   = 150 * time.Millisecond
+	draftPatience = time.Second
+	draftID       = "draft"
+)
+
+// draft is a robot as LeRobot's remote inference draft has it: it names no server, no
+// instance and no epoch, and knows none of our keys.
+type draft struct {
+	link   wire.Session
+	prefix string
+	meta   *policy.Meta
+	obs    wire.Publisher
+	body   []byte
+	stop   chan struct{}
+	ended  sync.WaitGroup
+
+	mu       sync.Mutex // guards the rest
+	chunks   map[uint64]int
+	last     time.Time // of a chunk
+	opens    int
+	problems []string
+}
+
+// addDraft starts one, which streams when it returns.
+func (s *stand) addDraft() (*draft, error) {
+	bundle, err := policy.LoadBundle(filepath.Join(s.o.bundles, "bundle"))
+	if err != nil {
+		return nil, err
+	}
+	d := &draft{meta: &bundle.Meta, stop: make(chan struct{}), chunks: map[uint64]int{}}
+	if d.prefix, err = wire.ServicePrefix("demo/around-the-post", "main", "demo"); err != nil {
+		return nil, err
+	}
+	if d.link, err = network.Open(context.Background(), zenoh.Config{Connect: []string{s.at}}); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(d.declare(), d.observe(), d.open()); err != nil {
+		return nil, errors.Join(err, d.link.Close())
+	}
+	d.ended.Go(d.run)
+	err = wait("the draft's robot streams", startLimit, func() bool { d.mu.Lock(); defer d.mu.Unlock(); return len(d.chunks) > 0 })
+	if err != nil {
+		d.leave()
+	}
+	return d, err
+}
+
+func (d *draft) declare() (err error) {
+	action, err1 := wire.ActionKey(d.prefix, draftID)
+	obs, err2 := wire.ObsKey(d.prefix, draftID)
+	alive, err3 := wire.ClientAliveKey(d.prefix, draftID)
+	if err = errors.Join(err1, err2, err3); err != nil {
+		return err
+	}
+	_, err1 = d.link.Subscribe(action, d.receive)
+	_, err2 = d.link.Token(alive)
+	d.obs, err3 = d.link.Publisher(obs, wire.ObservationQoS)
+	return errors.Join(err1, err2, err3)
+}
+
+// observe makes what it sends: grey pictures.
+func (d *draft) observe() error {
+	o := wire.Observation{State: make([]float32, len(d.meta.StateNames))}
+	encoder, err := jpeg.NewEncoder(90, jpeg.ChromaOfPicture)
+	if err != nil {
+		return err
+	}
+	defer encoder.Close()
+	for _, c := range d.meta.Cameras {
+		file := make([]byte, jpeg.MaxSize(c.W, c.H, jpeg.Chroma420))
+		n, err := encoder.EncodeRGB(file, make([]byte, c.Bytes()), c.W, c.H)
+		if err != nil {
+			return err
+		}
+		o.Images = append(o.Images, wire.Image{Name: "observation.images." + c.Name, Data: file[:n]})
+	}
+	d.body = wire.AppendObservation(nil, &o)
+	return nil
+}
+
+// open opens a session at whoever answers; it must be one. Nobody is a moment in which
+// all believe that another does.
+func (d *draft) open() error {
+	o := wire.SessionOpen{ClientUUID: draftID, RobotType: "so101", FPS: d.meta.FPS, ActionNames: d.meta.ActionNames,
+		StateDim: len(d.meta.StateNames), SchemaVersion: wire.SchemaVersion}
+	for _, c := range d.meta.Cameras {
+		o.CameraNames = append(o.CameraNames, "observation.images."+c.Name)
+	}
+	replies, err := d.link.Get(context.Background(), wire.SessionKey(d.prefix), wire.AppendSessionOpen(nil, &o), draftPatience)
+	if err != nil {
+		return err
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.last = time.Now()
+	if len(replies) > 1 {
+		d.problems = append(d.problems, fmt.Sprintf("an open of the draft's robot got %d answers", len(replies)))
+	}
+	if len(replies) == 1 {
+		d.opens++
+	}
+	return nil
+}
+
+func (d *draft) receive(sample wire.Sample) {
+	h, err := wire.ParseHeader(sample.Attachment)
+	if err != nil || h.MsgType != wire.MsgActionChunk {
+		return
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.chunks[h.SeqID]++
+	d.last = time.Now()
+}
+
+func (d *draft) run() {
+	for seq := uint64(1); ; seq++ {
+		_ = d.obs.Put(d.body, wire.AppendHeader(nil, wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq}))
+		select {
+		case <-d.stop:
+			return
+		case <-time.After(draftPeriod):
+		}
+		d.mu.Lock()
+		silent := time.Since(d.last) > draftPatience
+		d.mu.Unlock()
+		if silent {
+			_ = d.open()
+		}
+	}
+}
+
+// server is the one that the robot's newest chunk came from.
+func (d *draft) server(s *stand) *server {
+	opened := draftOpened
+	var at *server
+	var when time.Time
+	for _, sv := range s.servers {
+		if l := sv.said(opened); len(l) > 0 && l[len(l)-1].at.After(when) {
+			at, when = sv, l[len(l)-1].at
+		}
+	}
+	return at
+}
+
+// judge is called when it should stream again.
+func (d *draft) judge(s *stand) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for seq, n := range d.chunks {
+		if n > 1 {
+			d.problems = append(d.problems, fmt.Sprintf("the draft's robot got %d chunks for its request %d", n, seq))
+		}
+	}
+	if quiet := time.Since(d.last); quiet > draftPatience {
+		d.problems = append(d.problems, fmt.Sprintf("the draft's robot is without a chunk for %.1f s", quiet.Seconds()))
+	}
+	s.problems = append(s.problems, d.problems...)
+	fmt.Printf("      the draft's robot: %d chunks, %d opens\n", len(d.chunks), d.opens)
+	return nil
+}
+
+func (d *draft) leave() {
+	close(d.stop)
+	d.ended.Wait()
+	_ = d.link.Close()
+}

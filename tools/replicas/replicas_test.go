@@ -1,0 +1,83 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// audited makes a stand of what two servers inferred, as "server robot seq outcome ms",
+// and of a robot that had to move at 100 ms.
+func audited(t *testing.T, lines ...[]any) *stand {
+	t.Helper()
+	began := time.Now().Truncate(time.Millisecond)
+	s := &stand{dir: t.TempDir(), over: began.Add(time.Second)}
+	for _, name := range []string{"a", "b"} {
+		s.servers = append(s.servers, &server{program: &program{name: name}, audit: filepath.Join(s.dir, name)})
+		text := ""
+		for _, l := range lines {
+			if l[0] == name {
+				at := began.Add(time.Duration(l[4].(int)) * time.Millisecond)
+				text += fmt.Sprintf(`{"ts":%q,"client_uuid":%q,"seq_id":%d,"outcome":%q,"superseded_seqs":%d}`+"\n", at.Format(time.RFC3339Nano), l[1], l[2], l[3], l[5])
+			}
+		}
+		if err := os.WriteFile(s.servers[len(s.servers)-1].audit, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, id := range []string{"mover", "other"} {
+		s.robots = append(s.robots, &robot{program: &program{name: id}, id: id})
+	}
+	s.events = []event{{began.Add(100 * time.Millisecond), map[string]bool{"mover": true}}}
+	s.servers[0].endedAt = s.events[0].at
+	fmt.Fprintln(s.robots[0], `level=WARN msg="session lost" why="gone"`)
+	return s
+}
+
+// What the audits say is counted right, and each figure that is not as it must be fails
+// the scenario.
+func TestJudge(t *testing.T) {
+	good := [][]any{{"a", "mover", 1, "ok", 50, 0}, {"a", "mover", 2, "ok", 110, 0}, {"b", "mover", 3, "ok", 300, 0}, {"b", "other", 1, "ok", 60, 0}, {"b", "other", 3, "ok", 90, 1}}
+	for _, tt := range []struct {
+		name   string
+		more   [][]any
+		change func(*stand)
+		want   row // what is counted
+		starve uint64
+		fails  bool
+	}{
+		{"all is well", nil, nil, row{inferred: 5, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, false},
+		{"one is inferred at both", [][]any{{"b", "mover", 2, "ok", 310, 0}}, nil, row{inferred: 5, twice: 1, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
+		{"one is lost", [][]any{{"b", "other", 5, "ok", 310, 0}}, nil, row{inferred: 6, missing: 1, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
+		{"the draft's may be", [][]any{{"b", draftID, 5, "ok", 310, 0}}, nil, row{inferred: 6, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, false},
+		{"another loses its session", nil, func(s *stand) { fmt.Fprintln(s.robots[1], `msg="session lost"`) }, row{inferred: 5, lost: 1, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
+		{"it moves twice", nil, func(s *stand) { fmt.Fprintln(s.robots[0], `msg="session lost"`) }, row{inferred: 5, lost: 1, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
+		{"it is late", nil, func(s *stand) {
+			s.events[0].at = s.events[0].at.Add(-time.Minute)
+			s.servers[0].endedAt = s.events[0].at
+		}, row{inferred: 5, moved: 1, superseded: 1, again: time.Minute + 200*time.Millisecond}, 0, true},
+		{"a tick starves", nil, nil, row{inferred: 5, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 1, true},
+		{"one fails at the other server", [][]any{{"b", "other", 4, "inference_failed", 95, 0}}, nil, row{inferred: 5, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, true},
+		{"one fails at the end", [][]any{{"b", "other", 4, "unsent", 1001, 0}}, nil, row{inferred: 5, moved: 1, superseded: 1, again: 200 * time.Millisecond}, 0, false},
+	} {
+		s := audited(t, append(good[:len(good):len(good)], tt.more...)...)
+		if tt.change != nil {
+			tt.change(s)
+		}
+		r := row{name: tt.name}
+		if err := s.readAudits(&r); err != nil {
+			t.Fatal(err)
+		}
+		r.starved = tt.starve
+		err := r.judge(scenario{again: true, fed: true}, options{again: 3 * time.Second})
+		r.name, r.starved, r.problems = "", 0, nil
+		if got, want := fmt.Sprintf("%+v", r), fmt.Sprintf("%+v", tt.want); got != want {
+			t.Errorf("%s: counted %s, want %s", tt.name, got, want)
+		}
+		if (err != nil) != tt.fails {
+			t.Errorf("%s: judged %v, want that it fails: %v", tt.name, err, tt.fails)
+		}
+	}
+}
