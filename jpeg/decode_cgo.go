@@ -84,8 +84,7 @@ func (d *Decoder) ReserveFit(maxTo int) {
 // leaves out the highest frequencies (reduction), which changes little then. After
 // ReserveFit.
 //
-// Errors: those of DecodeRGB; ErrTooLarge also for one that is beyond MaxFitPixels or
-// MaxFitSide when it is reduced.
+// Errors: those of DecodeRGB; ErrTooLarge also beyond MaxFitPixels or MaxFitSide.
 //
 //rt:noalloc
 func (d *Decoder) DecodeFit(dst, src []byte, w, h int) (fromW, fromH int, err error) {
@@ -96,10 +95,10 @@ func (d *Decoder) DecodeFit(dst, src []byte, w, h int) (fromW, fromH int, err er
 	if p.W == w && p.H == h {
 		return w, h, d.decode(dst, src[:p.End], w, h, 1)
 	}
-	k := reduction(p.W, p.H, w, h)
-	if k == 0 {
+	if !CanFit(p.W, p.H) {
 		return p.W, p.H, ErrTooLarge
 	}
+	k := reduction(p.W, p.H, w, h)
 	kw, kh := (p.W+k-1)/k, (p.H+k-1)/k
 	if err := d.decode(d.room, src[:p.End], kw, kh, k); err != nil {
 		return p.W, p.H, err

@@ -34,8 +34,8 @@ const (
 	// MaxPixels is the largest picture, 4096 x 4096: 48 MiB of RGB.
 	MaxPixels = 1 << 24
 
-	// MaxFitPixels and MaxFitSide bound what a picture is scaled from: 12 MiB for each
-	// decoder, a 2560 x 1600 picture. A JPEG beyond them is reduced first.
+	// MaxFitPixels and MaxFitSide bound what a picture is scaled from, 2560 x 1600 for
+	// one: 12 MiB for each decoder, and a few times the work of an ordinary picture.
 	MaxFitPixels = 1 << 22
 	MaxFitSide   = 8192
 
@@ -162,29 +162,21 @@ func Shrink(fromW, fromH, w, h, most int) int {
 
 // reduction returns by how much a picture is shrunk while it is decoded before it is
 // scaled to w x h: as far as twice the size is left, so that neither the frequencies
-// left out nor the colours of 4:2:2, half of whose columns get lost, would be seen; and
-// further where that is beyond the bounds, down to w x h. 0: there is no way.
+// left out nor the colours of 4:2:2, half of whose columns get lost, would be seen.
 //
 //rt:noalloc
-func reduction(fromW, fromH, w, h int) int {
-	for k := 1; k <= MaxShrink; k *= 2 {
-		kw, kh := (fromW+k-1)/k, (fromH+k-1)/k
-		if k > 1 && (kw < w || kh < h) {
-			return 0
-		}
-		if kw*kh > MaxFitPixels || max(kw, kh) > MaxFitSide {
-			continue
-		}
-		if k == MaxShrink || (fromW+2*k-1)/(2*k) < 2*w || (fromH+2*k-1)/(2*k) < 2*h {
-			return k
-		}
+func reduction(fromW, fromH, w, h int) (k int) {
+	for k = 1; k < MaxShrink && (fromW+2*k-1)/(2*k) >= 2*w && (fromH+2*k-1)/(2*k) >= 2*h; {
+		k *= 2
 	}
-	return 0
+	return k
 }
 
-// CanFit reports whether a JPEG of fromW x fromH can become a picture of w x h.
-func CanFit(fromW, fromH, w, h int) bool {
-	return pictureOK(fromW, fromH) && reduction(fromW, fromH, w, h) > 0
+// CanFit reports whether a JPEG of this size is scaled to any other.
+//
+//rt:noalloc
+func CanFit(w, h int) bool {
+	return w > 0 && h > 0 && max(w, h) <= MaxFitSide && w*h <= MaxFitPixels
 }
 
 //rt:noalloc

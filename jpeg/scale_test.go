@@ -121,18 +121,26 @@ func TestReduction(t *testing.T) {
 		{1280, 720, 320, 240, 1},
 		{1920, 1080, 224, 224, 2},
 		{2048, 2048, 224, 224, 4},
-		{4096, 4096, 96, 96, 8},
-		{4096, 4096, 2048, 2048, 2},
-		{4096, 4096, 2049, 2048, 0},
-		{2592, 1944, 1920, 1080, 0},
-		{65535, 64, 640, 480, 0},
-		{65535, 64, 640, 8, 8},
+		{2560, 1600, 96, 96, 8},
+		{2560, 1600, 8, 8, 8},
 		{8192, 64, 640, 480, 1},
+		{8192, 64, 640, 8, 4},
 		{10, 10, 640, 480, 1},
 		{1, 1, 1, 1, 1},
 	} {
 		if got := reduction(tt.fromW, tt.fromH, tt.w, tt.h); got != tt.want {
 			t.Errorf("reduction(%dx%d, %dx%d) = %d, want %d", tt.fromW, tt.fromH, tt.w, tt.h, got, tt.want)
+		}
+	}
+}
+
+func TestCanFit(t *testing.T) {
+	for _, tt := range []struct {
+		w, h int
+		want bool
+	}{{1, 1, true}, {2560, 1600, true}, {2048, 2048, true}, {2049, 2048, false}, {8192, 512, true}, {8193, 1, false}, {1, 8193, false}, {0, 5, false}, {5, -1, false}} {
+		if got := CanFit(tt.w, tt.h); got != tt.want {
+			t.Errorf("CanFit(%d, %d) = %v", tt.w, tt.h, got)
 		}
 	}
 }
@@ -192,7 +200,7 @@ func TestDecodeFit(t *testing.T) {
 		want error
 	}{
 		{patchSize(read(t, "bands_420.jpg"), 65500, 200), 3 * w * h, ErrTooLarge},
-		{patchSize(read(t, "bands_420.jpg"), 4096, 4097), 3 * w * h, ErrTooLarge},
+		{patchSize(read(t, "bands_420.jpg"), 2049, 2048), 3 * w * h, ErrTooLarge},
 		{read(t, "bands_progressive.jpg"), 3 * w * h, ErrProgressive},
 		{read(t, "bands_cmyk.jpg"), 3 * w * h, ErrFormat},
 		{read(t, "bands_420.jpg"), 3*w*h - 1, ErrSize},

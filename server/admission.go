@@ -255,7 +255,7 @@ func (a *admission) decoded() []wire.CameraShape {
 		}
 		from := &client[at]
 		if jpeg.Shrink(from.W, from.H, want.W, want.H, view.Scale()) > 0 ||
-			!view.ExactSize && (slices.Contains(a.open.RawImages, want.Name) || jpeg.CanFit(from.W, from.H, want.W, want.H)) {
+			!view.ExactSize && (slices.Contains(a.open.RawImages, want.Name) || jpeg.CanFit(from.W, from.H)) {
 			from.W, from.H = want.W, want.H
 		}
 	}

@@ -241,7 +241,8 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 		{w: 1280, h: 720, c: 3, warns: "pictures of 1280x720 are squeezed to 160x120 (width x height), another shape than the policy was trained with: crop them to 960x720"},
 		{w: 240, h: 320, c: 3, raw: true, warns: "crop them to 240x180"},
 		{w: 8192, h: 8192, c: 3, refused: true},
-		{w: 4096, h: 4096, c: 3, warns: "crop them to 4096x3072"},
+		{w: 2048, h: 2048, c: 3, warns: "crop them to 2048x1536"},
+		{w: 2049, h: 2048, c: 3, refused: true},
 		{w: 320, h: 240, c: 1, refused: true},
 		{w: 2560, h: 2400, c: 3, raw: true, refused: true},
 	} {

@@ -303,7 +303,7 @@ func (t *tensors) explain(err error, m *wire.Image, cam, before int) error {
 	case want.ExactSize && k > 1 && errors.Is(err, jpeg.ErrSize):
 		err = fmt.Errorf("%w, or up to %d times that by a power of two", err, k)
 	case !want.ExactSize && errors.Is(err, jpeg.ErrTooLarge):
-		err = fmt.Errorf("%w; what is scaled to %dx%d may have %d pixels and sides of %d, or 2, 4 or 8 times those", err, want.W, want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
+		err = fmt.Errorf("%w; what is scaled to %dx%d may have %d pixels and sides of %d", err, want.W, want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
 	}
 	return &pictureError{t.contract.Cameras[cam].Name, before, err}
 }
