@@ -7,11 +7,15 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"edgert/jpeg"
 	"edgert/policy"
+	"edgert/rt"
+	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/server/memory"
+	"edgert/server/plan"
 	"edgert/server/quota"
 	"edgert/wire"
 )
@@ -376,6 +380,121 @@ func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOp
 	}
 	prefixes := 2 * 4 * m.ChunkSize * m.ActionDim
 	return min(max(1, o.Steps)*pictures+prefixes+stateBytes, observationLimit(m))
+}
+
+// verdict is what the gate said of a robot beside those that were here.
+type verdict struct {
+	change uint64 // of the sessions that it was about
+	at     rt.Instant
+	why    string
+}
+
+const (
+	// verdictTime is how long a refusal by the gate stands for the same sessions: asking
+	// costs some 10 ms of virtual robots, and anybody may open.
+	verdictTime = 100 * time.Millisecond
+	// idleMeasures without a request, one a second, what is known of inferences is as
+	// old: then those of the warm-up count where they were faster, so that a slow spell
+	// that nobody sees the end of does not keep robots out for ever.
+	idleMeasures = 10
+	// paceRequests of a robot are enough to know how often it asks.
+	paceRequests = 10
+)
+
+// feeds asks, for max_sessions: auto, whether all are still fed with one robot more.
+// The first robot always gets in, because what is never tried is never measured, and so
+// does one that opens again.
+func (q *queries) feeds(o *wire.SessionOpen, a *admission) *refusal {
+	if q.gate == nil || a.active == 0 || q.sessions.find(o.ClientUUID) != nil {
+		return nil
+	}
+	now, v := q.clock.Now(), &q.verdict
+	robot := q.robot(o.FPS, 0)
+	if change := q.stats.opened.Load() + q.stats.closed.Load(); v.why == "" || v.change != change || now.Sub(v.at) >= verdictTime {
+		robots := append(q.robots(now, o.ClientUUID), robot)
+		*v = verdict{change, now, q.gate.Feeds(robots)}
+	}
+	if v.why == "" {
+		return nil
+	}
+	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: ask another server, or again later", a.active, v.why)}
+}
+
+// robot is one of so many control steps a second, 0 where it did not say, that asks
+// every so often, as far as is known. One that asks more seldom than edge-rt does by
+// itself may do so as often tomorrow.
+func (q *queries) robot(fps float64, every time.Duration) plan.Robot {
+	if !(fps > 0 && fps <= fpsMost) {
+		fps = q.meta.FPS
+	}
+	r := plan.Robot{FPS: fps, Execute: plan.Execute(q.meta), RoundTrip: plan.RoundTrip}
+	if every > 0 {
+		r.FPS = min(max(fps, 1/every.Seconds()), fpsMost)
+		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))
+		r.RoundTrip = min(r.RoundTrip, every/2) // else it could not ask so often
+	}
+	return r
+}
+
+// fpsMost is the highest rate of a robot that the gate plays, Hz.
+const fpsMost = 1000
+
+// robots are those with a session, but for the one whose session would be replaced.
+func (q *queries) robots(now rt.Instant, but string) (list []plan.Robot) {
+	for _, s := range q.sessions.all() {
+		if s.uuid == but {
+			continue
+		}
+		var every time.Duration
+		if n := s.received.Load(); n >= paceRequests {
+			every = now.Sub(s.since) / time.Duration(n)
+		}
+		list = append(list, q.robot(s.fps, every))
+	}
+	return list
+}
+
+// measure has the gate learn what inferences take, and says how many sessions that is
+// enough for: of robots like those that are here, and of the policy's own beyond.
+func (q *queries) measure(warm bool) {
+	if q.gate == nil {
+		return
+	}
+	served := q.stats.outcomes[audit.Answered].Load()
+	if q.idle++; served != q.served {
+		q.served, q.idle = served, 0
+	}
+	var took []plan.Size
+	for i, rows := range q.sizes.All() {
+		known := q.sizes.Took(rows)
+		if q.idle >= idleMeasures && i < len(q.warm) {
+			known = min(known, q.warm[i].Took())
+		}
+		if known == 0 {
+			break
+		}
+		took = append(took, plan.SizeOf(rows, known))
+	}
+	if warm {
+		q.warm = took
+	}
+	change := q.stats.opened.Load() + q.stats.closed.Load()
+	if q.gate.Learn(took) || change != q.counts {
+		q.counts, q.verdict, q.settled = change, verdict{}, false
+	}
+	if q.settled {
+		return
+	}
+	robots, fed := q.robots(q.clock.Now(), ""), int(q.fed.Load())
+	if warm {
+		fed = q.gate.Most(robots, q.robot(0, 0))
+	} else {
+		fed, q.settled = q.gate.Approach(robots, q.robot(0, 0), max(fed, 1))
+	}
+	fed = max(fed, len(robots)) // who is in stays
+	if old := q.fed.Swap(int32(fed)); int(old) != fed {
+		wake(q.counted)
+	}
 }
 
 func errorText(err error) string {

@@ -78,7 +78,7 @@ func TestAdmissionGolden(t *testing.T) {
 		override(&cfg.StrictFPS, row.Manifest.StrictFPS)
 
 		tasks := newTaskReader(&cfg, nil)
-		a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: cfg.MaxSessions, active: row.Active, open: &open}
+		a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: int(cfg.MaxSessions), active: row.Active, open: &open}
 		text := ""
 		if r := a.check(); r != nil {
 			text = r.text
@@ -129,7 +129,7 @@ func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 			open, caps, cfg := happyOpen(), happyCaps(), happyConfig()
 			tt.change(&open, &caps, &cfg)
 			tasks := newTaskReader(&cfg, nil)
-			a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: cfg.MaxSessions, open: &open}
+			a := admission{caps: caps, cfg: &cfg, tasks: &tasks, limit: int(cfg.MaxSessions), open: &open}
 			r := a.check()
 			if r == nil || !strings.Contains(r.text, tt.want) || (refusals[r.reason].retryAfter > 0) != tt.temporary {
 				t.Errorf("check() = %+v, want a refusal with %q, temporary %v", r, tt.want, tt.temporary)

@@ -12,6 +12,7 @@ import (
 
 	"edgert/rt/rttest"
 	"edgert/server/audit"
+	"edgert/server/manifest"
 	"edgert/server/servertest"
 	"edgert/wire"
 )
@@ -21,7 +22,7 @@ import (
 func batching(t *testing.T, maxBatch int, names []string, change ...func(*bench)) (*bench, []*robot) {
 	t.Helper()
 	cfg := config()
-	cfg.MaxSessions, cfg.DecodeThreads = max(1, len(names)), 2
+	cfg.MaxSessions, cfg.DecodeThreads = manifest.Capacity(max(1, len(names))), 2
 	model := servertest.NewBatchModel(maxBatch, 2)
 	b := newBench(t, cfg, func(d *Deps) { d.Model = model })
 	b.model = model

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"edgert/internal/exit"
@@ -34,7 +35,8 @@ type Report struct {
 	RTCMaxDelay int      `json:"rtc_max_delay"`
 	PrefixEnd   int      `json:"prefix_end"`
 	Tokenizer   string   `json:"tokenizer,omitempty"` // kind and longest task of a policy that reads it
-	MaxSessions int      `json:"max_sessions"`
+	MaxSessions int      `json:"max_sessions"`        // or their bound, with auto
+	auto        bool
 	Mode        string   `json:"serving_mode"`
 	Listen      []string `json:"listen"`
 	Connect     []string `json:"connect"`
@@ -69,7 +71,7 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	report = Report{
 		Prefix: prefix, Model: id, Revision: cfg.Model.Revision, Bundle: b.Dir, SHA256: b.SHA256, PolicyType: b.PolicyType,
 		FPS: b.FPS, ChunkSize: b.ChunkSize, ActionNames: b.ActionNames, StateNames: b.StateNames,
-		RTC: b.RTC, RTCMaxDelay: b.RTCMaxDelay, PrefixEnd: b.PrefixEnd, MaxSessions: limit, Mode: mode,
+		RTC: b.RTC, RTCMaxDelay: b.RTCMaxDelay, PrefixEnd: b.PrefixEnd, MaxSessions: limit, auto: cfg.Auto(), Mode: mode,
 		Listen: cfg.Listen(), Connect: cfg.Zenoh.ConnectEndpoints, Health: cfg.HealthAddress(),
 	}
 	for _, c := range b.Cameras {
@@ -144,7 +146,7 @@ func (r *Report) Print(w io.Writer) error {
   cameras    %s (height x width)
   prefix     rtc %s, trained up to %d steps, guided up to row %d
   task       %s
-  sessions   %d, %s
+  sessions   %s, %s
   listen     %s
   connect    %s
   health     %s
@@ -153,8 +155,15 @@ func (r *Report) Print(w io.Writer) error {
   tensors    %s
 `, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256,
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
-		r.MaxSessions, r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library, r.tensorText())
+		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library, r.tensorText())
 	return err
+}
+
+func (r *Report) sessionsText() string {
+	if r.auto {
+		return fmt.Sprintf("auto (as many as are fed, at most %d; lean-server plan says how many that would be)", r.MaxSessions)
+	}
+	return strconv.Itoa(r.MaxSessions)
 }
 
 func (r *Report) deviceText() string {

@@ -143,7 +143,7 @@ func (m *metrics) countSessions() {
 	m.part("memory_limit_bytes", "Of how much memory.", "robots", func(s *Server) int64 { return s.memory.Limit() })
 	m.part("memory_limit_bytes", "Of how much memory.", "transport", func(s *Server) int64 { return s.cfg.TransportMemory() })
 	m.gauge("memory_promised_bytes", "What the open sessions may use as they said.", func(s *Server) float64 { return float64(s.promised.Load()) })
-	m.gauge("max_sessions", "Sessions there is room for.", func(s *Server) float64 { return float64(s.limit) })
+	m.gauge("max_sessions", "Sessions there is room for.", func(s *Server) float64 { return float64(s.capacity()) })
 	m.gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 { return flag(&s.warmed) })
 	m.gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(&s.draining) })
 }

@@ -9,7 +9,9 @@ import (
 	"edgert/policy"
 	"edgert/server/acl"
 	"edgert/server/audit"
+	"edgert/server/batch"
 	"edgert/server/memory"
+	"edgert/server/plan"
 	"edgert/server/quota"
 	"edgert/wire"
 )
@@ -36,7 +38,15 @@ type queries struct {
 	receive func(wire.Sample) // an observation
 	room    wire.Declaration  // the token of a server with room; nil: it has none
 	book    *quota.Book
-	typical int64 // bytes that a robot with the policy's cameras needs. Constant
+	gate    *plan.Gate   // of max_sessions: auto; else nil
+	sizes   *batch.Sizes // what inferences take
+	verdict verdict      // the gate's last
+	served  uint64       // requests at the last measure
+	counts  uint64       // sessions opened and closed then
+	settled bool         // nothing has changed since the number of sessions was found
+	idle    int          // measures since there was one
+	warm    []plan.Size  // what inferences took in the warm-up
+	typical int64        // bytes that a robot with the policy's cameras needs. Constant
 }
 
 // enqueue leaves queries to housekeeping: a callback must not declare things.
@@ -82,7 +92,7 @@ func (q *queries) status(wire.Query) (key string, body []byte) {
 	return wire.StatusKey(q.prefix), wire.AppendStatus(nil, &wire.Status{
 		Capabilities:     q.capabilities(),
 		MinSchemaVersion: wire.MinSchemaVersion, MaxSchemaVersion: wire.SchemaVersion,
-		ActiveSessions: len(q.sessions.all()), MaxSessions: q.limit,
+		ActiveSessions: len(q.sessions.all()), MaxSessions: q.capacity(),
 		ServerID: q.id, ServerLoad: q.load(), Draining: q.draining.Load(), Device: q.placement.Device.String(),
 	})
 }
@@ -166,7 +176,7 @@ func (q *queries) closing(body []byte, from wire.Origin) []byte {
 // there is one, is replaced and gives its publisher to the new one. from names who
 // asks, see wire.Query.
 func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
-	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: q.id, Draining: q.draining.Load()}
+	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: q.id, Draining: q.draining.Load(), MaxSessions: int(q.fed.Load())}
 	admission, idle := q.admission(o, from)
 	r := admission.check()
 	if r == nil && ack.Draining {
@@ -174,6 +184,9 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	}
 	if r == nil {
 		r = admission.share()
+	}
+	if r == nil {
+		r = q.feeds(o, &admission)
 	}
 	if r == nil {
 		r, ack.HeldBy = q.checkOwner(o, from)
@@ -208,7 +221,7 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	}
 	q.register(session)
 	q.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
-		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit), "warnings", len(admission.warnings), "tags", tagText(o.Tags[:kept]))
+		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.capacity()), "warnings", len(admission.warnings), "tags", tagText(o.Tags[:kept]))
 	for _, text := range admission.warnings {
 		q.log.Warn("session opened with a warning", "client", session.uuid, "why", text)
 	}
@@ -233,17 +246,17 @@ func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission,
 	if a.active < a.limit && a.promised+sessionNeed(q.meta, a.asked) <= q.memory.Limit() {
 		return a, nil
 	}
-	if idle = q.idle(o.ClientUUID, a.place); idle != nil {
+	if idle = q.idler(o.ClientUUID, a.place); idle != nil {
 		a.active--
 		a.promised -= idle.memory
 	}
 	return a, idle
 }
 
-// idle finds a session that may give way to a newcomer: its robot has not sent since it
+// idler finds a session that may give way to a newcomer: its robot has not sent since it
 // opened, a while ago, and neither its link nor its host would have fewer sessions than
 // the newcomer's then. Of several it is one of the link with the most, the oldest.
-func (q *queries) idle(newcomer string, place quota.Place) (idle *Session) {
+func (q *queries) idler(newcomer string, place quota.Place) (idle *Session) {
 	now := q.clock.Now()
 	for _, s := range q.sessions.all() {
 		if s.uuid == newcomer || s.received.Load() > 0 || now.Sub(s.since) < idleGrace || !s.place.Above(place) {
@@ -334,7 +347,7 @@ func (q *queries) newSession(o *wire.SessionOpen, a *admission) (*Session, error
 	if o.Instance != "" {
 		session.nonce = randomNonce()
 	}
-	session.since = q.clock.Now()
+	session.since, session.fps = q.clock.Now(), o.FPS
 	session.seenAt.Store(int64(session.since))
 	session.epoch = o.SessionEpoch
 	if o.SessionEpoch > 0 {
@@ -405,7 +418,7 @@ func (q *queries) yield() {
 // announceRoom shows or withdraws the token by which replicas share out the robots
 // that name nobody.
 func (q *queries) announceRoom() {
-	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.limit && q.promised.Load()+q.typical <= q.memory.Limit()
+	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.capacity() && q.promised.Load()+q.typical <= q.memory.Limit()
 	var err error
 	switch {
 	case room && q.room == nil:
@@ -457,7 +470,7 @@ func (q *queries) drop(session *Session, why string) {
 	}
 	q.release(session)
 	q.stats.closed.Add(1)
-	q.log.Info("session closed", "client", session.uuid, "why", why, "sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.limit),
+	q.log.Info("session closed", "client", session.uuid, "why", why, "sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.capacity()),
 		"stale_pictures", session.stalePictures.Load(), "warned_pictures", session.strayPictures.Load())
 	if err := session.withdraw(); err != nil {
 		q.log.Warn("a session was not withdrawn", "client", session.uuid, "why", err)

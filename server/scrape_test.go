@@ -16,6 +16,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"edgert/server/manifest"
 	"edgert/wire"
 )
 
@@ -30,7 +31,7 @@ func (d discarded) WriteHeader(int)             {}
 func fleet(t *testing.T, sessions int) *Server {
 	t.Helper()
 	cfg := config()
-	cfg.MaxSessions = sessions
+	cfg.MaxSessions = manifest.Capacity(sessions)
 	b := newBench(t, cfg)
 	for i := range sessions {
 		o := fakeOpen(fmt.Sprintf("arm-%d", i))

@@ -43,6 +43,7 @@ import (
 	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/server/memory"
+	"edgert/server/plan"
 	"edgert/server/queue"
 	"edgert/server/quota"
 	"edgert/server/replica"
@@ -143,6 +144,9 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	queries := &queries{service: shared, book: quota.NewBook(quota.Limits{Link: cfg.SessionsPerLink, Host: cfg.SessionsPerHost}), waiting: make(chan query, queriesWaiting), counted: make(chan struct{}, 1), events: events}
 	typical := wire.SessionOpen{CameraNames: shared.caps.ExpectedCameras}
 	queries.typical = sessionNeed(d.Meta, observationBytes(d.Meta, &shared.caps, &typical))
+	if cfg.Auto() {
+		queries.gate, queries.sizes = plan.NewGate(d.Meta, cfg.Scheduler), worker.sizes
+	}
 	receiver := &receiver{shared, observationLimit(d.Meta), worker.work, grown, events}
 	queries.receive = receiver.onObservation
 	return &Server{
@@ -231,6 +235,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		return s.left(ctx, s.worker.abandon())
 	}
 	s.warmed.Store(true)
+	s.queries.measure(true)
 	defer s.housekeeper.heap.holdGC().Release()
 	heap := s.housekeeper.heap.last
 	s.baseline.Store(&heap)
@@ -242,7 +247,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	if err == nil {
 		s.serving.Store(true)
 		wake(s.queries.counted)
-		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.limit, "mode", s.caps.ServingMode,
+		s.log.Info("serving", "prefix", s.prefix, "server_id", s.id, "sessions", s.capacity(), "mode", s.caps.ServingMode,
 			"fps", s.caps.TrainedFPS, "chunk", s.caps.ChunkSize, "rtc", s.caps.SupportsRTC)
 		select {
 		case <-s.worker.done:

@@ -26,7 +26,7 @@ type service struct {
 	caps      wire.Capabilities
 	meta      *policy.Meta
 	tasks     taskReader
-	limit     int           // sessions
+	limit     int           // sessions, or their bound where a gate decides
 	window    time.Duration // how long a batch waits to fill
 	placement policy.Placement
 	access    *acl.Service // nil: the network has no listener of ours
@@ -40,6 +40,7 @@ type service struct {
 	others    *replica.Others // the servers of the service
 	memory    *memory.Bound   // on what robots make the server keep
 	pool      *queue.Pool     // of the mailboxes
+	fed       atomic.Int32    // sessions that max_sessions: auto came to; 0: it decides nothing. Written by housekeeping
 	promised  atomic.Int64    // bytes, to all sessions. Written by housekeeping
 	stats     *stats
 
@@ -60,7 +61,17 @@ func (s *service) transportStat(value func(zenoh.Stats) uint64) float64 {
 }
 
 //rt:noalloc
-func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.limit) }
+func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.capacity()) }
+
+// capacity is how many sessions there is room for, as far as is known.
+//
+//rt:noalloc
+func (s *service) capacity() int {
+	if n := s.fed.Load(); n > 0 {
+		return int(n)
+	}
+	return s.limit
+}
 
 // transportMemory is what the links hold, 0 where the transport does not say.
 func (s *service) transportMemory() int64 {

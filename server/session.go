@@ -34,6 +34,7 @@ type Session struct {
 	obs      wire.Declaration // subscription of its observations, while the session is open
 	held     wire.Declaration // tells the other servers of the session
 	place    quota.Place
+	fps      float64     // control steps a second as the robot says; 0: it does not
 	asked    int         // bytes that an observation of it has as it says
 	memory   int64       // bytes that it was promised, its own among them
 	since    rt.Instant  // when it opened

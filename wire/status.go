@@ -78,6 +78,7 @@ type SessionAck struct {
 	Draining     bool
 	RetryAfterMs int    // a refusal that passes: try again or elsewhere; 0 does not travel
 	Nonce        int64  // the session's, which its chunks repeat; 0 does not travel
+	MaxSessions  int    // of a server that measures how many it feeds; 0 does not travel
 	HeldBy       string // a refusal because another process owns the id: its host, or HostUnknown
 }
 
@@ -106,6 +107,7 @@ func (a *SessionAck) fields() []field {
 		{key: "retry_after_ms", value: &a.RetryAfterMs, limit: math.MaxInt32, optional: true},
 		{key: "nonce", value: &a.Nonce, optional: true},
 		{key: "held_by", value: &a.HeldBy, limit: MaxNameBytes, optional: true},
+		{key: "max_sessions", value: &a.MaxSessions, limit: math.MaxInt32, optional: true},
 	})
 }
 

@@ -684,8 +684,8 @@ clients: [arm-1, arm-2]
 		{"state units", func(o *wire.SessionOpen) { o.StateUnits = slices.Repeat([]string{"radians"}, 6) }, "state_units", false},
 		{"camera", func(o *wire.SessionOpen) { o.CameraNames = []string{"observation.images.wrist"} }, "missing camera features ['observation.images.top']", false},
 		{"camera size", func(o *wire.SessionOpen) {
-			o.CameraShapes = []wire.CameraShape{{Name: "observation.images.top", H: 480, W: 640, C: 3}}
-		}, "480x640", false},
+			o.CameraShapes = []wire.CameraShape{{Name: "observation.images.top", H: 8192, W: 8192, C: 3}}
+		}, "8192x8192", false},
 		{"pinned task", func(o *wire.SessionOpen) { o.Task = "fold the towel" }, "task is pinned to 'around the post' on this server, got 'fold the towel'", false},
 		{"fps", func(o *wire.SessionOpen) { o.FPS = 30 }, "client fps=30 != trained fps=60 (strict_fps=true)", false},
 		{"nothing wrong", func(*wire.SessionOpen) {}, "", false},

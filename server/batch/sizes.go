@@ -5,7 +5,10 @@
 // Nothing here knows of robots, sessions or pictures.
 package batch
 
-import "time"
+import (
+	"sync/atomic"
+	"time"
+)
 
 // gain is what a larger batch must save of the time of each row: what it saves less
 // of, it only delays.
@@ -23,16 +26,16 @@ const again = 200
 // Sizes are the sizes of batches that run, and how long each of them takes. Others
 // are filled up to the next: a shape that never ran would have to be planned first.
 //
-// Owner: one goroutine.
+// Owner: one goroutine; any may ask what a run takes.
 type Sizes struct {
 	rows   []int
-	took   []time.Duration // 0: not known yet
+	took   []atomic.Int64  // ns; 0: not known yet. Atomic
 	others []time.Duration // what runs of other sizes took since the last of this one
 }
 
 // NewSizes returns sizes, which ascend from 1, of which no time is known.
 func NewSizes(rows []int) *Sizes {
-	return &Sizes{rows: rows, took: make([]time.Duration, len(rows)), others: make([]time.Duration, len(rows))}
+	return &Sizes{rows: rows, took: make([]atomic.Int64, len(rows)), others: make([]time.Duration, len(rows))}
 }
 
 // All lends the sizes, ascending.
@@ -57,7 +60,10 @@ func (s *Sizes) index(rows int) int {
 // Took is how long a run of that size is expected to take; 0: not known.
 //
 //rt:noalloc
-func (s *Sizes) Took(size int) time.Duration { return s.took[s.index(size)] }
+func (s *Sizes) Took(size int) time.Duration { return s.known(s.index(size)) }
+
+//rt:noalloc
+func (s *Sizes) known(i int) time.Duration { return time.Duration(s.took[i].Load()) }
 
 // Learn notes how long a run of that size took.
 //
@@ -68,12 +74,10 @@ func (s *Sizes) Learn(size int, took time.Duration) {
 		s.others[i] += took
 	}
 	s.others[at] = 0
-	known := &s.took[at]
-	if *known == 0 {
-		*known = took
-		return
+	if known := s.known(at); known != 0 {
+		took = known + (took-known)/learning
 	}
-	*known += (took - *known) / learning
+	s.took[at].Store(int64(took))
 }
 
 // Choose returns how many of n requests, at least 1, shall share the next run: those
@@ -84,9 +88,9 @@ func (s *Sizes) Learn(size int, took time.Duration) {
 //rt:noalloc
 func (s *Sizes) Choose(n int) (rows int) {
 	rows = 1
-	best := s.took[0]
+	best := s.known(0)
 	for i, size := range s.rows[1:] {
-		took := s.took[i+1]
+		took := s.known(i + 1)
 		if took == 0 || best == 0 || s.others[i+1] > again*took {
 			rows = min(n, size)
 		} else if served := min(n, size); float64(took)*float64(rows) < (1-gain)*float64(best)*float64(served) {

@@ -148,7 +148,14 @@ func (d *decoder) value(node ast.Node, t reflect.Type, path string) error {
 	if t.Kind() == reflect.Struct {
 		return d.mapping(node, t, path)
 	}
-	if want := wanted[t.Kind()]; !slices.Contains(want.nodes, node.Type()) {
+	want := wanted[t.Kind()]
+	if t == reflect.TypeFor[Capacity]() {
+		if word, ok := node.(*ast.StringNode); ok && word.Value == Auto.String() {
+			return nil
+		}
+		want.text += " or auto"
+	}
+	if !slices.Contains(want.nodes, node.Type()) {
 		return fmt.Errorf("%d: %s must be %s, got %s", line(node), path, want.text, describe(node))
 	}
 	if list, ok := node.(*ast.SequenceNode); ok {

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -41,7 +42,7 @@ type Config struct {
 	PinTask     bool        `yaml:"pin_task"`     // refuse sessions with another task
 
 	ServingMode      string   `yaml:"serving_mode"`      // auto, shared or exclusive (one session); default auto
-	MaxSessions      int      `yaml:"max_sessions"`      // 1..10000, default 5
+	MaxSessions      Capacity `yaml:"max_sessions"`      // 1..10000, default 5; auto: as many as are fed
 	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: of one robot's process or certificate
 	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: of all processes of one machine
 	Memory           string   `yaml:"memory"`            // bound on all that robots can make the server keep, such as 512MiB, the default
@@ -190,8 +191,8 @@ func (c *Config) Check() (err error) {
 		return c.Errorf("model.repo_or_path", "--model.repo_or_path is required (the policy this server serves): set model.repo_or_path to a bundle directory")
 	}
 	oneOf("serving_mode", c.ServingMode, "auto", "shared", "exclusive")
-	want(c.MaxSessions >= 1, "max_sessions", "must be >= 1, got %d", c.MaxSessions)
-	want(c.MaxSessions <= maxSessionsMax, "max_sessions", "must be <= %d, got %d", maxSessionsMax, c.MaxSessions)
+	want(c.MaxSessions >= 1 || c.MaxSessions == Auto, "max_sessions", "must be >= 1, got %d", int(c.MaxSessions))
+	want(c.MaxSessions <= maxSessionsMax, "max_sessions", "must be <= %d, got %d", maxSessionsMax, int(c.MaxSessions))
 	want(c.SessionsPerLink >= 1 && c.SessionsPerLink <= maxSessionsMax, "sessions_per_link", "must be 1..%d, got %d", maxSessionsMax, c.SessionsPerLink)
 	want(c.SessionsPerHost >= 1 && c.SessionsPerHost <= maxSessionsMax, "sessions_per_host", "must be 1..%d, got %d", maxSessionsMax, c.SessionsPerHost)
 	size, failed := parseSize(c.Memory)
@@ -258,13 +259,47 @@ func cutLast(path string) (before, after string, found bool) {
 	return "", path, false
 }
 
-// Sessions is the capacity and whether one robot has the server to itself.
+// Capacity is a number of sessions, or Auto.
+type Capacity int
+
+// Auto is as many sessions as are fed; autoMost bounds it.
+const (
+	Auto     Capacity = -1 << 31
+	autoMost          = 1000
+)
+
+func (c Capacity) String() string {
+	if c == Auto {
+		return "auto"
+	}
+	return strconv.Itoa(int(c))
+}
+
+// UnmarshalYAML takes a number or the word auto; the decoder has looked that it is one
+// of them.
+func (c *Capacity) UnmarshalYAML(read func(any) error) error {
+	var text string
+	if read(&text) == nil && text == Auto.String() {
+		*c = Auto
+		return nil
+	}
+	return read((*int)(c))
+}
+
+// Auto reports whether as many sessions are opened as are fed. A robot that has the
+// server to itself is.
+func (c *Config) Auto() bool { return c.MaxSessions == Auto && c.ServingMode != "exclusive" }
+
+// Sessions is the capacity, or its bound where it is Auto, and whether one robot has the server to itself.
 // A bundle's graph is a pure function, so auto means shared.
 func (c *Config) Sessions() (limit int, mode string) {
 	if c.ServingMode == "exclusive" {
 		return 1, "exclusive"
 	}
-	return c.MaxSessions, "shared"
+	if c.Auto() {
+		return autoMost, "shared"
+	}
+	return int(c.MaxSessions), "shared"
 }
 
 // BatchWindow is how long a batch waits to fill.

@@ -115,6 +115,10 @@ func delayMax(m *policy.Meta, execute int) int {
 	return 0
 }
 
+// Execute is how many actions of a chunk edge-rt runs before it asks for the next,
+// unless it is told otherwise.
+func Execute(m *policy.Meta) int { return max(1, int(executeShare*float64(m.ChunkSize))) }
+
 // New plays more and more robots until some stand, or get chunks that are later than
 // the policy can be conditioned for, and halves the step from there.
 func New(o Options) (*Report, error) {
@@ -128,7 +132,7 @@ func New(o Options) (*Report, error) {
 		o.FPS = []float64{o.Meta.FPS}
 	}
 	if len(o.Execute) == 0 {
-		o.Execute = []int{max(1, int(executeShare*float64(o.Meta.ChunkSize)))}
+		o.Execute = []int{Execute(o.Meta)}
 	}
 	if len(o.RoundTrip) == 0 {
 		o.RoundTrip = []time.Duration{0}
@@ -141,7 +145,7 @@ func New(o Options) (*Report, error) {
 	}
 	largest := 1
 	fits := func(n int) bool {
-		row, used := o.simulate(n)
+		row, used := o.simulate(o.robots(n), played)
 		r.Tries = append(r.Tries, row)
 		if row.OK {
 			r.Sessions, largest = n, used
@@ -150,19 +154,27 @@ func New(o Options) (*Report, error) {
 		}
 		return row.OK
 	}
+	search(fits)
+	r.MaxBatch = largest
+	return r, nil
+}
+
+// search finds the largest number up to MostRobots that fits, 0 when not even one does:
+// it doubles, and halves the step from there.
+func search(fits func(n int) bool) int {
 	n := 1
 	for n <= MostRobots && fits(n) {
 		n *= 2
 	}
-	for low, high := n/2, min(n, MostRobots+1); high-low > 1; {
+	low, high := n/2, min(n, MostRobots+1)
+	for high-low > 1 {
 		if middle := (low + high) / 2; fits(middle) {
 			low = middle
 		} else {
 			high = middle
 		}
 	}
-	r.MaxBatch = largest
-	return r, nil
+	return low
 }
 
 func why(row Row, delayMax int) string {
@@ -202,12 +214,13 @@ func (o *Options) sizes() *batch.Sizes {
 	}
 	sizes := batch.NewSizes(rows)
 	for _, s := range o.Took {
-		sizes.Learn(s.Batch, s.took())
+		sizes.Learn(s.Batch, s.Took())
 	}
 	return sizes
 }
 
-func (s *Size) took() time.Duration { return time.Duration(s.Ms * float64(time.Millisecond)) }
+// Took is Ms.
+func (s *Size) Took() time.Duration { return time.Duration(s.Ms * float64(time.Millisecond)) }
 
 // Print writes the plan for a person.
 func (r *Report) Print(w io.Writer) error {

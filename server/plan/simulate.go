@@ -17,6 +17,7 @@ type robot struct {
 	chunk     time.Duration // that the actions of a chunk last
 	execute   time.Duration // how long it runs them before it asks
 	roundTrip time.Duration
+	delayMax  int // steps that may run while a chunk is under way; 0: any
 
 	seen    rt.Instant // when the observation under way was taken
 	arrives rt.Instant // at the server; what it sees first is in the future
@@ -24,14 +25,29 @@ type robot struct {
 	inHand  bool
 }
 
-// robots are n of a fleet, which begin at random.
-func (o *Options) robots(n int) []robot {
-	random := rand.New(rand.NewPCG(1, uint64(n)))
-	list := make([]robot, n)
+// Robot is what one robot asks for.
+type Robot struct {
+	FPS       float64       // control steps a second
+	Execute   int           // actions that it runs from a chunk before it asks for the next
+	RoundTrip time.Duration // without the server's time
+}
+
+// robots are n of the fleet, which take its values in turn.
+func (o *Options) robots(n int) []Robot {
+	list := make([]Robot, n)
 	for i := range list {
-		step := time.Duration(float64(time.Second) / o.FPS[i%len(o.FPS)])
-		execute := o.Execute[i%len(o.Execute)]
-		r := robot{step: step, chunk: time.Duration(o.Meta.ChunkSize) * step, execute: time.Duration(execute) * step, roundTrip: o.RoundTrip[i%len(o.RoundTrip)]}
+		list[i] = Robot{o.FPS[i%len(o.FPS)], o.Execute[i%len(o.Execute)], o.RoundTrip[i%len(o.RoundTrip)]}
+	}
+	return list
+}
+
+// begin has robots begin at random.
+func (o *Options) begin(fleet []Robot) []robot {
+	random := rand.New(rand.NewPCG(1, uint64(len(fleet))))
+	list := make([]robot, len(fleet))
+	for i, f := range fleet {
+		step := time.Duration(float64(time.Second) / f.FPS)
+		r := robot{step: step, chunk: time.Duration(o.Meta.ChunkSize) * step, execute: time.Duration(f.Execute) * step, roundTrip: f.RoundTrip, delayMax: delayMax(o.Meta, f.Execute)}
 		r.seen = rt.Instant(random.Int64N(int64(r.execute) + 1))
 		r.arrives = r.seen.Add(r.roundTrip / 2)
 		r.ends = r.seen.Add(r.chunk - r.execute)
@@ -52,17 +68,19 @@ func (r *robot) get(at rt.Instant) (starved time.Duration, steps int) {
 	return starved, steps
 }
 
-// simulate plays n robots, and returns what became of them and the most that shared an
-// inference.
-func (o *Options) simulate(n int) (row Row, shared int) {
+// simulate plays robots for a time, and returns what became of them and the most that
+// shared an inference.
+func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared int) {
 	scheduler, err := queue.New(o.Scheduler)
 	if err != nil {
 		panic(err) // New has looked
 	}
-	sizes, robots := o.sizes(), o.robots(n)
+	n := len(fleet)
+	sizes, robots := o.sizes(), o.begin(fleet)
 	var waiting []queue.Waiting
 	var delays []float64
 	var starved time.Duration
+	late := false
 	names := make([]string, n)
 	for i := range names {
 		names[i] = fmt.Sprintf("%04d", i) // in the order of their ids
@@ -93,6 +111,7 @@ func (o *Options) simulate(n int) (row Row, shared int) {
 			stood, steps := r.get(at)
 			starved += stood
 			row.Steps = max(row.Steps, steps)
+			late = late || r.delayMax > 0 && steps > r.delayMax
 		}
 		now, shared = end, max(shared, rows)
 	}
@@ -101,12 +120,7 @@ func (o *Options) simulate(n int) (row Row, shared int) {
 	if len(delays) > 0 {
 		row.DelayP50, row.DelayMax = delays[len(delays)/2], delays[len(delays)-1]
 	}
-	row.OK = starved == 0 && row.Load <= loadMost
-	for _, execute := range o.Execute {
-		if limit := delayMax(o.Meta, execute); limit > 0 && row.Steps > limit {
-			row.OK = false
-		}
-	}
+	row.OK = starved == 0 && row.Load <= loadMost && !late
 	return row, shared
 }
 

@@ -1,0 +1,143 @@
+package server
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/server/manifest"
+	"edgert/wire"
+)
+
+// newAuto is a server that lets in as many as are fed by inferences of that time.
+func newAuto(t *testing.T, took time.Duration) *bench {
+	t.Helper()
+	cfg := config()
+	cfg.MaxSessions = manifest.Auto
+	b := newBench(t, cfg)
+	b.infer(took)
+	b.server.queries.measure(true)
+	return b
+}
+
+// infer has the server learn that inferences take so long.
+func (b *bench) infer(took time.Duration) {
+	for range 100 {
+		b.server.worker.sizes.Learn(1, took)
+	}
+}
+
+// fill opens sessions until one is refused.
+func (b *bench) fill(name string) (n int, last wire.SessionAck) {
+	for ; n < 100; n++ {
+		if last = b.openFrom(link(n, fmt.Sprint(name, n)), fakeOpen(fmt.Sprintf("%s-%02d", name, n))); !last.Accepted {
+			break
+		}
+	}
+	return n, last
+}
+
+func (b *bench) shown() (s wire.Status) {
+	b.t.Helper()
+	_, body := b.server.queries.status(nil)
+	if err := wire.ParseStatus(&s, body); err != nil {
+		b.t.Fatal(err)
+	}
+	return s
+}
+
+// With max_sessions: auto a robot is let in as long as all are fed. Status says how many
+// that will be; the refusal says why, passes, and carries the load. Who leaves makes room.
+func TestAutoLetsInWhoIsFed(t *testing.T) {
+	b := newAuto(t, 5*time.Millisecond)
+	before := b.shown()
+	n, last := b.fill("arm")
+	if n < 2 || n != before.MaxSessions || b.shown().ActiveSessions != n {
+		t.Fatalf("%d robots are in, status said %d; then %+v", n, before.MaxSessions, last)
+	}
+	if !last.Temporary() || last.RetryAfterMs != 1000 || last.ServerLoad != 1 || last.MaxSessions != n || !strings.HasPrefix(last.Error, fmt.Sprintf("server full: %d sessions active, and with one more ", n)) || !strings.Contains(last.Error, "5.0 ms here") {
+		t.Errorf("the refusal: %+v", last)
+	}
+	if got := b.server.Summary().Refusals["full"]; got != 1 {
+		t.Errorf("%d refusals are counted, want 1", got)
+	}
+	if ack := b.openFrom(link(0, "arm0"), fakeOpen("arm-00")); !ack.Accepted {
+		t.Errorf("a robot's own next session is refused: %s", ack.Error)
+	}
+	b.server.queries.drop(b.server.sessions.find("arm-00"), "test")
+	if ack := b.openFrom(link(99, "new"), fakeOpen("new")); !ack.Accepted {
+		t.Errorf("one has left, and the next is refused: %s", ack.Error)
+	}
+}
+
+// A robot that asks more often than it seemed leaves room for fewer.
+func TestAutoSeesHowOftenRobotsAsk(t *testing.T) {
+	usual := newAuto(t, 5*time.Millisecond).shown().MaxSessions
+	b := newAuto(t, 5*time.Millisecond)
+	b.openFrom(link(0, "h"), fakeOpen("busy"))
+	s := b.server.sessions.find("busy")
+	b.clock.Advance(time.Second)
+	s.received.Store(60) // every step instead of every third
+	for range 20 {
+		b.server.queries.measure(false)
+	}
+	if got := b.shown().MaxSessions; got >= usual || got < 1 {
+		t.Errorf("beside a robot that asks three times as often there is room for %d, want fewer than %d", got, usual)
+	}
+}
+
+// A slow spell of the host does not keep robots out for ever: not when nobody is there,
+// whose requests would show that it is over, nor when those who are there do not ask.
+func TestASlowSpellPasses(t *testing.T) {
+	b := newAuto(t, 5*time.Millisecond)
+	usual := b.shown().MaxSessions
+	b.infer(time.Second)
+	b.server.queries.measure(false)
+	if ack := b.openFrom(link(0, "first"), fakeOpen("first")); !ack.Accepted {
+		t.Fatalf("the first robot is refused: %s", ack.Error)
+	}
+	refused := b.openFrom(link(1, "second"), fakeOpen("second"))
+	if refused.Accepted || !strings.Contains(refused.Error, "1000.0 ms here") {
+		t.Fatalf("the second during the spell: %+v", refused)
+	}
+	for range 20 * idleMeasures { // nobody asks
+		b.clock.Advance(time.Second)
+		b.server.queries.measure(false)
+	}
+	if got := b.shown().MaxSessions; got != usual {
+		t.Errorf("long after the spell there is room for %d, want %d as before", got, usual)
+	}
+	if ack := b.openFrom(link(1, "second"), fakeOpen("second")); !ack.Accepted {
+		t.Errorf("the second after the spell: %s", ack.Error)
+	}
+
+	b.infer(time.Second)
+	b.server.stats.outcomes[0].Add(1) // somebody asks
+	b.server.queries.measure(false)
+	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); ack.Accepted {
+		t.Fatal("the third during another spell gets in")
+	}
+	b.infer(5 * time.Millisecond) // as its requests show
+	b.server.queries.measure(false)
+	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); !ack.Accepted {
+		t.Errorf("the third after it: %s", ack.Error)
+	}
+}
+
+// Opens that are refused do not make the server play robots for each of them.
+func TestARefusalStandsForAMoment(t *testing.T) {
+	b := newAuto(t, 5*time.Millisecond)
+	b.fill("arm")
+	at := b.server.queries.verdict.at
+	b.clock.Advance(verdictTime / 2)
+	b.openFrom(link(98, "x"), fakeOpen("x"))
+	if got := b.server.queries.verdict.at; got != at {
+		t.Error("the gate was asked again for the same sessions")
+	}
+	b.clock.Advance(verdictTime)
+	b.openFrom(link(98, "x"), fakeOpen("x"))
+	if got := b.server.queries.verdict.at; got == at {
+		t.Error("the gate was not asked again")
+	}
+}
