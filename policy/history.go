@@ -18,7 +18,9 @@ type History struct {
 }
 
 // HistoryBytes is what a History of such chunks takes.
-func HistoryBytes(horizon, dof int) int64 { return int64(historyLen(horizon, dof)) * int64(8+4*horizon*dof) }
+func HistoryBytes(horizon, dof int) int64 {
+	return int64(historyLen(horizon, dof)) * int64(8+4*horizon*dof)
+}
 
 func historyLen(horizon, dof int) int {
 	return min(historyChunks, max(1, historyBytes/(4*horizon*dof)))

@@ -272,7 +272,7 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")
 	o := fakeOpen("arm")
-	session, err := b.server.queries.newSession(&o, &admission{opened: &task{}, place: b.server.queries.book.Place(wire.Origin{}, "")})
+	session, err := b.server.queries.newSession(&o, &admission{opened: &task{}, place: b.server.queries.book.Place(wire.Origin{})})
 	if err != nil {
 		t.Fatal(err)
 	}

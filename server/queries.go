@@ -236,7 +236,7 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission, idle *Session) {
 	a = admission{
 		caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, tasks: &q.tasks, observed: q.meta.Steps(), meta: q.meta, open: o,
-		limit: q.limit, active: q.sessions.others(o.ClientUUID), place: q.book.Place(from, o.Host),
+		limit: q.limit, active: q.sessions.others(o.ClientUUID), place: q.book.Place(from),
 		memory: q.memory, promised: q.promised.Load(), asked: observationBytes(q.meta, &q.caps, o),
 	}
 	if own := q.sessions.find(o.ClientUUID); own != nil {

@@ -3,6 +3,7 @@ package server
 import (
 	"fmt"
 	"io"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"runtime"
@@ -55,17 +56,20 @@ func TestGarbageOfAScrape(t *testing.T) {
 			r.Header.Set("Accept-Encoding", encoding)
 			h.ServeHTTP(discarded{http.Header{}}, r)
 			const scrapes = 50
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			for range scrapes {
-				h.ServeHTTP(discarded{http.Header{}}, r)
+			bytes, objects := uint64(math.MaxUint64), uint64(0)
+			for range 3 { // a goroutine that moves to another processor finds no compressor there
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				for range scrapes {
+					h.ServeHTTP(discarded{http.Header{}}, r)
+				}
+				runtime.ReadMemStats(&after)
+				bytes, objects = min(bytes, (after.TotalAlloc-before.TotalAlloc)/scrapes), (after.Mallocs-before.Mallocs)/scrapes
 			}
-			runtime.ReadMemStats(&after)
-			if n := (after.TotalAlloc - before.TotalAlloc) / scrapes; n > 24<<10 {
-				t.Errorf("%d sessions, %s: a scrape leaves %d bytes, want at most 24 kB", sessions, encoding, n)
-			} else {
-				t.Logf("%d sessions, %s: %d bytes in %d objects", sessions, encoding, n, (after.Mallocs-before.Mallocs)/scrapes)
+			if bytes > 24<<10 {
+				t.Errorf("%d sessions, %s: a scrape leaves %d bytes, want at most 24 kB", sessions, encoding, bytes)
 			}
+			t.Logf("%d sessions, %s: %d bytes in %d objects", sessions, encoding, bytes, objects)
 		}
 	}
 }

@@ -124,7 +124,7 @@ func (s *stand) server(ctx context.Context, name string, sessions int, scheduler
 		return nil, err
 	}
 	manifest := filepath.Join(s.dir, name+".yaml")
-	text := fmt.Sprintf("model: {repo_or_path: %[1]q, id: %[2]s, device: %[3]q}\nservice: %[4]s\ndefault_task: around the post\nmax_sessions: %[5]d\nsessions_per_host: %[5]d\nscheduler: %[6]s\nthreads: %[7]d\nmax_batch: %[8]d\n",
+	text := fmt.Sprintf("model: {repo_or_path: %[1]q, id: %[2]s, device: %[3]q}\nservice: %[4]s\ndefault_task: around the post\nmax_sessions: %[5]d\nscheduler: %[6]s\nthreads: %[7]d\nmax_batch: %[8]d\n",
 		path, bench.DemoModel, s.cfg.Device, bench.DemoService, sessions, scheduler, s.cfg.Threads, s.cfg.MaxBatch)
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		return nil, err

@@ -44,7 +44,7 @@ type Config struct {
 	ServingMode      string   `yaml:"serving_mode"`      // auto, shared or exclusive (one session); default auto
 	MaxSessions      Capacity `yaml:"max_sessions"`      // 1..10000, default 5; auto: as many as are fed
 	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: of one robot's process or certificate
-	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: of all processes of one machine
+	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: of all processes of another machine
 	Memory           string   `yaml:"memory"`            // bound on all that robots can make the server keep, such as 512MiB, the default
 	WarmupInferences int      `yaml:"warmup_inferences"` // before the server announces itself; default 2
 	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning

@@ -8,9 +8,10 @@ import (
 )
 
 // Group is robots that have the turns of one while others wait: those of one link, or
-// all of one host.
+// all of one host where there are many.
 type Group struct {
 	Host    *Group       // of the host that a link's group belongs to; nil: none
+	Alone   int          // so many members at most have turns of their own; 0: one
 	members atomic.Int32 // robots with a session
 
 	// Owner: the scheduler's caller.
@@ -39,10 +40,15 @@ func (g *Group) count(n int32) {
 //rt:noalloc
 func (g *Group) Members() int { return int(g.members.Load()) }
 
-// Fair puts the turns of groups in front of another scheduler: of each group with
-// several robots one at a time may stand in line, and after a turn the group's next
-// comes when all others that waited then may have had theirs. Who has no group, or is
-// alone in it, is left to the scheduler, and so are all while nobody else waits.
+// shares reports whether the robots of the group have the turns of one.
+//
+//rt:noalloc
+func (g *Group) shares() bool { return g != nil && g.Members() > max(g.Alone, 1) }
+
+// Fair puts the turns of groups in front of another scheduler: of each group that shares
+// one robot at a time may stand in line, and after a turn the group's next comes when
+// all others that waited then may have had theirs. All other robots are left to the
+// scheduler, and so are all while nobody else waits.
 type Fair struct {
 	Scheduler
 
@@ -74,21 +80,22 @@ func (f *Fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.D
 	}
 }
 
-// look finds whose turn it is in each group that waits, and counts the groups; who has
-// none counts as one.
+// look finds whose turn it is in each group that shares, and counts those that wait: as
+// links, where the robots of a link that shares are one, and as hosts.
 //
 //rt:noalloc
 func (f *Fair) look(waiting []Waiting, now rt.Instant) (links, hosts int) {
 	for i := range waiting {
 		g := waiting[i].Group
-		if g == nil {
-			links, hosts = links+1, hosts+1
-			continue
+		link := !g.shares() || f.stand(g, waiting, i, now)
+		host := link
+		if g != nil && g.Host.shares() {
+			host = f.stand(g.Host, waiting, i, now)
 		}
-		if f.stand(g, waiting, i, now) {
+		if link {
 			links++
 		}
-		if g.Host == nil || f.stand(g.Host, waiting, i, now) {
+		if host {
 			hosts++
 		}
 	}
@@ -141,5 +148,5 @@ func (f *Fair) part(waiting []Waiting, links, hosts bool) (ahead int) {
 
 //rt:noalloc
 func (f *Fair) mayStand(g *Group, i int) bool {
-	return g == nil || g.Members() < 2 || g.best == i && f.turns >= g.next
+	return !g.shares() || g.best == i && f.turns >= g.next
 }

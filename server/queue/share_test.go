@@ -128,6 +128,33 @@ func TestAGroupByItselfIsLeftToTheScheduler(t *testing.T) {
 	}
 }
 
+// Of a station with several arms each has turns of its own, up to a number: 8 of one
+// host beside one of another are served by their runways, and one more shares with them.
+func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
+	host := &Group{Alone: 8}
+	var waiting []Waiting
+	add := func(runway time.Duration, g *Group) {
+		g.Join()
+		waiting = append(waiting, Waiting{ID: fmt.Sprint(len(waiting)), Group: g, Deadline: rt.Instant(runway)})
+	}
+	for i := range 8 {
+		add(time.Duration(100+i)*time.Millisecond, &Group{Host: host, Alone: 1})
+	}
+	add(time.Second, &Group{Host: &Group{Alone: 8}, Alone: 1})
+	last := func() string {
+		w := slices.Clone(waiting)
+		(&Fair{Scheduler: Runway{}}).Order(w, len(w), 10, 20, 10)
+		return w[len(w)-1].ID
+	}
+	if id := last(); id != "8" {
+		t.Errorf("%s is last, want 8, the other host's, whose actions last longest", id)
+	}
+	add(108*time.Millisecond, &Group{Host: host, Alone: 1})
+	if id := last(); id != "9" {
+		t.Errorf("%s is last, want 9: of nine robots of a host one stands in line", id)
+	}
+}
+
 // A link whose other robots have left is a robot like any other.
 func TestWhoIsAloneInItsGroupIsLeftToTheScheduler(t *testing.T) {
 	g := new(Group)

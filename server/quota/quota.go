@@ -1,9 +1,9 @@
 // Package quota counts how many sessions each link and each host has, bounds both, and
-// has the robots of one link, and all of one host, share turns (queue.Group).
+// has the robots of one link, and all of a crowded host, share turns (queue.Group).
 //
 // A link is a robot's process; a certificate counts as one. A link that carries others,
-// of a router or a peer, proves nothing of those behind it: there the host counts that
-// a robot names when it opens, and one that names none counts by itself.
+// of a router or a peer, proves nothing of those behind it, and half of all robots are
+// called raspberrypi: there each robot counts by itself, as this machine's own do.
 package quota
 
 import (
@@ -12,6 +12,10 @@ import (
 	"edgert/server/queue"
 	"edgert/wire"
 )
+
+// hostAlone is how many robots of one host have turns of their own: a station with
+// several arms. More share the turns of one.
+const hostAlone = 8
 
 // Limits are how many sessions one may have.
 type Limits struct{ Link, Host int }
@@ -34,18 +38,12 @@ type Place struct {
 	link, host string       // keys of Book.groups; empty: unknown
 }
 
-// Place finds where a session counts that was opened from there by a robot that names
-// its host. It changes nothing before Enter.
-func (b *Book) Place(from wire.Origin, named string) Place {
-	p := Place{book: b}
-	switch {
-	case from.Name != "":
-		p.link = from.Name
-		if from.Host != "" {
-			p.host = "host " + from.Host
-		}
-	case named != "":
-		p.host = "host named " + named
+// Place finds where a session counts that was opened from there. It changes nothing
+// before Enter.
+func (b *Book) Place(from wire.Origin) Place {
+	p := Place{book: b, link: from.Name}
+	if from.Host != "" {
+		p.host = "host " + from.Host
 	}
 	return p
 }
@@ -92,26 +90,21 @@ func (p Place) Above(o Place) bool {
 // Enter counts a session there. What it returns is to Leave at the session's end.
 func (p Place) Enter() Place {
 	b := p.book
-	var host *queue.Group
+	if p.link == "" {
+		return p
+	}
+	p.group = b.open(p.link, 1)
 	if p.host != "" {
-		host = b.open(p.host)
+		p.group.Host = b.open(p.host, hostAlone)
 	}
-	if p.link != "" {
-		p.group = b.open(p.link)
-		p.group.Host = host
-	} else {
-		p.group = host
-	}
-	if p.group != nil {
-		p.group.Join()
-	}
+	p.group.Join()
 	return p
 }
 
-func (b *Book) open(key string) *queue.Group {
+func (b *Book) open(key string, alone int) *queue.Group {
 	g := b.groups[key]
 	if g == nil {
-		g = new(queue.Group)
+		g = &queue.Group{Alone: alone}
 		b.groups[key] = g
 	}
 	return g

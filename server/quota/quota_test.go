@@ -10,24 +10,22 @@ import (
 
 // Which link and host may have how many sessions, by what is known of them.
 func TestPlaces(t *testing.T) {
-	link := func(name, host string) func(int) (wire.Origin, string) {
-		return func(int) (wire.Origin, string) { return wire.Origin{Name: name, Host: host}, "claimed" }
+	link := func(name, host string) func(int) wire.Origin {
+		return func(int) wire.Origin { return wire.Origin{Name: name, Host: host} }
 	}
 	tests := []struct {
 		name string
-		from func(i int) (wire.Origin, string)
+		from func(i int) wire.Origin
 		most int // 0: as many as want to
 		says string
 	}{
 		{"one link", link("link 1", "10.0.0.1"), 3, "link 1 has 3, and one link may have 3 (sessions_per_link)"},
 		{"one certificate", link("certificate arm", ""), 3, "certificate arm has 3"},
-		{"many links of one host", func(i int) (wire.Origin, string) {
-			return wire.Origin{Name: fmt.Sprint("link ", i), Host: "10.0.0.1"}, fmt.Sprint("claimed ", i)
+		{"many links of one host", func(i int) wire.Origin {
+			return wire.Origin{Name: fmt.Sprint("link ", i), Host: "10.0.0.1"}
 		}, 5, "host 10.0.0.1 has 5, and one host may have 5 (sessions_per_host)"},
-		{"many links of this machine's socket", func(i int) (wire.Origin, string) { return wire.Origin{Name: fmt.Sprint("link ", i)}, "" }, 0, ""},
-		{"one host behind a router", func(int) (wire.Origin, string) { return wire.Origin{}, "left-pi" }, 5, "host named left-pi has 5"},
-		{"many hosts behind a router", func(i int) (wire.Origin, string) { return wire.Origin{}, fmt.Sprint("pi-", i) }, 0, ""},
-		{"robots behind a router that name no host", func(int) (wire.Origin, string) { return wire.Origin{}, "" }, 0, ""},
+		{"many links of this machine", func(i int) wire.Origin { return wire.Origin{Name: fmt.Sprint("link ", i)} }, 0, ""},
+		{"robots behind a router", func(int) wire.Origin { return wire.Origin{} }, 0, ""},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -63,13 +61,13 @@ func TestPlaces(t *testing.T) {
 // The robots of a link share turns, and so do the links of a host.
 func TestGroups(t *testing.T) {
 	b := NewBook(Limits{Link: 9, Host: 9})
-	one := b.Place(wire.Origin{Name: "link 1", Host: "h"}, "").Enter()
-	two := b.Place(wire.Origin{Name: "link 1", Host: "h"}, "").Enter()
-	other := b.Place(wire.Origin{Name: "link 2", Host: "h"}, "").Enter()
+	one := b.Place(wire.Origin{Name: "link 1", Host: "h"}).Enter()
+	two := b.Place(wire.Origin{Name: "link 1", Host: "h"}).Enter()
+	other := b.Place(wire.Origin{Name: "link 2", Host: "h"}).Enter()
 	if one.Group() != two.Group() || one.Group() == other.Group() || one.Group().Host != other.Group().Host || one.Group().Members() != 2 || one.Group().Host.Members() != 3 {
 		t.Errorf("groups %+v, %+v and %+v", one.Group(), two.Group(), other.Group())
 	}
-	if g := b.Place(wire.Origin{}, "").Enter().Group(); g != nil {
+	if g := b.Place(wire.Origin{}).Enter().Group(); g != nil {
 		t.Errorf("who is unknown is in %+v, want by itself", g)
 	}
 }

@@ -34,9 +34,13 @@ func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 	return identity{origin: wire.Origin{Name: fmt.Sprintf("link %s of %s", hex.EncodeToString([]byte(l.Remote().ZID)), l.Addr()), Host: hostOf(l.Addr())}}
 }
 
-// hostOf is link.Host for people; nothing for a unix socket.
+// hostOf is link.Host for people; nothing for this machine's own processes.
 func hostOf(addr net.Addr) string {
-	switch h := link.Host(addr); len(h) {
+	h := link.Host(addr)
+	if net.IP(h).IsLoopback() {
+		return ""
+	}
+	switch len(h) {
 	case net.IPv4len:
 		return net.IP(h).String()
 	case net.IPv6len:
