@@ -1,14 +1,10 @@
 package server
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
-	"slices"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -16,142 +12,53 @@ import (
 
 	"edgert/policy"
 	"edgert/rt"
+	"edgert/server/page"
 )
 
-const (
-	// What one connection may take, to send its request and to read the answer; and
-	// how long it may wait for its next request.
-	healthReadTimeout  = 5 * time.Second
-	healthWriteTimeout = 10 * time.Second
-	healthIdleTimeout  = 5 * time.Second
-	// healthConnectionsMax is how many there may be at once: the next one takes the
-	// place of the oldest, so that thousands of idle ones cost no memory and keep no
-	// probe out.
-	healthConnectionsMax = 64
-	// healthLogInterval spaces the lines about connections that were dropped.
-	healthLogInterval = time.Minute
-	healthStopTimeout = 300 * time.Millisecond
-)
-
-// health is the HTTP side: /healthz says whether to restart the process,
-// /readyz whether to send robots, /metrics how it goes. It listens before the
-// policy is loaded, so that a supervisor sees it start.
+// health is the HTTP side: /healthz says whether to restart the process, /readyz
+// whether to send robots, /metrics how it goes, / shows it to people. It listens before
+// the policy is loaded, so that a supervisor sees it start.
 type health struct {
-	http   http.Server
-	listen net.Addr
-	done   chan struct{} // closed when the HTTP server has ended
+	*page.Page
 	server atomic.Pointer[Server]
-	*newestConnections
 }
 
-// listenHealth binds address; an error says who probably has it.
-func listenHealth(address string, log *slog.Logger) (*health, error) {
-	listener, err := net.Listen("tcp", address)
+// listenHealth binds address; an error says who probably has it. names are those by which
+// browsers may call this machine, beside its own.
+func listenHealth(address string, log *slog.Logger, names ...string) (h *health, err error) {
+	h = new(health)
+	h.Page, err = page.Listen(address, page.Config{
+		Names: names, Healthy: h.healthy, Ready: h.ready, Clock: rt.KernelClock(), Log: log,
+		Status: func(q page.Query) any { return showLive(h.server.Load(), q) },
+		Metrics: func(dropped *atomic.Uint64) http.Handler {
+			return promhttp.HandlerForTransactional(metricsOf(h.server.Load, dropped), promhttp.HandlerOpts{})
+		},
+	})
 	if err != nil {
 		return nil, fmt.Errorf("health_port: %w (another lean-server? choose a free port, or 0 for none)", err)
 	}
-	h := &health{listen: listener.Addr(), done: make(chan struct{}), newestConnections: &newestConnections{Listener: listener, log: log}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("GET /healthz", h.healthz)
-	mux.HandleFunc("GET /readyz", h.readyz)
-	mux.Handle("GET /metrics", promhttp.HandlerForTransactional(metricsOf(h.server.Load, &h.dropped), promhttp.HandlerOpts{}))
-	h.http = http.Server{
-		Handler: mux, ReadTimeout: healthReadTimeout, WriteTimeout: healthWriteTimeout, IdleTimeout: healthIdleTimeout,
-		ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn),
-	}
-	go func() {
-		defer close(h.done)
-		_ = h.http.Serve(h.newestConnections) // ends with Close
-	}()
 	return h, nil
-}
-
-// newestConnections accepts every connection, and closes the oldest when there are
-// more than healthConnectionsMax.
-type newestConnections struct {
-	net.Listener
-	log     *slog.Logger
-	dropped atomic.Uint64
-
-	mu     sync.Mutex
-	open   []*healthConnection // guarded by mu; the oldest first
-	logged time.Time           // Owner: the HTTP server
-}
-
-// Accept implements net.Listener.
-func (l *newestConnections) Accept() (net.Conn, error) {
-	accepted, err := l.Listener.Accept()
-	if err != nil {
-		return nil, err
-	}
-	c := &healthConnection{Conn: accepted, listener: l}
-	l.mu.Lock()
-	var oldest *healthConnection
-	if len(l.open) >= healthConnectionsMax {
-		oldest = l.open[0]
-	}
-	l.open = append(l.open, c)
-	l.mu.Unlock()
-	if oldest == nil {
-		return c, nil
-	}
-	_ = oldest.Close() // what it was doing ends with an error
-	l.dropped.Add(1)
-	if now := time.Now(); now.Sub(l.logged) >= healthLogInterval {
-		l.logged = now
-		l.log.Warn("too many connections to the health port: the oldest are closed", "max", healthConnectionsMax, "closed", l.dropped.Load(), "by", accepted.RemoteAddr().String())
-	}
-	return c, nil
-}
-
-// healthConnection leaves its listener's list when it is closed.
-type healthConnection struct {
-	net.Conn
-	listener *newestConnections
-}
-
-func (c *healthConnection) Close() error {
-	l := c.listener
-	l.mu.Lock()
-	if i := slices.Index(l.open, c); i >= 0 {
-		l.open = slices.Delete(l.open, i, i+1)
-	}
-	l.mu.Unlock()
-	return c.Conn.Close()
 }
 
 func (h *health) watch(s *Server) { h.server.Store(s) }
 
-func (h *health) close() error {
-	ctx, cancel := context.WithTimeout(context.Background(), healthStopTimeout)
-	defer cancel()
-	err := h.http.Shutdown(ctx)
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = h.http.Close()
-	}
-	<-h.done
-	return err
-}
-
-func (h *health) healthz(w http.ResponseWriter, _ *http.Request) {
+func (h *health) healthy() (ok bool, why string) {
 	s := h.server.Load()
 	if s == nil || !s.warmed.Load() {
-		respond(w, true, "starting")
-		return
+		return true, "starting"
 	}
-	ok, why := s.healthy()
-	respond(w, ok, why)
+	return s.healthy()
 }
 
-func (h *health) readyz(w http.ResponseWriter, _ *http.Request) {
+func (h *health) ready() (ok bool, why string) {
 	s := h.server.Load()
 	if s == nil {
-		respond(w, false, "loading the policy")
-		return
+		return false, loadingText
 	}
-	ok, why := s.Ready()
-	respond(w, ok, why)
+	return s.Ready()
 }
+
+const loadingText = "loading the policy"
 
 // sickness is how a device failed.
 type sickness int
@@ -223,7 +130,7 @@ func (w *worker) probe(b *buffer, rows int) (err error, panicked bool) {
 	for row := range rows {
 		w.tensors.blank(b.first+row, false, 0)
 	}
-	e := w.runNow(b, rows)
+	e := w.runNow(b, rows, 0)
 	if e.Err == nil && w.blankFinite && !w.finite(b, rows) {
 		e.Err = errNotFinite
 	}
@@ -327,14 +234,4 @@ func (w *worker) endHang(now rt.Instant) {
 		w.watch.lost = true
 		close(w.lost)
 	}
-}
-
-func respond(w http.ResponseWriter, ok bool, why string) {
-	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
-	if !ok {
-		w.WriteHeader(http.StatusServiceUnavailable)
-	} else if why == "" {
-		why = "ok"
-	}
-	fmt.Fprintln(w, why)
 }

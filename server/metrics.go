@@ -169,6 +169,7 @@ func (m *metrics) countDevice() {
 		m.counter("probes_total", "Inferences of the server's own, which say whether the device works.", label("outcome", outcome),
 			func(s *stats) *atomic.Uint64 { return &s.probes[i] })
 	}
+	m.add("device_busy_seconds_total", "How long inferences have taken together: its rate is the device's load.", nil, func(s *Server) float64 { return s.worker.past.Busy().Seconds() })
 	m.gauge("busy_seconds", "How long the inference in hand has gone on; 0: there is none.", func(s *Server) float64 {
 		since := s.worker.busySince.Load()
 		if since == 0 {

@@ -54,7 +54,7 @@ func TestDurationsAreCumulative(t *testing.T) {
 // scrape returns the series of our own and their values.
 func scrape(t *testing.T, h *health) map[string]float64 {
 	t.Helper()
-	_, text := page(t, h, "/metrics")
+	_, text := getPage(t, h, "/metrics")
 	series := map[string]float64{}
 	for lines := bufio.NewScanner(strings.NewReader(text)); lines.Scan(); {
 		line := lines.Text()
@@ -75,7 +75,7 @@ func TestMetrics(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.close()
+	defer h.Close()
 	if before := scrape(t, h); before["lean_server_requests_total"] != 0 || len(before) < 50 {
 		t.Errorf("before there is a server: %d series, want all of them at 0", len(before))
 	}
@@ -185,7 +185,7 @@ func TestTransportLossesAreShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.close()
+	defer h.Close()
 	h.watch(b.server)
 	got := scrape(t, h)
 	want := 1.0
@@ -209,7 +209,7 @@ func TestStalenessEndsWithTheSession(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.close()
+	defer h.Close()
 	b := newBench(t, config())
 	h.watch(b.server)
 	o := fakeOpen("arm")

@@ -92,7 +92,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.close()
+	defer h.Close()
 	h.watch(b.server)
 	if got := scrape(t, h)[`lean_server_stale_pictures_total{camera="`+top+`"}`]; got != 2 {
 		t.Errorf("the metric says %v, want 2", got)

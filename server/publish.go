@@ -87,6 +87,9 @@ func (w *worker) close(t *turn, err error) {
 	if t.Rows > 0 {
 		w.stats.service.record(t.Service)
 		s.answered.Add(1)
+		s.shown.service.Store(int64(t.Service))
+	} else {
+		s.shown.failed.Add(1)
 	}
 	w.audit.Add(&t.Record, r.Body, reply)
 	s.inHand = false

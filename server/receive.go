@@ -83,6 +83,7 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 		return
 	case queue.Replaced:
 		r.stats.superseded.Add(1)
+		session.shown.superseded.Add(1)
 	}
 	session.received.Add(1)
 	wake(r.work)

@@ -152,6 +152,7 @@ func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *
 	s.inHand = true
 	if runway, ok := r.Runway(); ok {
 		w.stats.runway.record(runway)
+		s.shown.runway.Store(int64(runway))
 	}
 	return t
 }
@@ -195,6 +196,7 @@ func (w *worker) decodingPanicked(uuid string, p any) error {
 func (w *worker) gaveWay(s *Session) {
 	if h, ok := s.mailbox.GaveWay(); ok {
 		w.stats.gaveWay.Add(1)
+		s.shown.gaveWay.Add(1)
 		w.publisher.tellLate(s, &h)
 	}
 }

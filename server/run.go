@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"time"
 
 	"edgert/internal/network"
@@ -114,10 +116,10 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	defer manager.Close()
 	var pages *health
 	if address := cfg.HealthAddress(); address != "" {
-		if pages, err = listenHealth(address, log); err != nil {
+		if pages, err = listenHealth(address, log, listenHosts(&cfg)...); err != nil {
 			return summary, err
 		}
-		defer pages.close()
+		defer pages.Close()
 		log.Info("health", "address", address)
 	}
 	if err := cfg.CheckListen(); err != nil {
@@ -166,6 +168,18 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	err = server.Serve(ctx)
 	inUse = server.modelInUse
 	return server.Summary(), err
+}
+
+// listenHosts are the names by which the manifest calls this machine: browsers may, too.
+func listenHosts(cfg *manifest.Config) (names []string) {
+	for _, e := range cfg.Listen() {
+		_, address, _ := strings.Cut(e, "/")
+		address, _, _ = strings.Cut(address, "#")
+		if host, _, err := net.SplitHostPort(address); err == nil {
+			names = append(names, host)
+		}
+	}
+	return names
 }
 
 // closeModel closes a model that nothing infers with. One that is in use is left to

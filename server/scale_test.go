@@ -311,7 +311,7 @@ func TestSqueezedPicturesAreShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.close()
+	defer h.Close()
 	h.watch(s)
 	if got := scrape(t, h)[`lean_server_squeezed_pictures_total{camera="observation.images.top"}`]; got != 2 {
 		t.Errorf("the metric says %v, want 2", got)

@@ -47,6 +47,7 @@ func fleet(t *testing.T, sessions int) *Server {
 // collects it but the worker between two requests. With client_golang's registry it was
 // 450 kB in 2,400 objects for 5 sessions.
 func TestGarbageOfAScrape(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))  // each has compressors of its own
 	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // off as while a server serves: a collection empties the pool of compressors
 	for _, sessions := range []int{5, 100} {
 		s := fleet(t, sessions)

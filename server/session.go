@@ -56,6 +56,7 @@ type Session struct {
 	strayPictures atomic.Uint64 // with stray bytes, since it opened
 	received      atomic.Uint64 // observations that were not late, since it opened
 	answered      atomic.Uint64 // chunks, since it opened
+	shown         shown
 
 	// Owner: worker.
 	inHand   bool // a request of it has a row
@@ -76,6 +77,8 @@ func newSession(uuid string, pool *queue.Pool, asked int) *Session {
 	s := &Session{uuid: uuid, opened: &task{}, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), asked: asked, mailbox: queue.NewMailbox(pool, asked)}
 	s.episode.Store(-1)
 	s.tokenEpoch.Store(-1)
+	s.shown.runway.Store(-1)
+	s.shown.service.Store(-1)
 	return s
 }
 

@@ -67,6 +67,17 @@ const (
 	numProbes
 )
 
+// shown is what the page shows of a session beside its own counters.
+//
+// Atomic.
+type shown struct {
+	runway     atomic.Int64  // ns, of its last request; -1: it has not said
+	service    atomic.Int64  // ns, of its last chunk; -1: there was none
+	superseded atomic.Uint64 // observations replaced by a newer one before their turn
+	gaveWay    atomic.Uint64 // observations that others went before
+	failed     atomic.Uint64 // observations that had their turn and got no chunk
+}
+
 // spanUse says what came of an observation that names rows of earlier chunks.
 type spanUse uint8
 

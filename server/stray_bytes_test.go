@@ -75,7 +75,7 @@ func TestStrayBytesCostNoChunk(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer h.close()
+	defer h.Close()
 	h.watch(s)
 	page := scrape(t, h)
 	for name, want := range map[string]float64{"top": 2, "wrist": 1} {

@@ -96,6 +96,7 @@ type worker struct {
 	timer       *time.Timer
 	tensors     *tensors // what it fills itself
 	publisher   publisher
+	past        batch.Past // of any goroutine to read
 	worked      rt.Instant // when a run last succeeded
 	blankFinite bool       // what a run of the server's own computes is finite
 
@@ -384,6 +385,7 @@ func (w *worker) refuseBad(b *buffer, rows int) {
 func (w *worker) end(e batch.Ended) error {
 	b := w.running
 	w.running = nil
+	w.past.Add(batch.Run{Begun: e.Begun, Took: e.At.Sub(e.Begun), Size: e.Size, Requests: b.requests(), Failed: e.Err != nil})
 	if behind := w.queued; behind != nil {
 		w.queued = nil
 		w.runs(behind, e.At)
@@ -454,9 +456,11 @@ func (w *worker) endedSlowly(b *buffer, behind batch.Ended, waits bool) error {
 }
 
 // runNow runs the first rows of b, and waits. Nothing else may run.
-func (w *worker) runNow(b *buffer, rows int) batch.Ended {
+func (w *worker) runNow(b *buffer, rows, requests int) batch.Ended {
 	w.busySince.Store(int64(w.clock.Now())) // a run of its own, with time of its own
-	return w.device.Do(b.index, rows)
+	e := w.device.Do(b.index, rows)
+	w.past.Add(batch.Run{Begun: e.Begun, Took: e.At.Sub(e.Begun), Size: rows, Requests: requests, Failed: e.Err != nil})
+	return e
 }
 
 // endFailed is end of a run that failed.
@@ -511,7 +515,7 @@ func (w *worker) oneByOne(b *buffer, why error) error {
 			w.close(t, t.err)
 			continue
 		}
-		e := w.runNow(b, 1)
+		e := w.runNow(b, 1, 1)
 		switch {
 		case e.Panicked:
 			return e.Err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/internal/webpage"
 )
 
 const (
@@ -25,7 +26,7 @@ const (
 const starting = "starting: arm, server and cameras are looked for"
 
 func (p *Page) index(w http.ResponseWriter, _ *http.Request) {
-	send(w, htmlType, index)
+	webpage.Send(w, webpage.HTML, index)
 }
 
 // healthz says whether to restart the process, as lean-server's does.
@@ -45,15 +46,15 @@ func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
 func (p *Page) status(w http.ResponseWriter, _ *http.Request) {
 	run := p.run.Load()
 	if run == nil {
-		p.refuse(w, http.StatusServiceUnavailable, starting)
+		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
 		return
 	}
 	var text bytes.Buffer
 	if err := json.NewEncoder(&text).Encode(run.Status()); err != nil {
-		p.refuse(w, http.StatusInternalServerError, "status: %v", err)
+		p.guard.Refuse(w, http.StatusInternalServerError, "status: %v", err)
 		return
 	}
-	send(w, jsonType, text.Bytes())
+	webpage.Send(w, webpage.JSON, text.Bytes())
 }
 
 // setTask gives the arm the task in the body. It moves the arm, so only this machine
@@ -64,17 +65,17 @@ func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	switch origin := r.Header.Get("Origin"); {
 	case run == nil:
-		p.refuse(w, http.StatusServiceUnavailable, starting)
+		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
 		return
 	case err != nil || !from.Addr().Unmap().IsLoopback():
-		p.refuse(w, http.StatusForbidden, "only a browser on the robot itself gives it a task: there, or by edge-rt ctl task")
+		p.guard.Refuse(w, http.StatusForbidden, "only a browser on the robot itself gives it a task: there, or by edge-rt ctl task")
 		return
 	case origin != "" && origin != "http://"+r.Host:
-		p.refuse(w, http.StatusForbidden, "the page of %s asks for this: only this page may", origin)
+		p.guard.Refuse(w, http.StatusForbidden, "the page of %s asks for this: only this page may", origin)
 		return
 	}
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); kind == "application/json" {
-		p.refuse(w, http.StatusUnsupportedMediaType, "the body is %s, want the task itself as text/plain", kind)
+		p.guard.Refuse(w, http.StatusUnsupportedMediaType, "the body is %s, want the task itself as text/plain", kind)
 		return
 	}
 	text, err := io.ReadAll(io.LimitReader(r.Body, maxTaskBytes+1))
@@ -82,7 +83,7 @@ func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 		err = run.SetTask(r.Context(), strings.TrimSpace(string(text)))
 	}
 	if err != nil {
-		p.refuse(w, http.StatusConflict, "%v", err)
+		p.guard.Refuse(w, http.StatusConflict, "%v", err)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -92,35 +93,29 @@ func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 func (p *Page) picture(w http.ResponseWriter, r *http.Request) {
 	run := p.run.Load()
 	if run == nil {
-		p.refuse(w, http.StatusServiceUnavailable, starting)
+		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
 		return
 	}
 	i := slices.IndexFunc(run.Previews, func(v *capture.Preview) bool { return v.Name() == r.PathValue("name") })
 	if i < 0 {
-		p.refuse(w, http.StatusNotFound, "no camera %q: there %s", r.PathValue("name"), cameraList(run.Previews))
+		p.guard.Refuse(w, http.StatusNotFound, "no camera %q: there %s", r.PathValue("name"), cameraList(run.Previews))
 		return
 	}
 	room := p.takeBuffer()
 	if room == nil {
-		p.refuse(w, http.StatusServiceUnavailable, "busy: %d pictures are on their way, which is the most; try again", maxPictures)
+		p.guard.Refuse(w, http.StatusServiceUnavailable, "busy: %d pictures are on their way, which is the most; try again", maxPictures)
 		return
 	}
 	defer func() { p.buffers <- room }()
 	v := run.Previews[i]
 	still, err := p.readPicture(v, room)
 	if err != nil {
-		p.refuse(w, http.StatusServiceUnavailable, "camera %s: %v", v.Name(), err)
+		p.guard.Refuse(w, http.StatusServiceUnavailable, "camera %s: %v", v.Name(), err)
 		return
 	}
 	p.pictures.Add(1)
 	w.Header().Set("X-Frame-Age-Ms", strconv.FormatInt(max(0, p.clock.Now().Sub(still.At)).Milliseconds(), 10))
-	send(w, jpegType, still.Data)
-}
-
-func send(w http.ResponseWriter, kind []string, text []byte) {
-	w.Header()["Content-Type"] = kind
-	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
-	_, _ = w.Write(text)
+	webpage.Send(w, webpage.JPEG, still.Data)
 }
 
 // takeBuffer returns the memory for one picture, nil when none gets free in time.

@@ -4,8 +4,8 @@ import (
 	"net"
 	"sync"
 	"sync/atomic"
-	"time"
 
+	"edgert/internal/webpage"
 	"edgert/rt"
 )
 
@@ -15,12 +15,12 @@ type limitedListener struct {
 	slots    chan struct{}
 	closed   chan struct{}
 	once     sync.Once
-	rate     rateLimit
+	rate     webpage.RateLimit
 	accepted atomic.Uint64
 }
 
 func limitListener(l net.Listener, clock rt.Clock) *limitedListener {
-	return &limitedListener{Listener: l, slots: make(chan struct{}, maxConnections), closed: make(chan struct{}), rate: rateLimit{clock: clock, interval: connectionInterval}}
+	return &limitedListener{Listener: l, slots: make(chan struct{}, maxConnections), closed: make(chan struct{}), rate: webpage.RateLimit{Clock: clock, Interval: connectionInterval, Burst: burst}}
 }
 
 // Accept returns the next connection when there is a slot for it.
@@ -30,7 +30,7 @@ func (g *limitedListener) Accept() (net.Conn, error) {
 	case <-g.closed:
 		return nil, net.ErrClosed
 	}
-	g.rate.wait()
+	g.rate.Wait()
 	c, err := g.Listener.Accept()
 	if err != nil {
 		<-g.slots
@@ -58,24 +58,4 @@ func (s *limitedConn) Close() error {
 		<-s.listener.slots
 	}
 	return s.Conn.Close()
-}
-
-// rateLimit admits one call per interval; after a pause, up to burst at once.
-type rateLimit struct {
-	clock    rt.Clock
-	interval time.Duration
-
-	mu   sync.Mutex
-	next rt.Instant // guarded by mu; when the next call is due without a burst
-}
-
-func (p *rateLimit) wait() {
-	p.mu.Lock()
-	now := p.clock.Now()
-	p.next = max(p.next, now.Add(-burst*p.interval)).Add(p.interval)
-	due := p.next.Sub(now)
-	p.mu.Unlock()
-	if due > 0 {
-		time.Sleep(due)
-	}
 }

@@ -4,7 +4,7 @@
 //
 // No request can delay the tick: the page shares no lock with it, a capture thread or the
 // sender, and gets copies of pictures (capture.Preview). Go's collector is off while the
-// arm runs, so connections and requests are few (limit.go) and bounded (page.go,
+// arm runs, so connections and requests are few (limit.go, webpage.Guard) and bounded (page.go,
 // handlers.go), and their garbage is collected just after a tick.
 package page
 
@@ -16,10 +16,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/netip"
-	"os"
 	"runtime"
-	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -27,6 +24,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/internal/webpage"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -53,7 +51,9 @@ const (
 )
 
 //go:embed index.html
-var index []byte
+var source []byte
+
+var index = webpage.Compose(source)
 
 // Run is a running edge. Any goroutine may call its functions.
 type Run struct {
@@ -79,14 +79,13 @@ type Page struct {
 	listener *limitedListener
 	clock    rt.Clock
 	log      *slog.Logger
-	names    []string // by which this machine may be called
+	guard    *webpage.Guard
 	run      atomic.Pointer[Run]
 	buffers  chan []byte // memory of the pictures on their way; made by Watch
 	done     chan struct{}
 	running  sync.WaitGroup
-	rate     rateLimit // requests of all clients
 
-	requests, pictures, refused, collections atomic.Uint64
+	pictures, collections atomic.Uint64
 }
 
 // Address completes HOST:PORT, :PORT or PORT; the default host is loopback.
@@ -115,11 +114,8 @@ func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	}
 	host, _, _ := net.SplitHostPort(address)
 	p := &Page{
-		clock: clock, log: log, names: []string{"localhost", host}, buffers: make(chan []byte, maxPictures), done: make(chan struct{}),
-		rate: rateLimit{clock: clock, interval: requestInterval}, listener: limitListener(listener, clock),
-	}
-	if name, err := os.Hostname(); err == nil {
-		p.names = append(p.names, name, name+".local")
+		clock: clock, log: log, buffers: make(chan []byte, maxPictures), done: make(chan struct{}), listener: limitListener(listener, clock),
+		guard: webpage.NewGuard(clock, requestInterval, burst, log, "the name given to --http", host),
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", p.index)
@@ -128,8 +124,8 @@ func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
 	mux.HandleFunc("GET /camera/{name...}", p.picture)
 	mux.HandleFunc("PUT "+taskPath, p.setTask)
 	p.http = http.Server{
-		Handler: p.checkRequest(mux), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past checkRequest, as fast as it is asked
+		Handler: p.guard.Check(mux, taskBody), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past the guard, as fast as it is asked
 		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // what clients do wrong is counted, and no log of ours
 	}
 	p.running.Go(func() { _ = p.http.Serve(p.listener) }) // ends with Close
@@ -155,8 +151,8 @@ func (p *Page) Watch(run Run) {
 // Stats returns the counters as they stand.
 func (p *Page) Stats() Stats {
 	return Stats{
-		Connections: p.listener.accepted.Load(), Requests: p.requests.Load(), Pictures: p.pictures.Load(),
-		Refused: p.refused.Load(), Collections: p.collections.Load(),
+		Connections: p.listener.accepted.Load(), Requests: p.guard.Requests.Load(), Pictures: p.pictures.Load(),
+		Refused: p.guard.Refused.Load(), Collections: p.collections.Load(),
 	}
 }
 
@@ -176,67 +172,12 @@ func (p *Page) Close() {
 	p.running.Wait()
 }
 
-// checkRequest admits few requests, for this machine's names, from its own pages.
-func (p *Page) checkRequest(next http.Handler) http.Handler {
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		defer func() {
-			if why := recover(); why != nil {
-				p.log.Warn("page: a request failed", "path", r.URL.Path, "panic", why)
-				panic(http.ErrAbortHandler)
-			}
-		}()
-		p.requests.Add(1)
-		p.rate.wait()
-		h := w.Header()
-		h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
-		h["Content-Security-Policy"], h["Cross-Origin-Resource-Policy"] = contentPolicy, sameOrigin
-		switch {
-		case !p.knownHost(r.Host):
-			p.refuse(w, http.StatusMisdirectedRequest, "this machine is not called %q: use its address, its host name, or the name given to --http", r.Host)
-		case crossSite(r.Header):
-			p.refuse(w, http.StatusForbidden, "another site's page asks for this: open it by itself")
-		case r.ContentLength != 0 && (r.Method != http.MethodPut || r.URL.Path != taskPath || r.ContentLength > maxTaskBytes):
-			h.Set("Connection", "close")
-			p.refuse(w, http.StatusRequestEntityTooLarge, "a request with a body of %d bytes: only a task has one, of at most %d", r.ContentLength, maxTaskBytes)
-		default:
-			next.ServeHTTP(w, r)
-		}
-	})
-}
-
-// Header values that all answers share.
-var (
-	noStore       = []string{"no-store"}
-	noSniff       = []string{"nosniff"}
-	sameOrigin    = []string{"same-origin"}
-	contentPolicy = []string{"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src blob: data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
-	htmlType      = []string{"text/html; charset=utf-8"}
-	jsonType      = []string{"application/json"}
-	jpegType      = []string{"image/jpeg"}
-)
-
-// knownHost reports whether host names this machine: a site may point its own name here.
-func (p *Page) knownHost(host string) bool {
-	name := host
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		name = h
+// taskBody is what a request may bring: a task alone has a body.
+func taskBody(r *http.Request) (limit int64, says string) {
+	if r.Method == http.MethodPut && r.URL.Path == taskPath {
+		limit = maxTaskBytes
 	}
-	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
-		return true
-	}
-	return slices.ContainsFunc(p.names, func(n string) bool { return strings.EqualFold(n, name) })
-}
-
-// crossSite reports whether another site's page embeds our answers, each of which costs
-// the sender something. Browsers tell for trusted addresses, such as loopback.
-func crossSite(h http.Header) bool {
-	site := h.Get("Sec-Fetch-Site")
-	return (site == "cross-site" || site == "same-site") && h.Get("Sec-Fetch-Dest") != "document"
-}
-
-func (p *Page) refuse(w http.ResponseWriter, code int, format string, args ...any) {
-	p.refused.Add(1)
-	http.Error(w, fmt.Sprintf(format, args...), code)
+	return limit, fmt.Sprintf("only a task has one, of at most %d", maxTaskBytes)
 }
 
 // collect collects the garbage of requests until Close, for the collector is off.

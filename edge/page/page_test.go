@@ -309,7 +309,7 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 func TestClientsThatTakeNothing(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 16, true})
-	s.rate.interval = 0
+	s.guard.Rate.Interval = 0
 	asks := bytes.Repeat(asking("/camera/front"), 1000) // more than the kernel holds the pictures of
 	for range maxPictures {
 		c, err := net.Dial("tcp", s.listener.Addr().String())
@@ -396,7 +396,7 @@ func asking(path string) []byte {
 func TestMemoryStaysBounded(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 2, true})
-	s.rate.interval = 0 // as fast as can be
+	s.guard.Rate.Interval = 0 // as fast as can be
 	hold := rt.HoldGC(0)
 	defer hold.Release()
 	began := rt.ReadHeap()
@@ -484,8 +484,8 @@ func TestThePageIsWhole(t *testing.T) {
 			t.Errorf("index.html does not ask for %s", path)
 		}
 	}
-	if !strings.HasPrefix(contentPolicy[0], "default-src 'none'") {
-		t.Errorf("policy %q", contentPolicy)
+	if policy := newStage(t).get(t, "/").head.Get("Content-Security-Policy"); !strings.HasPrefix(policy, "default-src 'none'") {
+		t.Errorf("policy %q", policy)
 	}
 }
 
@@ -512,7 +512,7 @@ func BenchmarkRequest(b *testing.B) {
 		b.Run(path, func(b *testing.B) {
 			s := newStage(b)
 			s.watch(b, cam{"front", 90, 2, true})
-			s.rate.interval = 0
+			s.guard.Rate.Interval = 0
 			k, request := s.connect(b), asking(path)
 			k.ask(b, request)
 			b.ReportAllocs()

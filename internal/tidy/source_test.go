@@ -144,8 +144,8 @@ var calls = []struct {
 			"rt/clock_linux.go", "rt/other.go", // the clock itself
 			"rt/memory.go",                         // fills the runtime's heaps of timers
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
-			"edge/operator.go",                    // deadlines of its socket
-			"edge/page",                           // people at the other end of its connections
+			"edge/operator.go",              // deadlines of its socket
+			"edge/page", "internal/webpage", // people at the other end of their connections
 			"internal/terminal", "internal/stall", // whether anybody reads it
 			"rt/rttest/realtime.go",                  // waits for other threads, in tests
 			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code

@@ -1,0 +1,173 @@
+// Package webpage is what the programs' pages for a browser share: who may look at them,
+// how often, and what all of them look like.
+//
+// A page has no password, so Guard answers for this machine's names alone, and no other
+// site's page gets to read along: a site may point its own name here.
+package webpage
+
+import (
+	"bytes"
+	_ "embed"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/rt"
+)
+
+var (
+	//go:embed base.css
+	baseCSS []byte
+	//go:embed base.js
+	baseJS []byte
+)
+
+// Compose puts what all pages share where a page says base.css and base.js in comments,
+// once each.
+func Compose(page []byte) []byte {
+	for mark, text := range map[string][]byte{"/* base.css */": baseCSS, "/* base.js */": baseJS} {
+		if bytes.Count(page, []byte(mark)) != 1 {
+			panic("webpage: a page without " + mark)
+		}
+		page = bytes.Replace(page, []byte(mark), bytes.TrimSpace(text), 1)
+	}
+	return page
+}
+
+// Header values that all answers share.
+var (
+	noStore       = []string{"no-store"}
+	noSniff       = []string{"nosniff"}
+	sameOrigin    = []string{"same-origin"}
+	contentPolicy = []string{"default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src blob: data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"}
+)
+
+// Types of answers.
+var (
+	HTML = []string{"text/html; charset=utf-8"}
+	JSON = []string{"application/json"}
+	JPEG = []string{"image/jpeg"}
+)
+
+// Send answers with text of a type.
+func Send(w http.ResponseWriter, kind []string, text []byte) {
+	w.Header()["Content-Type"] = kind
+	w.Header().Set("Content-Length", strconv.Itoa(len(text)))
+	_, _ = w.Write(text)
+}
+
+// Guard admits few requests, for this machine's names, from its own pages.
+type Guard struct {
+	// Constant after NewGuard.
+	names []string
+	hint  string
+	log   *slog.Logger
+
+	Rate RateLimit // of all requests
+
+	// Atomic.
+	Requests, Refused atomic.Uint64
+}
+
+// NewGuard returns a guard of the machine's own names and these; hint says where such a
+// name is given.
+func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logger, hint string, names ...string) *Guard {
+	g := &Guard{Rate: RateLimit{Clock: clock, Interval: interval, Burst: burst}, log: log, hint: hint, names: append(names, "localhost")}
+	if name, err := os.Hostname(); err == nil {
+		g.names = append(g.names, name, name+".local")
+	}
+	return g
+}
+
+// Check is next for who may ask. body says how many bytes a request may bring, and what
+// it says to one that brings more.
+func (g *Guard) Check(next http.Handler, body func(*http.Request) (limit int64, says string)) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer func() {
+			if why := recover(); why != nil {
+				g.log.Warn("page: a request failed", "path", r.URL.Path, "panic", why)
+				panic(http.ErrAbortHandler)
+			}
+		}()
+		g.Requests.Add(1)
+		g.Rate.Wait()
+		h := w.Header()
+		h["Cache-Control"], h["X-Content-Type-Options"] = noStore, noSniff
+		h["Content-Security-Policy"], h["Cross-Origin-Resource-Policy"] = contentPolicy, sameOrigin
+		limit, says := int64(0), ""
+		if r.ContentLength != 0 {
+			limit, says = body(r)
+		}
+		switch {
+		case !g.knownHost(r.Host):
+			g.Refuse(w, http.StatusMisdirectedRequest, "this machine is not called %q: use its address, its host name, or %s", r.Host, g.hint)
+		case crossSite(r.Header):
+			g.Refuse(w, http.StatusForbidden, "another site's page asks for this: open it by itself")
+		case r.ContentLength != 0 && (limit == 0 || r.ContentLength > limit):
+			h.Set("Connection", "close")
+			g.Refuse(w, http.StatusRequestEntityTooLarge, "a request with a body of %d bytes: %s", r.ContentLength, says)
+		default:
+			next.ServeHTTP(w, r)
+		}
+	})
+}
+
+// Refuse answers with a reason, and counts.
+func (g *Guard) Refuse(w http.ResponseWriter, code int, format string, args ...any) {
+	g.Refused.Add(1)
+	http.Error(w, fmt.Sprintf(format, args...), code)
+}
+
+// knownHost reports whether host names this machine.
+func (g *Guard) knownHost(host string) bool {
+	name := host
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		name = h
+	}
+	if _, err := netip.ParseAddr(strings.Trim(name, "[]")); err == nil {
+		return true
+	}
+	for _, own := range g.names {
+		if strings.EqualFold(name, own) {
+			return true
+		}
+	}
+	return false
+}
+
+// crossSite reports whether another site's page embeds our answers. Browsers tell for
+// trusted addresses, such as loopback.
+func crossSite(h http.Header) bool {
+	site := h.Get("Sec-Fetch-Site")
+	return (site == "cross-site" || site == "same-site") && h.Get("Sec-Fetch-Dest") != "document"
+}
+
+// RateLimit admits one call per Interval; after a pause, up to Burst at once.
+type RateLimit struct {
+	Clock    rt.Clock
+	Interval time.Duration
+	Burst    int
+
+	mu   sync.Mutex
+	next rt.Instant // guarded by mu; when the next call is due without a burst
+}
+
+// Wait returns when the next call is due.
+func (p *RateLimit) Wait() {
+	p.mu.Lock()
+	now := p.Clock.Now()
+	p.next = max(p.next, now.Add(-time.Duration(p.Burst)*p.Interval)).Add(p.Interval)
+	due := p.next.Sub(now)
+	p.mu.Unlock()
+	if due > 0 {
+		time.Sleep(due)
+	}
+}

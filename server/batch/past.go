@@ -1,0 +1,70 @@
+package batch
+
+import (
+	"sync/atomic"
+	"time"
+
+	"edgert/rt"
+)
+
+// PastMax is how many of the last runs are kept: some seconds of most policies.
+const PastMax = 512
+
+// Run is one that is over.
+type Run struct {
+	Begun    rt.Instant
+	Took     time.Duration
+	Size     int // rows that were computed
+	Requests int // of those; 0: a run of the server's own
+	Failed   bool
+}
+
+// Past keeps the last runs for whoever looks, and how long the device was busy in all.
+//
+// Owner: one goroutine adds, any may read meanwhile and holds up nobody.
+type Past struct {
+	slots [PastMax]struct{ begun, rest atomic.Uint64 }
+	count atomic.Uint64 // runs so far
+	busy  atomic.Int64  // ns
+}
+
+// Add keeps a run in the place of the oldest.
+//
+//rt:noalloc
+func (p *Past) Add(r Run) {
+	n := p.count.Load()
+	slot, failed := &p.slots[n%PastMax], uint64(0)
+	if r.Failed {
+		failed = 1
+	}
+	slot.begun.Store(uint64(r.Begun))
+	slot.rest.Store(uint64(min(r.Took.Microseconds(), 1<<32-1))<<32 | uint64(r.Size)<<16 | uint64(r.Requests)<<8 | failed)
+	p.busy.Add(int64(r.Took))
+	p.count.Store(n + 1)
+}
+
+// Read appends the last runs to dst, the oldest first. What is overwritten meanwhile is
+// left out.
+func (p *Past) Read(dst []Run) []Run {
+	end, begin := p.count.Load(), uint64(0)
+	if end > PastMax {
+		begin = end - PastMax
+	}
+	had := len(dst)
+	for i := begin; i < end; i++ {
+		slot := &p.slots[i%PastMax]
+		rest := slot.rest.Load()
+		dst = append(dst, Run{
+			Begun: rt.Instant(slot.begun.Load()), Took: time.Duration(rest>>32) * time.Microsecond,
+			Size: int(rest >> 16 & 0xffff), Requests: int(rest >> 8 & 0xff), Failed: rest&1 != 0,
+		})
+	}
+	if now := p.count.Load() + 1; now > begin+PastMax { // with the one that may be half written
+		gone := min(int(now-PastMax-begin), len(dst)-had)
+		dst = append(dst[:had], dst[had+gone:]...)
+	}
+	return dst
+}
+
+// Busy is how long runs have taken together.
+func (p *Past) Busy() time.Duration { return time.Duration(p.busy.Load()) }

@@ -1,0 +1,73 @@
+package page
+
+import (
+	"log/slog"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+const (
+	// ConnectionsMax is how many there may be at once: the next one takes the
+	// place of the oldest, so that thousands of idle ones cost no memory and keep no
+	// probe out.
+	ConnectionsMax = 64
+	// logInterval spaces the lines about connections that were dropped.
+	logInterval = time.Minute
+)
+
+// newestConnections accepts every connection, and closes the oldest when there are
+// more than ConnectionsMax.
+type newestConnections struct {
+	net.Listener
+	log     *slog.Logger
+	dropped atomic.Uint64
+
+	mu     sync.Mutex
+	open   []*connection // guarded by mu; the oldest first
+	logged time.Time     // Owner: the HTTP server
+}
+
+// Accept implements net.Listener.
+func (l *newestConnections) Accept() (net.Conn, error) {
+	accepted, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	c := &connection{Conn: accepted, listener: l}
+	l.mu.Lock()
+	var oldest *connection
+	if len(l.open) >= ConnectionsMax {
+		oldest = l.open[0]
+	}
+	l.open = append(l.open, c)
+	l.mu.Unlock()
+	if oldest == nil {
+		return c, nil
+	}
+	_ = oldest.Close() // what it was doing ends with an error
+	l.dropped.Add(1)
+	if now := time.Now(); now.Sub(l.logged) >= logInterval {
+		l.logged = now
+		l.log.Warn("too many connections to the health port: the oldest are closed", "max", ConnectionsMax, "closed", l.dropped.Load(), "by", accepted.RemoteAddr().String())
+	}
+	return c, nil
+}
+
+// connection leaves its listener's list when it is closed.
+type connection struct {
+	net.Conn
+	listener *newestConnections
+}
+
+func (c *connection) Close() error {
+	l := c.listener
+	l.mu.Lock()
+	if i := slices.Index(l.open, c); i >= 0 {
+		l.open = slices.Delete(l.open, i, i+1)
+	}
+	l.mu.Unlock()
+	return c.Conn.Close()
+}

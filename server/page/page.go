@@ -1,0 +1,165 @@
+// Package page is the server's HTTP side: the pages of supervisors (/healthz, /readyz,
+// /metrics) and a live page for people (/, /status.json), which moves nothing.
+//
+// No request can delay an inference: what is shown is read from atomics. Who looks has few
+// requests, bounded connections and bounded answers; machines are asked for no Host name
+// and have no rate.
+package page
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"edgert/internal/webpage"
+	"edgert/rt"
+)
+
+const (
+	// What one connection may take, to send its request and to read the answer; and
+	// how long it may wait for its next request.
+	ReadTimeout  = 5 * time.Second
+	writeTimeout = 10 * time.Second
+	idleTimeout  = 5 * time.Second
+	stopTimeout  = 300 * time.Millisecond
+
+	maxHeaderBytes  = 4 << 10                // a request's header; net/http adds as much again
+	requestInterval = 100 * time.Millisecond // between two requests of all people who look, in the long run
+	burst           = 32                     // of them at once
+
+	// DefaultRows is how many sessions the page shows unless it is asked for more.
+	DefaultRows = 50
+	maxRows     = 1000
+	findMax     = 64 // bytes of what is looked for
+)
+
+//go:embed index.html
+var source []byte
+
+var index = webpage.Compose(source)
+
+// Query is what somebody wants to see of the sessions.
+type Query struct {
+	Sort string // of Sorts
+	Rows int    // at most
+	Find string // part of a robot's name; "": all
+}
+
+// Sorts are the orders that sessions can be shown in: the one that needs a look first.
+var Sorts = []string{"runway", "latency", "drops", "quiet", "name"}
+
+// Config is what a Page shows. Any goroutine may call its functions.
+type Config struct {
+	Names   []string                                  // by which this machine may be called, beside its own
+	Metrics func(dropped *atomic.Uint64) http.Handler // of /metrics; dropped counts connections
+	Healthy func() (ok bool, why string)
+	Ready   func() (ok bool, why string)
+	Status  func(Query) any // becomes /status.json
+	Clock   rt.Clock
+	Log     *slog.Logger
+}
+
+// Page answers over HTTP.
+type Page struct {
+	cfg   Config
+	http  http.Server
+	done  chan struct{} // closed when the HTTP server has ended
+	guard *webpage.Guard
+	*newestConnections
+}
+
+// Listen binds address and answers there until Close.
+func Listen(address string, cfg Config) (*Page, error) {
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		return nil, err
+	}
+	p := &Page{cfg: cfg, done: make(chan struct{}), newestConnections: &newestConnections{Listener: listener, log: cfg.Log}}
+	p.guard = webpage.NewGuard(cfg.Clock, requestInterval, burst, cfg.Log, "a host of listen_endpoints", cfg.Names...)
+	people, mux := http.NewServeMux(), http.NewServeMux()
+	people.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { webpage.Send(w, webpage.HTML, index) })
+	people.HandleFunc("GET /status.json", p.status)
+	watched := p.guard.Check(people, func(*http.Request) (int64, string) { return 0, "nothing here takes one" })
+	mux.Handle("/{$}", watched)
+	mux.Handle("/status.json", watched)
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { respond(w, cfg.Healthy) })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) { respond(w, cfg.Ready) })
+	mux.Handle("GET /metrics", cfg.Metrics(&p.dropped))
+	p.http = http.Server{
+		Handler: mux, MaxHeaderBytes: maxHeaderBytes, ReadTimeout: ReadTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		ErrorLog: slog.NewLogLogger(cfg.Log.Handler(), slog.LevelWarn),
+	}
+	go func() {
+		defer close(p.done)
+		_ = p.http.Serve(p.newestConnections) // ends with Close
+	}()
+	return p, nil
+}
+
+// Close stops answering, after a moment for answers on their way.
+func (p *Page) Close() error {
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+	defer cancel()
+	err := p.http.Shutdown(ctx)
+	if errors.Is(err, context.DeadlineExceeded) {
+		err = p.http.Close()
+	}
+	<-p.done
+	return err
+}
+
+func respond(w http.ResponseWriter, ask func() (bool, string)) {
+	ok, why := ask()
+	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	} else if why == "" {
+		why = "ok"
+	}
+	fmt.Fprintln(w, why)
+}
+
+func (p *Page) status(w http.ResponseWriter, r *http.Request) {
+	q, err := parseQuery(r)
+	if err != nil {
+		p.guard.Refuse(w, http.StatusBadRequest, "%v", err)
+		return
+	}
+	var text bytes.Buffer
+	if err := json.NewEncoder(&text).Encode(p.cfg.Status(q)); err != nil {
+		p.guard.Refuse(w, http.StatusInternalServerError, "status: %v", err)
+		return
+	}
+	webpage.Send(w, webpage.JSON, text.Bytes())
+}
+
+func parseQuery(r *http.Request) (q Query, err error) {
+	values := r.URL.Query()
+	q = Query{Sort: values.Get("sort"), Rows: DefaultRows, Find: values.Get("find")}
+	if q.Sort == "" {
+		q.Sort = Sorts[0]
+	}
+	if !slices.Contains(Sorts, q.Sort) {
+		return q, fmt.Errorf("sort=%.40s: want %s", q.Sort, strings.Join(Sorts, ", "))
+	}
+	if text := values.Get("rows"); text != "" {
+		if q.Rows, err = strconv.Atoi(text); err != nil || q.Rows < 1 || q.Rows > maxRows {
+			return q, fmt.Errorf("rows=%.40s: want 1 to %d", text, maxRows)
+		}
+	}
+	if len(q.Find) > findMax {
+		return q, fmt.Errorf("find has %d bytes, want at most %d", len(q.Find), findMax)
+	}
+	return q, nil
+}

@@ -1,0 +1,187 @@
+package page
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/rt"
+)
+
+func listen(t *testing.T, log io.Writer) *Page {
+	t.Helper()
+	p, err := Listen("127.0.0.1:0", Config{
+		Names: []string{"policy-box.lan"}, Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(log, nil)),
+		Metrics: func(*atomic.Uint64) http.Handler {
+			return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { io.WriteString(w, "lean_server_x 1") })
+		},
+		Healthy: func() (bool, string) { return true, "" }, Ready: func() (bool, string) { return false, "draining" },
+		Status: func(q Query) any {
+			if q.Find == "panic" {
+				panic("a bug")
+			}
+			return map[string]any{"sort": q.Sort}
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+// get asks under another name of the machine, "" for its address.
+func get(t *testing.T, p *Page, path, host string, more ...string) (code int, body string) {
+	t.Helper()
+	r, err := http.NewRequest("GET", "http://"+p.Addr().String()+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.Host = host
+	for i := 0; i+1 < len(more); i += 2 {
+		r.Header.Set(more[i], more[i+1])
+	}
+	a, err := http.DefaultClient.Do(r)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer a.Body.Close()
+	text, err := io.ReadAll(a.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if people := path == "/" || strings.HasPrefix(path, "/status"); people && (!strings.HasPrefix(a.Header.Get("Content-Security-Policy"), "default-src 'none'") || a.Header.Get("Cache-Control") != "no-store") {
+		t.Errorf("%s has the headers %v, want those of every page", path, a.Header)
+	}
+	return a.StatusCode, string(text)
+}
+
+// Goal: people reach the page by this machine's names only, so that no web site reads
+// along; a supervisor's name for it does not matter.
+func TestWhoMayLook(t *testing.T) {
+	p := listen(t, io.Discard)
+	for _, c := range []struct {
+		path, host string
+		code       int
+		says       string
+	}{
+		{"/", "", 200, "<title>lean-server</title>"}, {"/status.json", "", 200, `"sort":"runway"`},
+		{"/status.json?sort=name", "localhost:9100", 200, `"sort":"name"`}, {"/", "policy-box.lan:9100", 200, ""}, {"/", "10.0.0.7", 200, ""},
+		{"/", "evil.example", 421, "listen_endpoints"}, {"/status.json", "evil.example:9100", 421, "evil.example"},
+		{"/healthz", "lean-server.default.svc", 200, "ok"}, {"/readyz", "anything", 503, "draining"}, {"/metrics", "lean-server.default.svc:9100", 200, "lean_server_x 1"},
+		{"/nothing", "", 404, "not found"}, {"/status.json?sort=luck", "", 400, "want runway"},
+	} {
+		if code, text := get(t, p, c.path, c.host); code != c.code || !strings.Contains(text, c.says) {
+			t.Errorf("%s for %q: %d %.200q, want %d with %q", c.path, c.host, code, text, c.code, c.says)
+		}
+	}
+	if code, _ := get(t, p, "/status.json", "", "Sec-Fetch-Site", "cross-site", "Sec-Fetch-Dest", "empty"); code != 403 {
+		t.Errorf("another site's page gets %d, want 403", code)
+	}
+	a, err := http.Post("http://"+p.Addr().String()+"/status.json", "text/plain", strings.NewReader("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	a.Body.Close()
+	if a.StatusCode != http.StatusRequestEntityTooLarge {
+		t.Errorf("a body gets %d, want 413", a.StatusCode)
+	}
+}
+
+// Goal: who looks cannot ask as fast as they like; a supervisor may.
+func TestPeopleHaveARate(t *testing.T) {
+	p := listen(t, io.Discard)
+	began := time.Now()
+	const asked = burst + 8
+	for range asked {
+		get(t, p, "/status.json", "")
+	}
+	if took := time.Since(began); took < (asked-burst-1)*requestInterval {
+		t.Errorf("%d requests in %v, want %v at least", asked, took, (asked-burst-1)*requestInterval)
+	}
+	before := p.guard.Requests.Load()
+	for range asked {
+		get(t, p, "/healthz", "")
+	}
+	if n := p.guard.Requests.Load() - before; n != 0 {
+		t.Errorf("%d requests of a supervisor counted as people's", n)
+	}
+}
+
+// Goal: a request that fails is logged, and the next is answered.
+func TestAPanicIsOneRequest(t *testing.T) {
+	var log bytes.Buffer
+	p := listen(t, &log)
+	if _, err := http.Get("http://" + p.Addr().String() + "/status.json?find=panic"); err == nil {
+		t.Error("the request that panics is answered")
+	}
+	if code, _ := get(t, p, "/status.json", ""); code != 200 {
+		t.Errorf("the next gets %d", code)
+	}
+	p.Close()
+	if !strings.Contains(log.String(), "a bug") {
+		t.Errorf("the log says %q", log.String())
+	}
+}
+
+// Nothing of the page loads anything from elsewhere, or takes a robot's text for HTML.
+func TestThePageIsWhole(t *testing.T) {
+	for _, word := range []string{"http://", "https://", "src=\"", "@import", "innerHTML", "base.css */", "base.js */"} {
+		if bytes.Contains(index, []byte(word)) {
+			t.Errorf("index.html holds %s", word)
+		}
+	}
+	for _, sort := range Sorts {
+		if !bytes.Contains(index, []byte(`<option value="`+sort+`">`)) {
+			t.Errorf("index.html does not offer the order %s", sort)
+		}
+	}
+}
+
+// Goal: a thousand connections that say nothing neither stay nor keep a probe out,
+// and what gave way is counted and logged; one alone is closed after its time.
+func TestIdleConnectionsToTheHealthPort(t *testing.T) {
+	var log strings.Builder
+	h := listen(t, &log)
+	const extra = 200
+	var idle []net.Conn
+	for range ConnectionsMax + extra {
+		c, err := net.Dial("tcp", h.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer c.Close()
+		idle = append(idle, c)
+	}
+	if code, _ := get(t, h, "/healthz", ""); code != http.StatusOK {
+		t.Errorf("/healthz = %d beside idle connections, want 200", code)
+	}
+	if n := h.dropped.Load(); n != extra+1 {
+		t.Errorf("%d connections gave way, want %d", n, extra+1)
+	}
+	h.mu.Lock()
+	open := len(h.open)
+	h.mu.Unlock()
+	if open > ConnectionsMax {
+		t.Errorf("%d connections are open, want %d at most", open, ConnectionsMax)
+	}
+	newest := idle[len(idle)-1]
+	newest.SetReadDeadline(time.Now().Add(3 * ReadTimeout))
+	if _, err := newest.Read(make([]byte, 1)); !errors.Is(err, io.EOF) && !errors.Is(err, syscall.ECONNRESET) {
+		t.Errorf("a connection that says nothing: %v, want it closed within %v", err, ReadTimeout)
+	}
+	if err := h.Close(); err != nil {
+		t.Error(err)
+	}
+	if said := log.String(); strings.Count(said, "too many connections") != 1 {
+		t.Errorf("the log says %q, want one line about them", said)
+	}
+}
