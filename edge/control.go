@@ -450,7 +450,9 @@ func (c *control) ask(now rt.Instant) {
 	s.runway = time.Duration(s.ask.Runway*c.core.Stages.Multiplier()) * c.period
 	copy(s.state, c.arm.State)
 	c.flags.sentKey.Store(s.ask.Key)
-	c.flags.askedAt.Store(int64(now))
+	if c.flags.askedAt.Load() <= c.flags.mergedAt.Load() {
+		c.flags.askedAt.Store(int64(now))
+	}
 	if c.run.firstRequest == 0 {
 		c.run.firstRequest = now
 	}

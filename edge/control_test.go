@@ -302,6 +302,24 @@ func TestALostChunkIsAskedForAgain(t *testing.T) {
 	}
 }
 
+// How long an answer has been due counts from the first request since the newest chunk,
+// however often it is repeated.
+func TestAnAnswerIsDueSinceTheFirstRequest(t *testing.T) {
+	r := newRig(t)
+	r.serve(30, 2, 1)
+	for r.flags.askedAt.Load() <= r.flags.mergedAt.Load() {
+		r.step(1)
+	}
+	first, sent := r.flags.askedAt.Load(), r.stats.requests.Load()
+	r.step(40)
+	if got := r.stats.requests.Load(); got < sent+2 {
+		t.Fatalf("%d requests without an answer, want at least two more than %d", got, sent)
+	}
+	if got := r.flags.askedAt.Load(); got != first {
+		t.Errorf("an answer is due since %d, want the first request's %d", got, first)
+	}
+}
+
 func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)

@@ -204,14 +204,15 @@ func (l *link) lossReason() string {
 		return "the server closed the session"
 	}
 	merged := rt.Instant(l.flags.mergedAt.Load())
-	if rt.Instant(l.flags.askedAt.Load()) <= merged {
+	asked := rt.Instant(l.flags.askedAt.Load())
+	if asked <= merged {
 		return "" // no answer is due
 	}
 	limit := l.cfg.RequestTimeout
 	if l.cfg.Schedule.Compat {
 		limit *= compatTimeouts
 	}
-	if quiet := l.clock.Now().Sub(max(merged, l.openedAt)); quiet > limit {
+	if quiet := l.clock.Now().Sub(max(asked, l.openedAt)); quiet > limit {
 		return fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
 	}
 	return ""

@@ -362,7 +362,7 @@ func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 }
 
 // An edge that has asked for nothing since the last chunk (paused, or without a
-// valid state) blames no server.
+// valid state), or only just after a long rest, blames no server.
 func TestNothingAskedIsNoTrouble(t *testing.T) {
 	l := &link{cfg: &Config{RequestTimeout: time.Second}, clock: rttest.NewClock(rt.Instant(time.Hour)), flags: &linkFlags{}}
 	l.serverToken.Store(tokenAlive)
@@ -374,6 +374,10 @@ func TestNothingAskedIsNoTrouble(t *testing.T) {
 	l.flags.askedAt.Store(int64(time.Minute) + 1)
 	if why := l.lossReason(); why == "" {
 		t.Error("an unanswered request an hour ago loses no session")
+	}
+	l.flags.askedAt.Store(int64(time.Hour - time.Second/2))
+	if why := l.lossReason(); why != "" {
+		t.Errorf("half a second after the first request since an hour: lossReason() = %q, want none", why)
 	}
 }
 

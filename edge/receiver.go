@@ -20,7 +20,7 @@ type linkFlags struct {
 	duplicate      atomic.Bool                    // receiver: answers to another robot of this name arrive; link takes it back
 	missingCameras atomic.Int32                   // capture threads: cameras without a first picture
 	sentKey        atomic.Int64                   // tick: newest request
-	askedAt        atomic.Int64                   // tick: instant of the newest request
+	askedAt        atomic.Int64                   // tick: instant of the first request since the newest chunk
 	mergedAt       atomic.Int64                   // tick: instant of the newest merge
 	resumedAt      atomic.Int64                   // tick: when the machine was suspended last, and woke; pictures from before are not used
 	stamps         stamps                         // sender: of the last requests
