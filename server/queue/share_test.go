@@ -155,6 +155,27 @@ func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 	}
 }
 
+// A crowd on one link is one robot among the nine of a host, which has nine turns of ten
+// however many robots the link has.
+func TestALinkIsOneAmongHosts(t *testing.T) {
+	var l line
+	link, host := &Group{Alone: 1}, &Group{Alone: 8}
+	for i := range 20 {
+		l.add(fmt.Sprintf("link-%02d", i), link, 5*time.Millisecond)
+	}
+	for i := range 9 {
+		l.add(fmt.Sprintf("host-%d", i), &Group{Host: host, Alone: 1}, 100*time.Millisecond)
+	}
+	l.run(&Fair{Scheduler: new(RoundRobin)}, 1000, 1)
+	served := 0
+	for i := range 9 {
+		served += l.served[fmt.Sprintf("host-%d", i)]
+	}
+	if served < 850 {
+		t.Errorf("of 1000 turns the host had %d, want 900", served)
+	}
+}
+
 // A link whose other robots have left is a robot like any other.
 func TestWhoIsAloneInItsGroupIsLeftToTheScheduler(t *testing.T) {
 	g := new(Group)
