@@ -233,11 +233,12 @@ func TestFleetBehindRouters(t *testing.T) {
 	})
 }
 
-// holds runs a server and its robots at these routers, and one robot that would like to
-// be another.
+// holds runs two servers of one service and their robots at these routers, and one robot
+// that would like to be another.
 func (f *fleet) holds(server, robots, attacker string) {
 	t := f.t
 	f.server(server)
+	f.server(server) // two replicas: each robot is held by one
 	a, b := f.arm("arm-a", "arm-a", attacker, "6s"), f.arm("arm-b", "arm-b", robots, "12s")
 	operator := f.session("operator", server)
 	var heard, stolen, tokens diary
@@ -277,7 +278,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 			t.Errorf("arm-a's certificate asks %s: %d replies, %v, want %d", key, len(replies), err, want)
 		}
 	}
-	ask("/status", nil, 1)
+	ask("/status", nil, 2)
 	for _, key := range []string{"/arm-b/session", "/session", "/*/session"} {
 		ask(key, open, 0)
 		ask(key, end, 0)
