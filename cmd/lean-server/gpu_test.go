@@ -89,8 +89,8 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// Goal: a GPU that stops working after a robot was served: the robot is told what
-// happened and to go elsewhere, and the process ends with the code that is restarted.
+// Goal: a GPU that stops working after a robot was served: the robot is told that
+// the device failed and to go elsewhere, and the process ends with the code that is restarted.
 func TestServerEndsWhenItsGPUFails(t *testing.T) {
 	needRuntime(t)
 	_, library := policy.RuntimeVersion()
@@ -112,22 +112,17 @@ func TestServerEndsWhenItsGPUFails(t *testing.T) {
 	if err := os.WriteFile(sick, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for seq, want := range []struct {
-		code wire.EventCode
-		text string
-	}{{wire.EventBadObservation, "CUDA failure 700"}, {wire.EventDraining, "device failed"}} {
-		h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: uint64(11 + seq)}
-		if err := arm.obs.Put(wire.AppendObservation(nil, &arm.body), wire.AppendHeader(nil, h)); err != nil {
-			t.Fatal(err)
+	h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: 11}
+	if err := arm.obs.Put(wire.AppendObservation(nil, &arm.body), wire.AppendHeader(nil, h)); err != nil {
+		t.Fatal(err)
+	}
+	select {
+	case e := <-arm.events:
+		if e.Code != wire.EventDraining || !strings.Contains(e.Text, "device failed") {
+			t.Errorf("event %+v, want that the device failed, and nobody's observation", e)
 		}
-		select {
-		case e := <-arm.events:
-			if e.Code != want.code || !strings.Contains(e.Text, want.text) {
-				t.Errorf("event %d is %+v, want %s with %q", seq, e, want.code, want.text)
-			}
-		case <-time.After(patience):
-			t.Fatalf("no event for request %d", h.SeqID)
-		}
+	case <-time.After(patience):
+		t.Fatal("no event")
 	}
 	overdue := time.AfterFunc(patience, func() { _ = r.cmd.Process.Kill() })
 	defer overdue.Stop()
@@ -135,8 +130,8 @@ func TestServerEndsWhenItsGPUFails(t *testing.T) {
 	if err := r.cmd.Wait(); !errors.As(err, &ended) || ended.ExitCode() != 1 || !strings.Contains(r.log.String(), "THE DEVICE FAILED") {
 		t.Errorf("the server ended with %v, want code 1 and a loud line:\n%s", err, r.log.String())
 	}
-	if s := r.summary(); s.Device != "cuda:0" || s.Requests != 10 || s.Errors != 2 {
-		t.Errorf("summary: %d requests and %d errors on %s, want 10 and 2 on cuda:0", s.Requests, s.Errors, s.Device)
+	if s := r.summary(); s.Device != "cuda:0" || s.Requests != 10 || s.Errors != 1 {
+		t.Errorf("summary: %d requests and %d errors on %s, want 10 and 1 on cuda:0", s.Requests, s.Errors, s.Device)
 	}
 }
 
