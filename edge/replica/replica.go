@@ -111,12 +111,12 @@ func (s *Servers) forgetGone() {
 	}
 }
 
-// Begin is the beginning of a handshake: who is there now counts as there.
+// Begin is the beginning of a handshake: who is there now, or comes, counts as there.
 func (s *Servers) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.seen {
-		t.went = !t.up
+		t.went = false
 	}
 }
 
@@ -144,7 +144,7 @@ func (s *Servers) State(id string) State {
 	switch t := s.seen[id]; {
 	case t == nil:
 		return Unseen
-	case t.went:
+	case t.went || !t.up:
 		return Gone
 	}
 	return Alive

@@ -72,6 +72,9 @@ func TestServers(t *testing.T) {
 	s.Set("a", false)
 	s.Begin()
 	want("a handshake begins without it", Gone)
+	s.Set("a", true)
+	want("it comes during the handshake", Alive) // as after a router's restart
+	s.Set("a", false)
 	s.Set("b", true)
 	s.Leave()
 	s.Set("c", true)
