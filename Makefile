@@ -44,6 +44,10 @@ steady: setup build ## no allocation in 10,000 ticks of the whole edge, three ti
 soak: setup build ## three edges for 10 minutes, the server killed five times
 	@$(GO) run ./tools/soak
 
+.PHONY: serve-soak
+serve-soak: setup ## robots, hostile nodes and certificates of others at the real server for 10 minutes (SOAK): no chunk of another, memory within its bound, nothing left
+	@$(GO) test -run 'TestSoak$$' -v -count=1 -timeout 60m ./cmd/lean-server -soak $(SOAK) -soak-seed $(SEED)
+
 .PHONY: replicas
 replicas: setup build ## 12 robots and up to three servers behind the official router, which join, end, die, hang: docs/fleet.md's table (6 minutes)
 	@tools/setup.sh interop

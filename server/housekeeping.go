@@ -122,7 +122,8 @@ func (k *housekeeper) logSqueezed(session *Session) {
 
 // closeLost closes the sessions of robots that are gone: the token vanished and
 // stayed away, or nothing was received for long. A token that another link still
-// shows saves the session, and so does being cut off ourselves.
+// shows saves the session, and so does being cut off from a router that we dial; one
+// that only listens and has no link is cut off from nobody who is there.
 func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	var lost []*Session
 	for _, session := range k.sessions.all() {
@@ -130,7 +131,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 			lost = append(lost, session)
 		}
 	}
-	if len(lost) == 0 || !k.network.Connected() {
+	if len(lost) == 0 || len(k.cfg.Zenoh.ConnectEndpoints) > 0 && !k.network.Connected() {
 		return
 	}
 	present := make(map[string]bool)

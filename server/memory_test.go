@@ -189,6 +189,9 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	b := newBench(t, cfg)
 	b.openFrom(link(1, "a"), fakeOpen("sends"))
 	b.openFrom(link(2, "b"), process("idle", "one", "left-pi", 1))
+	for _, s := range b.server.sessions.all() {
+		s.tokenOf(true, b.clock.Now())
+	}
 	idle := b.robot("idle")
 	b.robot("sends").send(obsHeader(0, 1), fakeObs(t))
 	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); ack.Accepted || ack.Error != "server full: 2/2 sessions active" {
@@ -210,16 +213,40 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	if got := b.uuids(); !slices.Equal(got, []string{"new", "sends"}) {
 		t.Errorf("sessions %q, want new and sends", got)
 	}
-	if got := idle.next(); got.event.Code != wire.EventUnknownSession || !strings.Contains(got.event.Text, "it never sent") {
+	if got := idle.next(); got.event.Code != wire.EventUnknownSession || !strings.Contains(got.event.Text, "it does not send") {
 		t.Errorf("the idle robot got %+v, want the end of its session", got)
 	}
 	b.robot("new").send(obsHeader(0, 1), fakeObs(t))
+	b.server.sessions.find("new").tokenOf(true, b.clock.Now())
 	b.clock.Advance(time.Hour)
 	if ack := b.openFrom(link(5, "e"), fakeOpen("newer")); ack.Accepted {
 		t.Error("a newcomer displaces a robot that sends")
 	}
 	if n := b.server.stats.displaced.Load(); n != 1 {
 		t.Errorf("%d displaced sessions are counted, want 1", n)
+	}
+}
+
+// When the server is full, a session whose process sent, never showed a token and is
+// silent gives way too: a crowd that died must not keep robots out until it is closed.
+func TestWhoVanishedGivesWay(t *testing.T) {
+	b := newBench(t, config()) // two sessions
+	b.openFrom(link(1, "a"), fakeOpen("dead"))
+	b.openFrom(link(2, "b"), fakeOpen("shows"))
+	b.server.sessions.find("shows").tokenOf(true, b.clock.Now())
+	for _, uuid := range []string{"dead", "shows"} {
+		b.robot(uuid).send(obsHeader(0, 1), fakeObs(t))
+	}
+	b.clock.Advance(ownerTimeout)
+	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); ack.Accepted {
+		t.Fatal("a robot that sent a moment ago gives way")
+	}
+	b.clock.Advance(time.Millisecond)
+	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
+		t.Fatalf("a newcomer is refused for a robot that has vanished: %s", ack.Error)
+	}
+	if got := b.uuids(); !slices.Equal(got, []string{"new", "shows"}) {
+		t.Errorf("sessions %q, want new and shows", got)
 	}
 }
 

@@ -121,7 +121,7 @@ func (m *metrics) countRequests() {
 func (m *metrics) countSessions() {
 	m.counter("sessions_opened_total", "Sessions opened.", nil, func(s *stats) *atomic.Uint64 { return &s.opened })
 	m.counter("sessions_closed_total", "Sessions closed.", nil, func(s *stats) *atomic.Uint64 { return &s.closed })
-	m.counter("sessions_displaced_total", "Sessions closed that never sent and gave way to another robot.", nil, func(s *stats) *atomic.Uint64 { return &s.displaced })
+	m.counter("sessions_displaced_total", "Sessions closed that did not send and gave way to another robot.", nil, func(s *stats) *atomic.Uint64 { return &s.displaced })
 	m.add("sessions_refused_total", "Sessions refused.", nil, func(s *Server) float64 { return float64(sum(s.stats.refused[:])) })
 	for r := range numRefused {
 		m.counter("opens_rejected_total", "Sessions refused, by reason.", label("reason", r.String()),

@@ -208,7 +208,7 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 		return ack
 	}
 	if idle != nil {
-		q.evict(idle, "it never sent, and its place is needed: open again")
+		q.evict(idle, "it does not send, and its place is needed: open again")
 		q.stats.displaced.Add(1)
 	}
 	session.from = from
@@ -253,13 +253,19 @@ func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission,
 	return a, idle
 }
 
-// idler finds a session that may give way to a newcomer: its robot has not sent since it
-// opened, a while ago, and neither its link nor its host would have fewer sessions than
+// idler finds a session that may give way to a newcomer: its robot has vanished without
+// ever having shown a token, or has not sent since it opened, a while ago, and neither its link nor its host would have fewer sessions than
 // the newcomer's then. Of several it is one of the link with the most, the oldest.
 func (q *queries) idler(newcomer string, place quota.Place) (idle *Session) {
 	now := q.clock.Now()
 	for _, s := range q.sessions.all() {
-		if s.uuid == newcomer || s.received.Load() > 0 || now.Sub(s.since) < idleGrace || !s.place.Above(place) {
+		if s.uuid == newcomer {
+			continue
+		}
+		if s.vanished(now) {
+			return s
+		}
+		if s.received.Load() > 0 || now.Sub(s.since) < idleGrace || !s.place.Above(place) {
 			continue
 		}
 		if idle == nil || s.place.Above(idle.place) || !idle.place.Above(s.place) && s.since < idle.since {

@@ -227,6 +227,12 @@ func (p *presence) owned(now rt.Instant) bool {
 	return p.tokenUp.Load() || p.alive() && now.Sub(rt.Instant(p.seenAt.Load())) <= ownerTimeout
 }
 
+// vanished reports whether the robot neither sends nor ever showed a token, as of a
+// process that opened and died.
+func (p *presence) vanished(now rt.Instant) bool {
+	return !p.tokenSeen.Load() && now.Sub(rt.Instant(p.seenAt.Load())) > ownerTimeout
+}
+
 // lost says why the robot counts as gone, "" when it does not.
 func (p *presence) lost(now rt.Instant) (why string) {
 	dropped, silent := rt.Instant(p.droppedAt.Load()), now.Sub(rt.Instant(p.seenAt.Load()))

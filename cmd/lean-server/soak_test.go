@@ -1,0 +1,471 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"net/http"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/access"
+	"edgert/wire/zenoh/endpoint"
+	"edgert/wire/zenoh/endpoint/endpointtest"
+	"edgert/wire/zenoh/zenohtest"
+)
+
+var (
+	soakFor  = flag.Duration("soak", 8*time.Second, "how long TestSoak lets robots and others at the server")
+	soakSeed = flag.Uint64("soak-seed", 1, "of TestSoak's random")
+)
+
+const (
+	soakRobots  = 6
+	soakMemory  = 128 << 20 // the manifest's memory
+	soakGarbage = 96 << 20  // Go's garbage and what the allocator keeps, beside memory
+	soakAnswer  = 5 * time.Second
+	soakSettle  = 90 * time.Second // until nothing of anybody is left
+)
+
+// soak is a real server, the robots that it serves and those that mean it ill.
+type soak struct {
+	t      *testing.T
+	r      *running
+	prefix string
+	model  wire.Observation // what robots send, but for state and prefix
+	tls    map[string]zenoh.Config
+	over   context.Context
+
+	chunks, opens, closes, kills, unanswered, events, foreign, denied atomic.Uint64
+
+	mu      sync.Mutex
+	refused map[string]int // refusals by their first words; guarded by mu
+}
+
+// soakRobot is an honest robot: no chunk that it gets may be another's.
+type soakRobot struct {
+	*soak
+	random  *rand.Rand
+	n       int // its number, which its pinned rows show
+	uuid    string
+	cfg     zenoh.Config
+	epoch   uint32
+	network wire.Session
+	session string
+	obs     wire.Publisher
+	got     chan wire.ActionChunk
+	seq     uint64
+}
+
+// rows are what robot n will do anyway at its request seq: no other robot has them.
+func (r *soakRobot) rows(seq uint64) []float32 {
+	rows := make([]float32, 18)
+	for i := range rows {
+		rows[i] = []float32{40, -30, 90, 10, -40, 10}[i%6] + float32(r.n)*0.5 + float32(seq%16)*0.03
+	}
+	return rows
+}
+
+// join opens a link and a session, for as long as it takes.
+func (r *soakRobot) join() {
+	for r.over.Err() == nil && r.network == nil {
+		network, err := zenoh.Open(r.over, r.cfg)
+		if err != nil {
+			return // it is over
+		}
+		r.epoch++
+		alive, _ := wire.EpochAliveKey(r.prefix, r.uuid, r.epoch)
+		action, _ := wire.ActionKey(r.prefix, r.uuid)
+		key, _ := wire.ObsKey(r.prefix, r.uuid)
+		_, err1 := network.Token(alive)
+		_, err2 := network.Subscribe(action, r.receive)
+		obs, err3 := network.Publisher(key, wire.ObservationQoS)
+		if err1 != nil || err2 != nil || err3 != nil {
+			network.Close() // the server ended the link meanwhile
+			continue
+		}
+		o := demoOpen(r.t, r.uuid)
+		o.SessionEpoch, o.Instance, o.Host = r.epoch, fmt.Sprintf("soak-%d", r.n), "soak"
+		for r.over.Err() == nil {
+			ack, ok := r.open(network, o)
+			if ok && ack.Accepted {
+				r.session, r.seq, r.network, r.obs = ack.SessionID, 0, network, obs
+				r.opens.Add(1)
+				break
+			}
+			if ok && !ack.Temporary() {
+				r.t.Errorf("%s is refused for good: %s", r.uuid, ack.Error)
+			}
+			pause(r.over, max(100*time.Millisecond, time.Duration(ack.RetryAfterMs)*time.Millisecond))
+		}
+		if r.network == nil {
+			network.Close()
+		}
+	}
+}
+
+// pause waits, as robots do before they ask again.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// open asks for a session; every refusal must say why. ok is false without an answer.
+func (s *soak) open(network wire.Session, o wire.SessionOpen) (ack wire.SessionAck, ok bool) {
+	key, _ := wire.RobotSessionKey(s.prefix, o.ClientUUID)
+	replies, err := network.Get(s.over, key, wire.AppendSessionOpen(nil, &o), soakAnswer)
+	if err != nil || len(replies) == 0 {
+		return ack, false
+	}
+	if replies[0].Err {
+		if access.IsDenied(replies[0].Payload) {
+			s.denied.Add(1)
+		}
+		return ack, false
+	}
+	if err := wire.ParseSessionAck(&ack, replies[0].Payload); err != nil {
+		s.t.Errorf("an open is answered with %q: %v", replies[0].Payload, err)
+		return ack, false
+	}
+	if !ack.Accepted {
+		words := strings.Fields(ack.Error)
+		if len(words) < 3 {
+			s.t.Errorf("a refusal without words: %+v", ack)
+		}
+		s.mu.Lock()
+		s.refused[strings.Join(words[:min(2, len(words))], " ")]++
+		s.mu.Unlock()
+	}
+	return ack, true
+}
+
+func (r *soakRobot) receive(sample wire.Sample) {
+	h, err := wire.ParseHeader(sample.Attachment)
+	if err == nil && h.MsgType == wire.MsgEvent {
+		r.events.Add(1)
+		var e wire.Event
+		if err := wire.ParseEvent(&e, sample.Payload); err != nil || e.Text == "" {
+			r.t.Errorf("%s got an event without words: %q, %v", r.uuid, sample.Payload, err)
+		}
+		return
+	}
+	var c wire.ActionChunk
+	if err == nil {
+		err = wire.ParseActionChunk(&c, sample.Payload)
+	}
+	if err != nil {
+		r.t.Errorf("%s got what is no chunk: %v", r.uuid, err)
+		return
+	}
+	want := r.rows(c.SeqIDEcho)
+	for i, v := range want {
+		if got := c.ChunkRobot.Data[i]; got-v > 5e-3 || v-got > 5e-3 {
+			r.foreign.Add(1)
+			r.t.Errorf("%s, request %d: row value %d is %v, want its own %v: a chunk of another", r.uuid, c.SeqIDEcho, i, got, v)
+			return
+		}
+	}
+	select {
+	case r.got <- c:
+	default:
+	}
+}
+
+// ask sends an observation and waits for a chunk, not for ever.
+func (r *soakRobot) ask() {
+	r.seq++
+	body := r.model
+	rows := r.rows(r.seq)
+	body.State = rows[:6]
+	body.PrefixRobot = wire.Matrix{Rows: 3, Cols: 6, Data: rows}
+	body.InferenceDelaySteps = 3
+	h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: r.seq, SessionEpoch: r.epoch}
+	if r.obs.Put(wire.AppendObservation(nil, &body), wire.AppendHeader(nil, h)) != nil {
+		return
+	}
+	for {
+		select {
+		case c := <-r.got:
+			if c.SeqIDEcho == r.seq {
+				r.chunks.Add(1)
+				return
+			}
+		case <-time.After(time.Second):
+			r.unanswered.Add(1)
+			return
+		case <-r.over.Done():
+			return
+		}
+	}
+}
+
+// live is a robot's life: it asks, and now and then closes, dies, or sends nonsense.
+func (r *soakRobot) live() {
+	lost := 0
+	for r.over.Err() == nil {
+		if r.network == nil {
+			r.join()
+			continue
+		}
+		before := r.unanswered.Load()
+		switch r.random.IntN(60) {
+		case 0: // in good order
+			key, _ := wire.RobotSessionKey(r.prefix, r.uuid)
+			_, _ = r.network.Get(r.over, key, wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: r.uuid, SessionID: r.session}), soakAnswer)
+			r.closes.Add(1)
+			r.leave()
+		case 1: // its process is killed
+			r.kills.Add(1)
+			r.leave()
+		case 2:
+			_ = r.obs.Put([]byte("no observation"), []byte("no header"))
+		case 3:
+			h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: r.seq + 1, SessionEpoch: r.epoch}
+			r.seq++
+			_ = r.obs.Put(nonsense(r.random), wire.AppendHeader(nil, h))
+		default:
+			r.ask()
+		}
+		pause(r.over, time.Duration(20+r.random.IntN(60))*time.Millisecond)
+		if r.unanswered.Load() == before {
+			lost = 0
+		} else if lost++; lost >= 5 && r.network != nil { // its session ended meanwhile
+			lost = 0
+			r.leave()
+		}
+	}
+	if r.network != nil {
+		r.leave()
+	}
+}
+
+func (r *soakRobot) leave() {
+	_ = r.network.Close()
+	r.network = nil
+}
+
+func nonsense(random *rand.Rand) []byte {
+	b := make([]byte, random.IntN(20_000))
+	for i := range b {
+		b[i] = byte(random.Uint32())
+	}
+	return b
+}
+
+// duplicates are second processes under the names of robots that are there.
+func (s *soak) duplicates(random *rand.Rand) {
+	for s.over.Err() == nil {
+		network, err := zenoh.Open(s.over, zenoh.Config{Connect: []string{s.r.endpoint}})
+		if err != nil {
+			return
+		}
+		o := demoOpen(s.t, fmt.Sprintf("arm-%d", random.IntN(soakRobots)))
+		o.SessionEpoch, o.Instance, o.Host = 1<<20, "thief", "elsewhere"
+		if ack, ok := s.open(network, o); ok && ack.Accepted { // the robot was away
+			key, _ := wire.RobotSessionKey(s.prefix, o.ClientUUID)
+			_, _ = network.Get(s.over, key, wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: o.ClientUUID, SessionID: ack.SessionID}), soakAnswer)
+		}
+		pause(s.over, time.Duration(50+random.IntN(200))*time.Millisecond)
+		_ = network.Close()
+	}
+}
+
+// crowds are processes that open many sessions, flood them with pictures that are as
+// large as a link carries, and die.
+func (s *soak) crowds(random *rand.Rand) {
+	for life := 0; s.over.Err() == nil; life++ {
+		network, err := zenoh.Open(s.over, zenoh.Config{Connect: []string{s.r.endpoint}})
+		if err != nil {
+			return
+		}
+		var all []wire.Publisher
+		for i := range 20 {
+			o := demoOpen(s.t, fmt.Sprintf("bot-%d-%d", life%50, i))
+			if ack, ok := s.open(network, o); !ok || !ack.Accepted {
+				continue
+			}
+			key, _ := wire.ObsKey(s.prefix, o.ClientUUID)
+			if p, err := network.Publisher(key, wire.ObservationQoS); err == nil {
+				all = append(all, p)
+			}
+		}
+		body := s.model
+		body.State = []float32{40, -30, 90, 10, -40, 10}
+		body.RunwayMs, body.HasRunway = 1, true
+		body.Images = append(slices.Clone(body.Images), wire.Image{Name: "observation.images.side", Data: make([]byte, 1+random.IntN(4<<20))})
+		flood := wire.AppendObservation(nil, &body)
+		for i := range 60 {
+			for _, p := range all {
+				_ = p.Put(flood, wire.AppendHeader(nil, wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: uint64(i + 1)}))
+			}
+			pause(s.over, 20*time.Millisecond)
+		}
+		_ = network.Close()
+	}
+}
+
+// thieves have one robot's certificate and want to be another.
+func (s *soak) thieves(random *rand.Rand) {
+	for s.over.Err() == nil {
+		network, err := zenoh.Open(s.over, s.tls["cert-thief"])
+		if err != nil {
+			return
+		}
+		victim := fmt.Sprintf("cert-%d", random.IntN(2))
+		if ack, ok := s.open(network, demoOpen(s.t, victim)); ok && ack.Accepted {
+			s.t.Errorf("another robot's certificate opened %s's session", victim)
+		}
+		key, _ := wire.ObsKey(s.prefix, victim)
+		if p, err := network.Publisher(key, wire.ObservationQoS); err == nil {
+			_ = p.Put([]byte("stolen"), wire.AppendHeader(nil, wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 1 << 62, SessionEpoch: 1 << 30}))
+		}
+		pause(s.over, time.Duration(100+random.IntN(300))*time.Millisecond)
+		_ = network.Close()
+	}
+}
+
+// attacks are zenohtest's, one after the other.
+func (s *soak) attacks(random *rand.Rand) {
+	for s.over.Err() == nil {
+		x := zenohtest.Attacks[random.IntN(len(zenohtest.Attacks))].Start(s.r.endpoint, time.Second)
+		for s.over.Err() == nil && !x.Wait(100*time.Millisecond) {
+		}
+		x.Close()
+		pause(s.over, time.Second)
+	}
+}
+
+// scrape reads the gauges of /metrics; labels stay in the names.
+func (s *soak) scrape() map[string]float64 {
+	s.t.Helper()
+	response, err := http.Get(s.r.health + "/metrics")
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	defer response.Body.Close()
+	all := map[string]float64{}
+	for lines := bufio.NewScanner(response.Body); lines.Scan(); {
+		name, value, found := strings.Cut(lines.Text(), " ")
+		if n, err := strconv.ParseFloat(value, 64); found && err == nil {
+			all[name] = n
+		}
+	}
+	return all
+}
+
+// watch looks at the server's memory until it is over and returns the most.
+func (s *soak) watch() (peak int64) {
+	for s.over.Err() == nil {
+		now, _ := zenohtest.Resident(s.t, s.r.cmd.Process.Pid)
+		peak = max(peak, int64(now))
+		pause(s.over, 50*time.Millisecond)
+	}
+	return peak
+}
+
+// leftover says what the server still has of those who are gone, "" when nothing.
+func leftover(before, now map[string]float64) string {
+	for _, name := range []string{
+		"lean_server_active_sessions", `lean_server_memory_bytes{part="sessions"}`, `lean_server_memory_bytes{part="observations"}`, "lean_server_memory_promised_bytes",
+	} {
+		if now[name] != 0 {
+			return fmt.Sprintf("%s is %v", name, now[name])
+		}
+	}
+	for name, more := range map[string]float64{"go_goroutines": 8, "process_open_fds": 8} {
+		if now[name] > before[name]+more {
+			return fmt.Sprintf("%s is %v, and was %v", name, now[name], before[name])
+		}
+	}
+	return ""
+}
+
+// Goal: whatever robots and others do to the real server for minutes (random opens,
+// closes, kills, second owners of names, nonsense, floods, hostile nodes, certificates of
+// others): no robot gets another's chunk, which its pinned rows prove; the memory stays
+// within its bound; every refusal and event says why; and when all are gone nothing of
+// them is left. make serve-soak runs it for ten minutes.
+func TestSoak(t *testing.T) {
+	rttest.RealTime(t)
+	if testing.Short() {
+		t.Skip("a minute")
+	}
+	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ca := endpointtest.New(t)
+	cert, key := ca.Issue("server", "localhost", "127.0.0.1")
+	secure := "tls/localhost:" + freePort(t)
+	r := start(t, "--quiet", "--listen", secure, "--manifest", writeManifest(t, fmt.Sprintf(`model: {repo_or_path: %q}
+max_sessions: 24
+memory: %dMiB
+zenoh: {tls: {root_ca_certificate: %q, listen_certificate: %q, listen_private_key: %q, enable_mtls: true}}
+`, bundle, soakMemory>>20, ca.CA, cert, key)))
+	r.awaitReady()
+	network, prefix := r.dial()
+	model := newArmNamed(t, network, prefix, "model")
+	model.ask(1)
+	over, end := context.WithTimeout(t.Context(), *soakFor)
+	defer end()
+	s := &soak{t: t, r: r, prefix: prefix, model: model.body, tls: map[string]zenoh.Config{}, over: over, refused: map[string]int{}}
+	_ = network.Close()
+	for _, name := range []string{"cert-0", "cert-1", "cert-thief"} {
+		cert, key := ca.Issue(name)
+		s.tls[name] = zenoh.Config{Connect: []string{secure}, TLS: endpoint.Security{RootCA: ca.CA, ConnectCertificate: cert, ConnectKey: key}}
+	}
+	before := s.scrape()
+	idle, _ := zenohtest.Resident(t, r.cmd.Process.Pid)
+	var all sync.WaitGroup
+	for i := range soakRobots + 2 {
+		robot := &soakRobot{soak: s, random: rand.New(rand.NewPCG(*soakSeed, uint64(i))), n: i, uuid: fmt.Sprintf("arm-%d", i),
+			cfg: zenoh.Config{Connect: []string{r.endpoint}}, got: make(chan wire.ActionChunk, 4)}
+		if i >= soakRobots {
+			robot.uuid = fmt.Sprintf("cert-%d", i-soakRobots)
+			robot.cfg = s.tls[robot.uuid]
+		}
+		all.Go(robot.live)
+	}
+	for i, others := range []func(*rand.Rand){s.duplicates, s.crowds, s.thieves, s.attacks} {
+		all.Go(func() { others(rand.New(rand.NewPCG(*soakSeed, uint64(100+i)))) })
+	}
+	peak := s.watch()
+	all.Wait()
+	t.Logf("%v: %d chunks, %d unanswered, %d events; %d opens, %d closes, %d kills, %d denied; RSS %d MB idle, at most %d MB; refused: %v", *soakFor,
+		s.chunks.Load(), s.unanswered.Load(), s.events.Load(), s.opens.Load(), s.closes.Load(), s.kills.Load(), s.denied.Load(), idle>>20, peak>>20, s.refused)
+	if peak-int64(idle) > soakMemory+soakGarbage {
+		t.Errorf("the server grew by %d MB, want at most %d", (peak-int64(idle))>>20, (soakMemory+soakGarbage)>>20)
+	}
+	if s.chunks.Load() < uint64(soakFor.Seconds()) || s.opens.Load() < soakRobots || s.denied.Load() == 0 || len(s.refused) < 2 {
+		t.Errorf("too little happened: %v", slices.Collect(maps.Keys(s.refused)))
+	}
+	left := ""
+	for began := time.Now(); time.Since(began) < soakSettle; time.Sleep(time.Second) { // as long as sessions may outlive their robots
+		if left = leftover(before, s.scrape()); left == "" {
+			break
+		}
+	}
+	if left != "" {
+		t.Errorf("%v after all have gone %s", soakSettle, left)
+	}
+	if sum := r.stop(syscall.SIGTERM); sum.Memory.MostMB > sum.Memory.LimitMB {
+		t.Errorf("memory %+v", sum.Memory)
+	} else {
+		t.Logf("memory %.0f of %.0f MB at most; %d requests, %d errors; refusals %v", sum.Memory.MostMB, sum.Memory.LimitMB, sum.Requests, sum.Errors, sum.Refusals)
+	}
+}
