@@ -66,6 +66,10 @@ bus-soak: ## servo driver and bus simulator: 10 minutes (SOAK) of faults at 200 
 	BUS_SOAK=$(SOAK) $(GO) test -count=1 -run BusSoak -v -timeout 0 ./servo
 	PARSER_RUNS=100000000 $(GO) test -count=1 -run UnderMutations -v -timeout 0 ./servo/packet ./servo/servosim
 
+.PHONY: record-torn
+record-torn: ## the flight recorder's files cut, damaged and killed at a hundred random places each (10 s)
+	RECORD_TORN=100 $(GO) test -count=1 -run 'Anywhere|AnyMoment' -v -timeout 20m ./record
+
 .PHONY: soak-wire
 soak-wire: ## messages of 64 B, 4 KiB and 100 KiB over the transport for a minute: no allocation
 	EDGERT_SOAK=$${EDGERT_SOAK:-1m} $(GO) test -count=1 -run TestSoakAllocatesNothing -v ./wire/zenoh

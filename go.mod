@@ -6,13 +6,23 @@ require (
 	github.com/BooleanCat/option v0.1.0
 	github.com/alecthomas/kong v1.13.0
 	github.com/eclipse-zenoh/zenoh-go v1.9.0
+	github.com/foxglove/mcap/go/mcap v1.7.3
 	github.com/goccy/go-yaml v1.18.0
+	github.com/klauspost/compress v1.18.0
 	github.com/prometheus/client_golang v1.23.2
 	github.com/prometheus/client_model v0.6.2
 	github.com/tinylib/msgp v1.6.5
 	go.bug.st/serial v1.8.0
 	golang.org/x/sys v0.43.0
 	pgregory.net/rapid v1.2.0
+)
+
+require (
+	github.com/davecgh/go-spew v1.1.1 // indirect
+	github.com/pierrec/lz4/v4 v4.1.22 // indirect
+	github.com/pmezard/go-difflib v1.0.0 // indirect
+	github.com/stretchr/testify v1.11.1 // indirect
+	gopkg.in/yaml.v3 v3.0.1 // indirect
 )
 
 require (

@@ -3,7 +3,6 @@ package edge
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"edgert/edge/device"
@@ -67,11 +66,6 @@ func (e *Edge) takePolicyRate(ctx context.Context) error {
 	e.log.Info("the policy's rate", "fps", e.cfg.FPS)
 	if err := e.cfg.CheckSchedule(); err != nil {
 		return err
-	}
-	if e.record != nil {
-		if err := e.record.Begin(e.cfg.FPS); err != nil {
-			return fmt.Errorf("--record: %w", err)
-		}
 	}
 	return e.measureBus(ctx, e.arm.Arm())
 }

@@ -50,6 +50,9 @@ func (e *Edge) openCameras(ctx context.Context) error {
 			return err
 		}
 		e.encoders = append(e.encoders, v)
+		if err := e.tapCamera(cam, *c, d); err != nil {
+			return err
+		}
 		e.log.Info("camera "+c.Name, "picked", picked, "pictures", v.String())
 	}
 	return e.checkRaw()
@@ -127,6 +130,9 @@ func (e *Edge) cameraErrors() (text string) {
 func (e *Edge) closeCameras() {
 	for _, v := range e.encoders {
 		v.Close()
+	}
+	for _, t := range e.taps {
+		t.encoder.Close()
 	}
 	for _, cam := range e.cameras {
 		cam.Source.Close()

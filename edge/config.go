@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"math"
 	"slices"
@@ -20,6 +19,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/internal/network"
 	"edgert/internal/terminal"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/zenoh"
@@ -73,7 +73,9 @@ type Config struct {
 	ID          string       // empty: this host's own
 	Schedule    chunk.Config // the discipline; sizes and rate are filled in at Open
 	Stages      stage.Config // between schedule and bus
-	Record      io.Writer    // a line for each action that ran; nil: none
+	Record      record.Mode  // what is kept of the run; empty: off
+	RecordDir   string       // where its files go; empty: records, beside the robot's id
+	RecordSize  int64        // most bytes of them all
 	Duration    time.Duration
 	Seed        uint64 // the simulated world's
 	RT          rt.Mode

@@ -31,6 +31,10 @@ const (
 	sourceSlots = 64
 )
 
+// chunkJoined is the outcome, on record, of a chunk that was merged; the others are
+// dropNames.
+const chunkJoined = "joined"
+
 // control is one robot's tick: read, act, write, then merge and ask.
 // Owner: the tick thread, apart from what says otherwise.
 type control struct {
@@ -47,6 +51,8 @@ type control struct {
 	warned     uint32     // joints that a warning was emitted for
 	source     rt.Instant // when what the last action is made from was measured; 0: none ran
 	merged     chunk.Chunk
+	observed   [sourceSlots]source   // of the last requests
+	entry      *record.Tick          // this tick's record; nil: there is none
 	phases     *rt.Laps              // parts of the tick, by phaseNames
 	failed     atomic.Pointer[error] // any thread: why the run ends
 }
@@ -58,7 +64,7 @@ type controlConfig struct {
 	maxOffline    time.Duration
 	arm           *follow.Follower
 	bus           bus
-	record        *record.Log // nil: no action is recorded
+	record        *record.Recorder // nil: nothing is recorded
 	events        *event.Queue
 	waker         *rt.Waker // the sender's
 	stop          *atomic.Bool
@@ -198,6 +204,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 		c.events.Emit(now, event.TickOverrun, int64(o.CPU+o.IOWait), int64(o.Stolen))
 	}
 	c.phases.Begin(now)
+	c.beginRecord(t)
 	if t.Suspended > 0 {
 		c.onSuspend(t)
 	}
@@ -223,6 +230,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	c.publishView(t)
 	c.phases.Mark(phaseAsk)
 	c.phases.End()
+	c.commitRecord()
 	return c.bus.BusWait()
 }
 
@@ -333,12 +341,16 @@ func (c *control) act(now rt.Instant) {
 		if c.blocked&blockBusSilent != 0 {
 			c.stats.starved.Add(1)
 			c.stats.starvedBus.Add(1)
+			c.recordStarved()
 		}
 		return
 	}
 	action := c.core.Next(now)
 	if action.TooOld {
 		c.stats.tooOld.Add(1)
+		if c.entry != nil {
+			c.entry.TooOld = true
+		}
 	}
 	if action.Policy != nil {
 		c.source = now.Add(-action.Age)
@@ -347,37 +359,21 @@ func (c *control) act(now rt.Instant) {
 	}
 	if action.Row == nil {
 		c.stats.starved.Add(1)
+		c.recordStarved()
 		c.change(now, causeStarved)
 		return
 	}
 	c.arm.Drive(now, action.Row)
-	if action.Policy != nil && c.record != nil {
-		c.recordAction(now, action.Policy)
+	if action.Policy != nil {
+		c.recordAction(action.Policy)
 	}
-}
-
-// recordAction notes the action that this tick began to run; without room it is lost.
-//
-//rt:noalloc
-func (c *control) recordAction(now rt.Instant, action []float32) {
-	a := c.record.Reserve()
-	if a == nil {
-		return
-	}
-	p := c.core.Schedule.Last()
-	a.At, a.Source, a.Step = now, c.source, c.core.Schedule.View().N
-	a.Seq, a.Epoch, a.Episode, a.Index, a.Delay, a.Dropped = p.Seq, p.Epoch, p.Episode, p.Index, p.Asked, p.Delay
-	a.Session = c.session.of(p.Epoch)
-	a.Joints = copy(a.Action[:], action)
-	copy(a.State[:], c.arm.State)
-	copy(a.Goal[:], c.arm.Goal)
-	c.record.Commit()
 }
 
 //rt:noalloc
 func (c *control) merge(now rt.Instant) {
 	for s := c.out.sources.Peek(); s != nil; s = c.out.sources.Peek() {
 		c.core.Schedule.SetSource(s.key, s.at)
+		c.observed[s.key%int64(len(c.observed))] = *s
 		c.out.sources.Release()
 	}
 	a, key, fresh := c.inbox.Front()
@@ -385,10 +381,10 @@ func (c *control) merge(now rt.Instant) {
 	case !fresh:
 		return
 	case a.epoch != c.session.epoch:
-		c.stats.drop(dropEpoch)
+		c.dropAnswer(a, key, dropEpoch, chunk.Result{})
 		return
 	case a.episode != c.session.episode:
-		c.stats.drop(dropEpisode)
+		c.dropAnswer(a, key, dropEpisode, chunk.Result{})
 		return
 	}
 	robot := a.body.ChunkRobot
@@ -400,12 +396,13 @@ func (c *control) merge(now rt.Instant) {
 	switch res.Outcome {
 	case chunk.Joined:
 	case chunk.Unknown:
-		c.stats.drop(dropUnknown)
+		c.dropAnswer(a, key, dropUnknown, res)
 		return
 	default:
-		c.stats.drop(dropOutcome + int(res.Outcome))
+		c.dropAnswer(a, key, dropOutcome+int(res.Outcome), res)
 		return
 	}
+	c.recordChunk(a, key, chunkJoined, res)
 	c.stats.chunks.Add(1)
 	c.stats.rtt.Record(res.RTT)
 	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))
@@ -416,6 +413,12 @@ func (c *control) merge(now rt.Instant) {
 		c.arm.StartArming()
 	}
 	c.change(now, causeMerged)
+}
+
+//rt:noalloc
+func (c *control) dropAnswer(a *answer, key int64, reason int, res chunk.Result) {
+	c.stats.drop(reason)
+	c.recordChunk(a, key, dropNames[reason], res)
 }
 
 //rt:noalloc
@@ -457,6 +460,7 @@ func (c *control) ask(now rt.Instant) {
 		c.run.firstRequest = now
 	}
 	c.stats.requests.Add(1)
+	c.recordRequest(s)
 	if c.out.snapshots.Publish(s.ask.Key) {
 		c.waker.Wake()
 	}

@@ -1,9 +1,11 @@
 package edge
 
 import (
-	"bytes"
-	"encoding/json"
-	"strings"
+	"fmt"
+	"maps"
+	"math/bits"
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,23 +15,34 @@ import (
 	"edgert/rt"
 )
 
-// recordInto gives the rig a log and a session to name.
-func recordInto(t *testing.T, r *rig, w *bytes.Buffer) {
+// recordInto gives the rig a recorder that writes all into a folder, and a session to name.
+func recordInto(t *testing.T, r *rig) (dir string) {
 	t.Helper()
-	log, err := record.NewLog(w, record.Header{FPS: 60, Names: []string{"a", "b"}})
-	if err != nil {
+	dir = t.TempDir()
+	var err error
+	if r.record, err = record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: r.time}); err != nil {
 		t.Fatal(err)
 	}
-	r.record = log
 	r.flags.session.Store(&record.Session{ID: "first", Epoch: 1, SHA256: "aa"})
+	return dir
 }
 
-// Every action that ran is on record with its request, row, delay and source; what
-// is left of an earlier session keeps that session's name.
-func TestActionsAreRecorded(t *testing.T) {
-	r, out := newRig(t), new(bytes.Buffer)
-	recordInto(t, r, out)
+// flush writes what the recorder has, and ends it.
+func flush(r *record.Recorder) {
+	var stop atomic.Bool
+	stop.Store(true)
+	r.Collect()
+	r.Write(&stop)
+}
+
+// Every tick is on record, and each action that ran with its request, row, delay and
+// source; what is left of an earlier session keeps that session's epoch. So are requests
+// and chunks, with their session.
+func TestTicksAreRecorded(t *testing.T) {
+	r := newRig(t)
+	dir := recordInto(t, r)
 	r.serve(40, 3, 10)
+	r.record.Collect()
 	r.flags.session.Store(&record.Session{ID: "second", Epoch: 2, SHA256: "bb"})
 	r.flags.epoch.Store(2)
 	for before := r.session.key; r.session.key == before; {
@@ -37,41 +50,104 @@ func TestActionsAreRecorded(t *testing.T) {
 	}
 	r.answer(r.session.key, 10)
 	r.step(5)
-	if err := r.record.Drain(); err != nil {
+	r.answer(r.session.key+1, 10) // nobody asked
+	r.step(1)
+	flush(r.record)
+	ticks, actions, requests, joined, dropped, clipped := 0, int64(0), uint64(0), uint64(0), "", uint64(0)
+	var last record.Tick
+	names := map[string]string{}
+	infos, err := record.ReadFolder(dir, record.Visitor{
+		Tick: func(m *record.Tick) error {
+			ticks++
+			clipped += uint64(bits.OnesCount32(m.StepClipped))
+			if m.At <= last.At || m.State.N != testDOF || m.Goal.N != testDOF || m.Lateness < 0 {
+				t.Errorf("tick %d: %+v", ticks, m)
+			}
+			if last = *m; m.Action.N == 0 {
+				return nil
+			}
+			if m.Step != actions || m.Seq == 0 || m.Epoch == 0 || m.Source >= m.At || m.Action.N != testDOF || m.RunState != uint32(stateStreaming) || m.Queue == 0 {
+				t.Errorf("action %d: %+v", actions, m)
+			}
+			if m.Seq > 1 && m.Epoch == 1 && (m.Delay != 3 || m.Dropped != 3) {
+				t.Errorf("action %d: announced %d, dropped %d rows, want 3 and 3", actions, m.Delay, m.Dropped)
+			}
+			actions++
+			return nil
+		},
+		Request: func(m *record.Request) error {
+			requests++
+			if m.Seq != requests || m.Session.Epoch != 0 || m.Runway < 0 {
+				t.Errorf("request %d: %+v", requests, m)
+			}
+			names[fmt.Sprint("request ", m.Epoch)] = m.Session.ID
+			return nil
+		},
+		Chunk: func(m *record.Chunk) error {
+			if m.Outcome != chunkJoined {
+				dropped += m.Outcome
+				return nil
+			}
+			joined++
+			names[fmt.Sprint("chunk ", m.Epoch)] = m.Session.ID + m.Session.SHA256
+			if m.Rows != testHorizon || m.RTT <= 0 || m.Seq > 1 && m.Epoch == 1 && m.Dropped != 3 {
+				t.Errorf("chunk %d: %+v", joined, m)
+			}
+			return nil
+		},
+	})
+	if err != nil || len(infos) != 1 || infos[0].Torn {
+		t.Fatalf("%+v, %v", infos, err)
+	}
+	if uint64(actions) != r.stats.actions.Load() || actions < 40 || ticks <= int(actions) || last.Epoch != 2 {
+		t.Errorf("%d actions in %d ticks, the last of epoch %d; want the %d that ran, and epoch 2", actions, ticks, last.Epoch, r.stats.actions.Load())
+	}
+	if requests != r.stats.requests.Load() || joined != r.stats.chunks.Load() || dropped == "" {
+		t.Errorf("%d requests and %d chunks, dropped %q; want %d, %d and one dropped", requests, joined, dropped, r.stats.requests.Load(), r.stats.chunks.Load())
+	}
+	if want := map[string]string{"request 1": "first", "request 2": "second", "chunk 1": "firstaa", "chunk 2": "secondbb"}; !maps.Equal(names, want) {
+		t.Errorf("sessions %v, want %v", names, want)
+	}
+	if clipped != r.arm.Gate().StepClips || clipped == 0 {
+		t.Errorf("%d joints clipped on record, the gate counts %d", clipped, r.arm.Gate().StepClips)
+	}
+}
+
+// A tick without an action is on record as starved, and one on which the bus is silent.
+func TestStarvedTicksAreRecorded(t *testing.T) {
+	r := newRig(t)
+	dir := recordInto(t, r)
+	r.serve(30, 3, 10)
+	r.record.Collect()
+	r.step(testHorizon + 5) // nobody answers
+	flush(r.record)
+	starved := uint64(0)
+	if _, err := record.ReadFolder(dir, record.Visitor{Tick: func(m *record.Tick) error {
+		if m.Starved {
+			starved++
+			if m.Action.N != 0 || m.BusSilent {
+				t.Errorf("starved: %+v", m)
+			}
+		}
+		return nil
+	}}); err != nil {
 		t.Fatal(err)
 	}
-	lines := strings.Split(strings.TrimSpace(out.String()), "\n")[1:]
-	if uint64(len(lines)) != r.stats.actions.Load() || len(lines) < 40 {
-		t.Fatalf("%d lines for %d actions", len(lines), r.stats.actions.Load())
+	if starved == 0 || starved != r.stats.starved.Load() {
+		t.Errorf("%d starved ticks on record, want %d", starved, r.stats.starved.Load())
 	}
-	for i, text := range lines {
-		var a struct {
-			Step, Seq, Epoch, Delay, Dropped int64
-			T                                int64 `json:"t_ns"`
-			Source                           int64 `json:"source_ns"`
-			Session                          string
-			Goal                             []float32
-		}
-		if err := json.Unmarshal([]byte(text), &a); err != nil {
-			t.Fatal(err)
-		}
-		want := map[int64]string{1: "first", 2: "second"}[a.Epoch]
-		if a.Step != int64(i) || a.Session != want || a.Seq == 0 || a.Source >= a.T || len(a.Goal) != testDOF {
-			t.Errorf("line %d: %s", i, text)
-		}
-		if a.Seq > 1 && a.Epoch == 1 && (a.Delay != 3 || a.Dropped != 3) {
-			t.Errorf("line %d: announced %d, dropped %d rows, want 3 and 3", i, a.Delay, a.Dropped)
-		}
-	}
-	if last := lines[len(lines)-1]; !strings.Contains(last, `"second"`) {
-		t.Errorf("the last action is of another session: %s", last)
+}
+
+// The record names states as they are.
+func TestRecordKnowsTheStates(t *testing.T) {
+	if !slices.Equal(record.RunStates, stateNames[:]) {
+		t.Errorf("record names %v, want %v", record.RunStates, stateNames)
 	}
 }
 
 func TestTickWithEverythingNoAlloc(t *testing.T) {
-	r, out := newRig(t), new(bytes.Buffer)
-	out.Grow(1 << 22)
-	recordInto(t, r, out)
+	r := newRig(t)
+	recordInto(t, r)
 	shape, err := stage.NewChain(stage.Config{Cutoff: 10, Gain: 1.4, Multiplier: 2, Velocity: 100, Accel: 1000}, 50, testDOF)
 	if err != nil {
 		t.Fatal(err)
@@ -82,12 +158,13 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	if n := testing.AllocsPerRun(500, func() {
 		now := r.time.Now()
 		r.tick(rt.Tick{Deadline: now, Woke: now})
-		if r.record.Drain() != nil {
-			t.Error("drain failed")
-		}
+		r.record.Collect()
 		r.time.SleepUntil(now.Add(testPeriod))
 	}); n != 0 {
 		t.Errorf("tick allocates %v times, want 0", n)
+	}
+	if lost := r.record.Stats().Lost; lost != 0 {
+		t.Errorf("%d messages lost, want 0", lost)
 	}
 }
 

@@ -5,7 +5,7 @@
 // (handshake.go), and allocates all. Run (run.go) allocates nothing on its paths, does
 // not fail but changes State, and takes the arm's torque on every way out. Meanwhile
 // watch.go does the housekeeping, page.go and operator.go answer browsers and edge-rt
-// ctl, and record.go writes the actions that ran; summary.go is the run's summary. These
+// ctl, and record.go keeps what happens; summary.go is the run's summary. These
 // work on Edge (edge.go), while link.go replaces a session that is lost.
 //
 // One observation and its chunk take this way:
@@ -63,9 +63,9 @@ type Edge struct {
 	identity *identity
 	notifier *notify.Notifier
 	operator net.Listener
-	page     *page.Page  // nil: none
-	record   *record.Log // nil: none
-	closers  []func()    // what closes each thing that was opened, in the order of opening
+	page     *page.Page       // nil: none
+	record   *record.Recorder // nil: none
+	closers  []func()         // what closes each thing that was opened, in the order of opening
 
 	devices
 	net      wire.Session
@@ -76,6 +76,7 @@ type Edge struct {
 	loop     *rt.Loop
 
 	operating sync.Mutex // one command of an operator at a time
+	recording recording
 
 	stop    atomic.Bool // ends the tick
 	ending  atomic.Bool // ends every other thread
@@ -93,6 +94,7 @@ type devices struct {
 	files       []openedFile  // the cameras that play files
 	cameras     []*capture.Camera
 	encoders    []*capture.Encoder // each camera's
+	taps        []tap              // each camera's, for the record
 	cameraWaits []waitLog          // each camera's; owner: the housekeeping goroutine
 }
 
@@ -103,15 +105,14 @@ type openedFile struct {
 
 // outcome is what the summary needs beside the counters.
 type outcome struct {
-	armOpen  rt.Instant // when the arm was
-	started  rt.Instant
-	steal    time.Duration // time the host had taken at the start
-	heap     heapWindow
-	score    sim.Score // the simulated world's, before the arm parks
-	scored   bool
-	ran      bool  // for all of --duration
-	held     bool  // the arm stays under torque, as --on-exit asks
-	recorded error // why the record stopped; read after the thread that writes it
+	armOpen rt.Instant // when the arm was
+	started rt.Instant
+	steal   time.Duration // time the host had taken at the start
+	heap    heapWindow
+	score   sim.Score // the simulated world's, before the arm parks
+	scored  bool
+	ran     bool // for all of --duration
+	held    bool // the arm stays under torque, as --on-exit asks
 }
 
 // heapWindow counts allocations from the end of the warm-up to the stop.

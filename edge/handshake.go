@@ -64,7 +64,9 @@ func (l *link) handshake(ctx context.Context) error {
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, steps: t.steps, old: ack.T == 0})
 	l.flags.serverID.Store(&ack.ServerID)
 	l.flags.nonce.Store(ack.Nonce)
-	l.flags.session.Store(&record.Session{ID: ack.SessionID, Epoch: l.epoch, Model: t.model, Revision: t.revision, SHA256: t.sha256})
+	session := &record.Session{ID: ack.SessionID, Epoch: l.epoch, Service: prefix, ServerID: ack.ServerID, Model: t.model, Revision: t.revision, SHA256: t.sha256}
+	l.flags.session.Store(session)
+	l.record.NoteSession(l.clock.Now(), session)
 	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})
 	l.flags.epoch.Store(l.epoch)
 	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "server", ack.ServerID, "session", ack.SessionID, "epoch", l.epoch)

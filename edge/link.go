@@ -12,6 +12,7 @@ import (
 	"edgert/edge/replica"
 	"edgert/internal/backoff"
 	"edgert/internal/exit"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -65,6 +66,7 @@ type link struct {
 	flags    *linkFlags
 	uplink   *atomic.Pointer[uplink]
 	receive  func(wire.Sample) // a sample of the action topic
+	record   *record.Recorder  // nil: nothing is recorded
 
 	contract          contract
 	room              int // observations that the run keeps for a policy that looks back; 0: no session yet
@@ -130,6 +132,7 @@ func (l *link) connect(ctx context.Context) error {
 		if text := err.Error(); text != l.lastError {
 			l.log.Log(ctx, level, "no session yet, trying again", "why", text)
 			l.lastError = text
+			l.record.Note(l.clock.Now(), "link", record.LevelWarning, "no session: "+text)
 			l.flags.noSession.Store(&text)
 		}
 		if !l.rest(ctx, wait, true) {
@@ -161,6 +164,7 @@ func (l *link) maintain(ctx context.Context) error {
 			continue
 		}
 		l.log.Warn("session lost", "why", why)
+		l.record.Note(l.clock.Now(), "link", record.LevelWarning, "session lost: "+why)
 		l.flags.epoch.Store(0)
 		l.uplink.Store(nil)
 		l.flags.lost.Store(true)
@@ -171,6 +175,8 @@ func (l *link) maintain(ctx context.Context) error {
 				return nil
 			}
 			l.flags.refused.Store(true)
+			l.record.Note(l.clock.Now(), "link", record.LevelError, "refused: "+err.Error())
+			l.record.Save(&savedRefusal, true)
 			return err
 		}
 	}

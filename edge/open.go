@@ -16,6 +16,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/internal/network"
 	"edgert/internal/notify"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/servo/robot"
 	"edgert/wire"
@@ -74,11 +75,13 @@ func (e *Edge) connect(ctx context.Context) error {
 	e.waitFor("a server")
 	e.receiver = newReceiver(func(ev wire.Event) {
 		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
+		e.record.Note(e.clock.Now(), "server", record.LevelWarning, string(ev.Code)+": "+ev.Text)
 	})
+	e.receiver.record, e.receiver.clock = e.record, e.clock
 	e.receiver.flags.task.Store(&e.cfg.Task)
 	e.link = &link{
 		cfg: &e.cfg, identity: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
-		flags: e.receiver.flags, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit,
+		flags: e.receiver.flags, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit, record: e.record,
 	}
 	var err error
 	for _, text := range e.cfg.certificateWarnings(e.identity.ID) {
@@ -163,6 +166,9 @@ func (e *Edge) build(context.Context) error {
 		e.control.lookBack(contract.steps)
 	}
 	e.sender = newSender(e.control, e.link.uplink, e.cameras, e.encoders)
+	if err := e.describeRecord(); err != nil {
+		return err
+	}
 	e.loop = rt.NewLoop(rt.LoopConfig{Clock: e.clock, Period: period, Mode: e.cfg.RT, CPU: e.cfg.CPU})
 	return e.showPage()
 }

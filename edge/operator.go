@@ -28,7 +28,7 @@ const (
 )
 
 // CtlCommands are the words of edge-rt ctl; CtlTask is followed by a text.
-var CtlCommands = []string{"pause", "resume", "reset", CtlTask, "status"}
+var CtlCommands = []string{"pause", "resume", "reset", CtlTask, "save", "status"}
 
 // CtlTask is the word that gives the arm another task.
 const CtlTask = "task"
@@ -85,9 +85,17 @@ func (e *Edge) command(ctx context.Context, line string) CtlReply {
 	case CtlTask:
 		err = e.setTask(ctx, strings.TrimSpace(text))
 		acked = err == nil && e.link.flags.epoch.Load() != 0
+	case "save":
+		if e.record == nil {
+			err = errors.New("nothing is kept that could be saved: the run has --record off")
+		}
+		e.record.Save(&savedByHand, true)
 	case "status":
 	default:
 		err = fmt.Errorf("unknown command %q, want one of %v", word, CtlCommands)
+	}
+	if word != "status" {
+		e.noteOperator(line, err)
 	}
 	reply := e.ctlReply()
 	reply.OK, reply.Acked = err == nil, acked
@@ -133,7 +141,9 @@ func (e *Edge) reset() error {
 func (e *Edge) SetTask(ctx context.Context, text string) error {
 	e.operating.Lock()
 	defer e.operating.Unlock()
-	return e.setTask(ctx, text)
+	err := e.setTask(ctx, text)
+	e.noteOperator(CtlTask+" "+text, err)
+	return err
 }
 
 // setTask gives the arm another task: a new episode begins with it. One that the

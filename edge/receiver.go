@@ -54,6 +54,8 @@ type receiver struct {
 	stats   *tickStats
 	event   wire.Event
 	onEvent func(wire.Event) // gets the server's events, rare; nil: only counted
+	record  *record.Recorder // nil: nothing is recorded
+	clock   rt.Clock         // of the record
 }
 
 func newReceiver(onEvent func(wire.Event)) *receiver {
@@ -79,31 +81,47 @@ func (r *receiver) deposit(s wire.Sample) {
 	sent := uint64(r.flags.sentKey.Load())
 	switch {
 	case h.Check(wire.MsgActionChunk) != nil:
-		r.stats.drop(dropHeader)
+		r.refuse(&h, dropHeader)
 		return
 	case h.SessionEpoch != r.flags.epoch.Load():
-		r.stats.drop(dropEpoch)
+		r.refuse(&h, dropEpoch)
 		return
 	case h.SeqID == 0 || h.SeqID > sent || h.SeqID+stampSlots <= sent:
-		r.stats.drop(dropUnknown)
+		r.refuse(&h, dropUnknown)
 		return
 	case !r.flags.stamps.ours(h.SeqID, h.ClientMonoNs):
-		r.foreign()
+		r.refuse(&h, dropForeign)
+		r.flags.duplicate.Store(true)
 		return
 	}
 	a := r.inbox.Back()
 	if wire.ParseActionChunk(&a.body, s.Payload) != nil {
-		r.stats.drop(dropBody)
+		r.refuse(&h, dropBody)
 		return
 	}
 	if a.body.Nonce != r.flags.nonce.Load() {
-		r.foreign()
+		r.refuse(&h, dropForeign)
+		r.flags.duplicate.Store(true)
 		return
 	}
 	a.epoch, a.episode = h.SessionEpoch, h.EpisodeID
 	before := r.inbox.Replaced()
 	if !r.inbox.Publish(int64(h.SeqID)) || r.inbox.Replaced() != before {
-		r.stats.drop(dropNewer)
+		r.refuse(&h, dropNewer)
+	}
+}
+
+// refuse counts and records an answer that the tick does not get.
+//
+//rt:noalloc
+func (r *receiver) refuse(h *wire.Header, reason int) {
+	r.stats.drop(reason)
+	if r.record == nil {
+		return
+	}
+	if m := r.record.Refused.Put(); m != nil {
+		*m = record.Chunk{At: r.clock.Now(), Seq: h.SeqID, Epoch: h.SessionEpoch, Episode: h.EpisodeID, Outcome: dropNames[reason]}
+		r.record.Refused.Commit()
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"edgert/edge/device"
@@ -15,7 +16,7 @@ import (
 )
 
 // errStuck ends a run when a thread is stuck in a file, a driver or the network.
-var errStuck = fmt.Errorf("a thread did not end within %v of the arm: the file of --record, a camera or the network hangs", stuckLimit)
+var errStuck = fmt.Errorf("a thread did not end within %v of the arm: a camera or the network hangs", stuckLimit)
 
 const (
 	stuckLimit = 5 * time.Second
@@ -38,9 +39,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.flags.missingCameras); return nil })
 	}
 	e.spawn(func() error { return e.sender.run(&e.ending) })
-	if e.control.record != nil {
-		e.spawn(e.writeRecord)
-	}
+	e.startRecord()
 	e.threads.Go(func() { linked <- e.link.maintain(ctx) })
 	e.spawn(func() error { return e.serveOperator(ctx) })
 	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
@@ -62,6 +61,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		off = exit.With(exit.Of(verdict), errors.Join(verdict, off))
 	}
 	err := e.EndError(cmp.Or(off, verdict), other)
+	err = e.EndError(err, e.endRecord(err))
 	return e.summarize(err), err
 }
 
@@ -97,13 +97,16 @@ func (e *Edge) join(linked <-chan error) (linkErr, other error) {
 	if e.stuck = !e.joined(); e.stuck {
 		return nil, errStuck
 	}
-	return <-linked, e.recorded
+	return <-linked, nil
 }
 
-func (e *Edge) joined() bool {
+func (e *Edge) joined() bool { return e.within(stuckLimit, &e.threads) }
+
+// within reports whether all threads of a group end in that time.
+func (e *Edge) within(d time.Duration, threads *sync.WaitGroup) bool {
 	ended := make(chan struct{})
-	go func() { e.threads.Wait(); close(ended) }()
-	for limit := e.clock.Now().Add(stuckLimit); ; e.clock.SleepUntil(e.clock.Now().Add(joinPoll)) {
+	go func() { threads.Wait(); close(ended) }()
+	for limit := e.clock.Now().Add(d); ; e.clock.SleepUntil(e.clock.Now().Add(joinPoll)) {
 		select {
 		case <-ended:
 			return true

@@ -7,6 +7,7 @@ import (
 
 	"edgert/edge/capture"
 	"edgert/edge/history"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -29,6 +30,7 @@ type sender struct {
 	flags  *linkFlags
 	uplink *atomic.Pointer[uplink]
 	stats  *tickStats
+	record *record.Recorder // nil: nothing is recorded
 
 	past        *history.Past // nil: the policy does not look back
 	noise       *rand.PCG     // random bits of the stamps
@@ -53,7 +55,7 @@ type uplink struct {
 func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera, encoders []*capture.Encoder) *sender {
 	s := &sender{
 		dof: len(c.arm.Goal), cameras: cameras, encoders: encoders,
-		clock: c.clock, waker: c.waker, tick: &c.out, flags: c.flags, uplink: to, stats: c.stats, noise: newNoise(),
+		clock: c.clock, waker: c.waker, tick: &c.out, flags: c.flags, uplink: to, stats: c.stats, record: c.record, noise: newNoise(),
 		taken: make([]rt.Instant, len(cameras)), header: make([]byte, 0, wire.HeaderSize), stale: make([]string, 0, len(cameras)),
 	}
 	total, steps := wire.ObservationRoom, 1
@@ -121,6 +123,7 @@ func (s *sender) send(snap *snapshot) {
 	up := s.uplink.Load()
 	if s.past != nil && !s.past.Reach(snap.step, snap.at, snap.state, s.resumedAt()) || up == nil || up.epoch != snap.epoch {
 		s.stats.unsent.Add(1)
+		s.note(snap, 0, 0, "no_session")
 		return
 	}
 	oldest := snap.at
@@ -129,6 +132,7 @@ func (s *sender) send(snap *snapshot) {
 		at := s.picture(i)
 		if at == 0 || at < s.resumedAt() {
 			s.stats.unsent.Add(1)
+			s.note(snap, 0, 0, "no_picture")
 			return
 		}
 		s.taken[i] = at
@@ -155,10 +159,25 @@ func (s *sender) send(snap *snapshot) {
 	replaced, err := up.publisher.PutLatest(s.body, s.header)
 	if err != nil {
 		s.stats.sendErrors.Add(1)
+		s.note(snap, oldest, len(s.body), "error")
 		return
 	}
-	if replaced {
+	if replaced { // an older one
 		s.stats.replaced.Add(1)
+	}
+	s.note(snap, oldest, len(s.body), "sent")
+}
+
+// note records what became of a request's observation.
+//
+//rt:noalloc
+func (s *sender) note(snap *snapshot, observed rt.Instant, bytes int, outcome string) {
+	if s.record == nil {
+		return
+	}
+	if m := s.record.Sent.Put(); m != nil {
+		*m = record.Sent{At: s.clock.Now(), Seq: uint64(snap.ask.Key), Epoch: snap.epoch, Observed: observed, Bytes: int64(bytes), Outcome: outcome}
+		s.record.Sent.Commit()
 	}
 }
 

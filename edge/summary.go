@@ -14,6 +14,7 @@ import (
 
 	"edgert/edge/page"
 	"edgert/internal/exit"
+	"edgert/record"
 	"edgert/rt"
 )
 
@@ -31,8 +32,7 @@ type Summary struct {
 	Phases       map[string]ShortQuantiles `json:"phases_us"` // parts of a tick: read, act, merge, ask, and all of it as tick
 	Compat       bool                      `json:"compat,omitempty"`
 	Multiplier   int                       `json:"interpolation_multiplier"`
-	Recorded     uint64                    `json:"actions_recorded,omitempty"`
-	RecordLost   uint64                    `json:"actions_not_recorded,omitempty"`
+	Record       *record.Stats             `json:"record,omitempty"` // nil: --record off
 	Horizon      int                       `json:"horizon"`
 	SMin         int                       `json:"s_min"`
 	LatencySteps int                       `json:"latency_estimate_steps"`
@@ -122,9 +122,7 @@ func (e *Edge) summarize(err error) *Summary {
 	if e.page != nil {
 		s.Page = new(e.page.Stats())
 	}
-	if c.record != nil {
-		s.Recorded, s.RecordLost = c.record.Written(), c.record.Lost()
-	}
+	s.Record = e.recordStats()
 	if h := &e.heap; h.closed {
 		s.PathMallocs, s.GCCycles = h.to.Allocs-h.from.Allocs, h.to.Cycles-h.from.Cycles
 		s.ForcedGC, s.MallocWindow = h.to.Forced-h.from.Forced, h.last-h.first
@@ -189,6 +187,9 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	}
 	if p := s.Page; p != nil {
 		row("page", "%d connections, %d requests, %d pictures, %d refused, %d collections", p.Connections, p.Requests, p.Pictures, p.Refused, p.Collections)
+	}
+	if r := s.Record; r != nil {
+		row("record", "%s", recordLine(r))
 	}
 	if s.RT.Granted {
 		row("real time", "granted")

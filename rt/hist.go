@@ -111,12 +111,13 @@ type Laps struct {
 	clock       Clock
 	began, last Instant
 	parts       []*Hist
+	took        []time.Duration // of this step, or the one before
 	whole       *Hist
 }
 
 // NewLaps returns one for n parts.
 func NewLaps(clock Clock, n int) *Laps {
-	l := &Laps{clock: clock, whole: NewHist()}
+	l := &Laps{clock: clock, whole: NewHist(), took: make([]time.Duration, n)}
 	for range n {
 		l.parts = append(l.parts, NewHist())
 	}
@@ -133,7 +134,8 @@ func (l *Laps) Begin(at Instant) { l.began, l.last = at, at }
 //rt:noalloc
 func (l *Laps) Mark(i int) {
 	now := l.clock.Now()
-	l.parts[i].Record(now.Sub(l.last))
+	l.took[i] = now.Sub(l.last)
+	l.parts[i].Record(l.took[i])
 	l.last = now
 }
 
@@ -141,6 +143,12 @@ func (l *Laps) Mark(i int) {
 //
 //rt:noalloc
 func (l *Laps) End() { l.whole.Record(l.last.Sub(l.began)) }
+
+// Took returns how long part i took in this step, once it is marked. Owner: the thread
+// that takes the step.
+//
+//rt:noalloc
+func (l *Laps) Took(i int) time.Duration { return l.took[i] }
 
 // Part returns how long part i took in all steps.
 func (l *Laps) Part(i int) *Hist { return l.parts[i] }

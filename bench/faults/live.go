@@ -121,15 +121,15 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	if err := p.serve(contender.Plain); err != nil {
 		return fleet.Outcome{}, err
 	}
-	script, summary, audit, record := p.path("faults.yaml"), p.path("edge.json"), p.path("audit.jsonl"), p.path("actions.jsonl")
-	if err := errors.Join(os.WriteFile(script, scenario.Source, 0o600), os.WriteFile(audit, nil, 0o600)); err != nil { // the server appends
+	script, summary, audit, records := p.path("faults.yaml"), p.path("edge.json"), p.path("audit.jsonl"), p.path("record")
+	if err := errors.Join(os.WriteFile(script, scenario.Source, 0o600), os.WriteFile(audit, nil, 0o600), os.RemoveAll(records)); err != nil { // the server appends
 		return fleet.Outcome{}, err
 	}
 	seed, direction := p.cfg.episode(j.episode)
 	cmd := bench.Edge(p.cfg.Bin, p.dir, append(slices.Clone(contender.flags),
 		"--fps", strconv.Itoa(fleet.FPS), "--bus", "sim", "--camera", "top=sim", "--connect", p.server.Endpoint, "--seed", strconv.FormatUint(seed, 10),
 		"--jpeg-quality", strconv.Itoa(p.cfg.Quality),
-		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary, "--record", record,
+		"--duration", p.cfg.Duration.String(), "--on-exit", "hold", "--quiet", "--json", summary, "--record", "all", "--record-dir", records,
 		"--wire-faults", script, "--fault-seed", strconv.FormatUint(fleet.FaultSeed(seed, direction), 10))...)
 	began := time.Now()
 	child, err := bench.Start(cmd)
@@ -154,7 +154,7 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	if o.Inferences, err = countInferences(audit); err != nil {
 		return o, err
 	}
-	return o, readRecord(record, &o)
+	return o, readRecord(records, &o)
 }
 
 // wait returns when the edge has ended, and ends it when somebody interrupts.

@@ -19,7 +19,10 @@ import (
 	"edgert/bench"
 	"edgert/internal/exit"
 	"edgert/internal/fleet"
+	"edgert/record"
+	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/sim"
 	"edgert/wire/faulty"
 )
 
@@ -39,9 +42,10 @@ func TestLivePlaysAgain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			// $1 and on are edge-rt's flags; the summary's name follows --json.
+			// $1 and on are edge-rt's flags; the summary's name follows --json, the record's
+			// folder --record-dir behind it.
 			script := fmt.Sprintf("#!/bin/sh\necho run >> %s/runs\n[ $(wc -l < %[1]s/runs) -gt %d ] || exit %d\n"+
-				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\necho > $4\n", dir, tt.failures, tt.code)
+				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\ncp -R %[4]s $6\n", dir, tt.failures, tt.code, writeRecord(t, sim.DOF))
 			if err := os.WriteFile(filepath.Join(dir, "edge-rt"), []byte(script), 0o755); err != nil {
 				t.Fatal(err)
 			}
@@ -88,9 +92,8 @@ func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int6
 	return p
 }
 
-// summarize makes the script write a summary and an empty record where --json and
-// --record say.
-const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nrecord=$4\nsay() { echo '{\"targets_reached\": 5}' > $name; echo > $record; }\n"
+// summarize makes the script write a summary where --json says.
+const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nsay() { echo '{\"targets_reached\": 5}' > $name; }\n"
 
 // An edge that ended before its time, as one that has heard the same Ctrl-C, has
 // played no episode, whatever it says about it.
@@ -214,41 +217,72 @@ func TestReportSaysHowItWasPlayed(t *testing.T) {
 	}
 }
 
-// Ages and seams come from the record of actions as virtual time has them: an arm
-// that stands for a tick begins again from its standstill.
-func TestReadRecord(t *testing.T) {
-	name := filepath.Join(t.TempDir(), "actions.jsonl")
-	text := "{\"what\":\"the run\"}\n"
-	tick, at := fleet.Period.Nanoseconds(), int64(0)
-	for _, a := range []struct {
-		ticks, age int64
-		seq        int
-		pan, elbow float64
-	}{
-		{1, 3, 1, 0, 0}, {1, 4, 1, 1, 0}, {1, 5, 1, 2, 0},
-		{1, 3, 2, 3, 0},  // goes on as before
-		{1, 4, 3, 9, 0},  // 5 beyond where the last two lead
-		{3, 9, 4, 10, 2}, // after a pause: 1 and 2 from the standstill
-	} {
-		at += a.ticks * tick
-		text += fmt.Sprintf("{\"t_ns\":%d,\"step\":7,\"seq\":%d,\"source_ns\":%d,\"action\":[%v,0,%v,0,0,null],\"goal\":[]}\n", at, a.seq, at-a.age*tick, a.pan, a.elbow)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+// ranTick is an action that ran: so many ticks after the one before.
+type ranTick struct {
+	ticks, age int64
+	seq        uint64
+	pan, elbow float32
+}
+
+// writeRecord writes a record of actions, and of ticks without one.
+func writeRecord(t *testing.T, dof int, ticks ...ranTick) (dir string) {
+	t.Helper()
+	dir = t.TempDir()
+	r, err := record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: rttest.NewClock(0)})
+	if err != nil {
 		t.Fatal(err)
 	}
+	put := func(m record.Tick, action ...float32) {
+		slot := r.Ticks.Put()
+		*slot = m
+		slot.Action.Set(action)
+		r.Ticks.Commit()
+	}
+	at := rt.Instant(time.Hour)
+	put(record.Tick{At: at, Starved: true})
+	for _, a := range ticks {
+		at = at.Add(time.Duration(a.ticks) * fleet.Period)
+		put(record.Tick{At: at, Step: 7, Seq: a.seq, Source: at.Add(-time.Duration(a.age) * fleet.Period)}, []float32{a.pan, 0, a.elbow, 0, 0, 0}[:dof]...)
+		put(record.Tick{At: at + 1, Starved: true})
+	}
+	var stop atomic.Bool
+	stop.Store(true)
+	r.Collect()
+	r.Write(&stop)
+	return dir
+}
+
+// Ages and seams come from the record as virtual time has them: an arm that stands for a
+// tick begins again from its standstill.
+func TestReadRecord(t *testing.T) {
 	o := fleet.Outcome{Actions: 6}
-	if err := readRecord(name, &o); err != nil || !slices.Equal(o.Seams, []float64{0, 5, 2}) || o.Age(0.5) != 4 || o.Age(1) != 9 {
+	dir := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0}, ranTick{1, 4, 1, 1, 0}, ranTick{1, 5, 1, 2, 0},
+		ranTick{1, 3, 2, 3, 0},  // goes on as before
+		ranTick{1, 4, 3, 9, 0},  // 5 beyond where the last two lead
+		ranTick{3, 9, 4, 10, 2}) // after a pause: 1 and 2 from the standstill
+	if err := readRecord(dir, &o); err != nil || !slices.Equal(o.Seams, []float64{0, 5, 2}) || o.Age(0.5) != 4 || o.Age(1) != 9 {
 		t.Errorf("seams %v, ages %d and %d, %v, want 0, 5 and 2, 4 and 9", o.Seams, o.Age(0.5), o.Age(1), err)
 	}
-	for _, bad := range []string{"{\"t_ns\":1,\"action\":[1,2]}\n", "{\"action\":[1,2,3,4,5,6]}\n", "{\"t_ns\":\n"} {
-		if err := os.WriteFile(name, []byte(text+bad), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		if err := readRecord(name, &o); err == nil || !strings.Contains(err.Error(), "line 8") {
-			t.Errorf("%q: %v, want line 8 refused", bad, err)
-		}
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the record is still there: %v", err)
 	}
-	if readRecord(name+".none", &o) == nil {
-		t.Error("a record that is not there was read")
+	if err := readRecord(writeRecord(t, 2, ranTick{1, 3, 1, 0, 0}), &o); err == nil || !strings.Contains(err.Error(), "step 7 has 2 joints") {
+		t.Errorf("of another arm: %v", err)
+	}
+	torn := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0})
+	files, err := filepath.Glob(filepath.Join(torn, "*.mcap"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	if err := os.Truncate(files[0], 900); err != nil {
+		t.Fatal(err)
+	}
+	if err := readRecord(torn, &o); err == nil || !strings.Contains(err.Error(), "no end") {
+		t.Errorf("torn: %v, want that it has no end", err)
+	}
+	for _, none := range []string{t.TempDir(), dir + "/none"} {
+		if readRecord(none, &o) == nil {
+			t.Errorf("%s: a record that is not there was read", none)
+		}
 	}
 }

@@ -3,12 +3,14 @@ package faults
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
 	"time"
 
 	"edgert/internal/fleet"
+	"edgert/record"
 	"edgert/sim"
 )
 
@@ -59,30 +61,33 @@ func countInferences(name string) (n int, err error) {
 	return n, lines.Err()
 }
 
-// readRecord adds the ages and seams in edge-rt's record of actions.
-func readRecord(name string, o *fleet.Outcome) error {
-	file, err := os.Open(name)
-	if err != nil {
-		return err
-	}
-	defer file.Close()
+// readRecord adds the ages and seams in edge-rt's record of an episode, and deletes it.
+func readRecord(dir string, o *fleet.Outcome) error {
 	replay := fleet.Replay{Out: o}
-	lines := bufio.NewScanner(file)
-	lines.Scan() // what the run was
-	for n := 2; lines.Scan(); n++ {
-		var line struct {
-			At     *int64    `json:"t_ns"`
-			Source int64     `json:"source_ns"`
-			Seq    uint64    `json:"seq"`
-			Action []float64 `json:"action"`
+	infos, err := record.ReadFolder(dir, record.Visitor{Tick: func(m *record.Tick) error {
+		if m.Action.N == 0 {
+			return nil // none began on this tick
 		}
-		if err := json.Unmarshal(lines.Bytes(), &line); err != nil {
-			return fmt.Errorf("edge-rt's record, line %d: %w", n, err)
+		if m.Action.N != sim.DOF {
+			return fmt.Errorf("step %d has %d joints, want %d", m.Step, m.Action.N, sim.DOF)
 		}
-		if line.At == nil || len(line.Action) != sim.DOF {
-			return fmt.Errorf("edge-rt's record, line %d: %d joints, want t_ns and %d", n, len(line.Action), sim.DOF)
+		var action [sim.DOF]float64
+		for j, v := range m.Action.Values() {
+			action[j] = float64(v)
 		}
-		replay.Add(time.Duration(*line.At), time.Duration(*line.At-line.Source), [sim.DOF]float64(line.Action), line.Seq)
+		replay.Add(time.Duration(m.At), m.At.Sub(m.Source), action, m.Seq)
+		return nil
+	}})
+	if err == nil && len(infos) == 0 {
+		err = fmt.Errorf("%s holds no record", dir)
 	}
-	return lines.Err()
+	for _, info := range infos {
+		if info.Torn && err == nil {
+			err = errors.New("a file of it has no end")
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("edge-rt's record: %w", err)
+	}
+	return os.RemoveAll(dir)
 }

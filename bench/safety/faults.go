@@ -237,5 +237,5 @@ var program = []fault{
 	{Name: "hung-tick", Title: "the tick hangs for 5 s, the other threads do not", Safe: safeHeld, For: 5 * s, Do: hangTick},
 	{Name: "suspend", Title: "suspend: stopped for 1 s, and CLOCK_BOOTTIME an hour ahead", For: 1500 * time.Millisecond, Do: suspend},
 	{Name: "clock-step", Title: "the wall clock steps by 10 s for 2 s", For: 2 * s, Do: stepClock},
-	{Name: "disk-full", Title: "the disk of the record is full", For: 3 * s, Args: []string{"--record", "DIR/full/record.jsonl"}, Before: smallDisk},
+	{Name: "disk-full", Title: "the disk of the record is full", For: 3 * s, Args: []string{"--record", "all", "--record-dir", "DIR/full"}, Before: smallDisk},
 }

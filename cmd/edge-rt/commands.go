@@ -92,7 +92,7 @@ func (versionCmd) Run() error {
 }
 
 type ctlCmd struct {
-	Word string   `arg:"" enum:"pause,resume,reset,task,status" help:"pause: hold and keep the queue. resume: go on. reset: new episode, the queue is dropped. task TEXT: new episode with another task, for policies that read it. status: print the state."`
+	Word string   `arg:"" enum:"pause,resume,reset,task,save,status" help:"pause: hold and keep the queue. resume: go on. reset: new episode, the queue is dropped. task TEXT: new episode with another task, for policies that read it. save: write what --record ring has in memory. status: print the state."`
 	Text []string `arg:"" optional:"" help:"The task."`
 }
 

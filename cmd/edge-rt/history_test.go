@@ -3,8 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -54,9 +52,9 @@ func TestHistoryOfARun(t *testing.T) {
 	rttest.RealTime(t) // a reply that comes late begins the history anew
 	t.Parallel()
 	const steps = 4
-	s, record := newLookServer(t, steps), filepath.Join(t.TempDir(), "record.jsonl")
+	s, dir := newLookServer(t, steps), t.TempDir()
 	code, stdout, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--camera", "top=pattern:128x64@30",
-		"--jpeg-quality", "0", "--rt", "off", "--duration", "4s", "--record", record, "--json", "-")
+		"--jpeg-quality", "0", "--rt", "off", "--duration", "4s", "--record", "all", "--record-dir", dir, "--json", "-")
 	if code != 0 {
 		t.Fatalf("code %d\n%s", code, stderr)
 	}
@@ -69,7 +67,7 @@ func TestHistoryOfARun(t *testing.T) {
 	if err := json.Unmarshal([]byte(stdout), &summary); err != nil || summary.History.Steps != steps || summary.History.NoRoom != 0 {
 		t.Errorf("summary %+v, %v, want %d steps", summary, err, steps)
 	}
-	ran := recordedStates(t, record)
+	ran := recordedStates(t, dir)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	whole, moved := 0, 0
@@ -113,22 +111,11 @@ func TestHistoryOfARun(t *testing.T) {
 }
 
 // recordedStates reads the state at each action step.
-func recordedStates(t *testing.T, path string) map[int64][]float32 {
+func recordedStates(t *testing.T, dir string) map[int64][]float32 {
 	t.Helper()
-	data, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
 	states := map[int64][]float32{}
-	for _, text := range strings.Split(strings.TrimSpace(string(data)), "\n")[1:] {
-		var line struct {
-			Step  int64     `json:"step"`
-			State []float32 `json:"state"`
-		}
-		if err := json.Unmarshal([]byte(text), &line); err != nil {
-			t.Fatal(err)
-		}
-		states[line.Step] = line.State
+	for _, a := range recordedActions(t, dir) {
+		states[a.Step] = slices.Clone(a.State.Values())
 	}
 	return states
 }

@@ -3,7 +3,7 @@
 //	edge-rt --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu-box:7447
 //
 // It ends with one of the codes of internal/exit. Files: main.go (the program),
-// run.go and schedule.go (the flags of a run), commands.go (what an operator runs
+// run.go, schedule.go and record.go (the flags of a run), commands.go (what an operator runs
 // beside it).
 package main
 

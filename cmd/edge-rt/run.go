@@ -65,6 +65,7 @@ type runFlags struct {
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
 	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
 	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
+	recordFlags             `embed:"" group:"What is kept of a run:"`
 	WireFaults              string `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
 	FaultSeed               uint64 `hidden:"" help:"Seed of its chances."`
 	JSON                    string `name:"json" help:"Write the summary, or what a command has found, as JSON to this file, - for standard output." placeholder:"FILE"`
@@ -86,19 +87,9 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if err := cfg.Check(); err != nil { // before a file is made anew
 		return err
 	}
-	if r.JSON != "" && r.JSON == r.Record {
-		return exit.Errorf(exit.Usage, "--json and --record both name %s: only one of them can be written there", r.JSON)
-	}
 	out, err := r.openJSON()
 	if err != nil {
 		return err
-	}
-	actions, err := r.openRecord()
-	if err != nil {
-		return err
-	}
-	if actions != nil {
-		cfg.Record = actions
 	}
 	e, err := edge.Open(ctx, cfg)
 	if err != nil {
@@ -123,9 +114,6 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	}
 	summary, err := e.Run(ctx)
 	dog.Stop()
-	if actions != nil {
-		err = e.EndError(err, actions.Close())
-	}
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGINT, syscall.SIGTERM)
 	signal.Stop(again)
@@ -180,9 +168,10 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
 		Tags: r.Tag, HTTP: r.HTTP, Log: slog.New(slog.DiscardHandler),
 	}
-	if err := r.apply(&cfg); err != nil {
+	if err := r.scheduleFlags.apply(&cfg); err != nil {
 		return cfg, err
 	}
+	r.recordFlags.apply(&cfg)
 	if r.JPEGQuality != nil {
 		cfg.JPEGQuality, cfg.Reencode = *r.JPEGQuality, true
 	}

@@ -76,7 +76,7 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not beside others, who might
 				s, actions := p.play(t, d, "--task", task)
 				others := 0
 				for _, a := range actions {
-					if a.Action[0] != float64(twinAction(task)) {
+					if a.Action.V[0] != twinAction(task) {
 						others++
 					}
 				}

@@ -2,7 +2,6 @@ package main
 
 import (
 	"math"
-	"os"
 	"slices"
 	"strings"
 	"time"
@@ -38,7 +37,6 @@ type scheduleFlags struct {
 	InterpolationMultiplier int      `range:"1..64;ticks per action" default:"1" help:"Ticks per action: the arm moves on the line between two actions; ticks per second are --fps times this."`
 	MaxVelocity             float64  `range:"0..;0 is the robot's own limit" placeholder:"V" help:"Fastest that any joint moves, in robot units per second; 0: the robot's own limit."`
 	MaxAcceleration         float64  `range:"0..;0 is no limit" placeholder:"A" help:"Hardest that any joint speeds up or brakes, in robot units per second squared; 0: no limit."`
-	Record                  string   `help:"Write each action that ran, with where it came from, as a line of JSON to this file." placeholder:"FILE"`
 }
 
 // apply puts the flags into the edge's configuration.
@@ -74,19 +72,4 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	stages.Cutoff, stages.Order, stages.Gain = f.FilterCutoff, program.ValueOr(f.FilterOrder, 0), program.ValueOr(f.FilterGain, 0)
 	stages.Multiplier, stages.Velocity, stages.Accel = f.InterpolationMultiplier, f.MaxVelocity, f.MaxAcceleration
 	return nil
-}
-
-// openRecord opens the file of --record before the arm moves; nil when there is none.
-func (f *scheduleFlags) openRecord() (*os.File, error) {
-	switch f.Record {
-	case "":
-		return nil, nil
-	case "-":
-		return nil, exit.Errorf(exit.Usage, "--record - is no file: name one, or ./- where that is its name")
-	}
-	file, err := os.OpenFile(f.Record, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o644) // a pipe's reader may leave
-	if err != nil {
-		return nil, exit.Errorf(exit.Usage, "--record: %w", err)
-	}
-	return file, nil
 }

@@ -46,7 +46,9 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--estimator jk --estimator-k 0", []string{"--estimator-k is 0"}},
 		{"--estimator fixed --estimator-fixed 0s", []string{"--estimator-fixed is 0"}},
 		{"--prefix maybe", []string{"maybe", "spans"}},
-		{"--record /nowhere/x.jsonl", []string{"--record", "/nowhere"}},
+		{"--record some", []string{"--record", "ring"}},
+		{"--record-size 5GB5", []string{"--record-size", "5GB5", "64MiB"}},
+		{"--record-size 63MiB", []string{"--record-size", "63MiB", "at least 64MiB"}},
 	} {
 		code, _, stderr := edgeRT(t, append([]string{"--quiet", "--bus", "sim", "--connect", nobody}, strings.Fields(c.args)...)...)
 		if code != 2 || strings.Count(stderr, "\n") != 1 {

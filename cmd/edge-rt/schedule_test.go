@@ -1,18 +1,15 @@
 package main
 
 import (
-	"bufio"
-	"bytes"
 	"encoding/json"
 	"math"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
 	"testing"
 	"time"
 
+	"edgert/record"
 	"edgert/rt/rttest"
 	"edgert/wire"
 )
@@ -125,23 +122,11 @@ func (p *player) fail(why string) {
 	p.wrong = why
 }
 
-// recorded is one line of --record.
-type recorded struct {
-	Step, Epoch, Episode, Seq int64
-	Index                     int64 `json:"chunk_index"`
-	Delay, Dropped            int64
-	T                         int64 `json:"t_ns"`
-	Source                    int64 `json:"source_ns"`
-	Session                   string
-	SHA256                    string `json:"model_sha256"`
-	Action, Goal              []float64
-}
-
 type runSummary struct {
 	Ticks, Requests, Chunks, Actions uint64
-	Starved                          uint64            `json:"starved_ticks"`
-	StarvedBus                       uint64            `json:"starved_by_bus"`
-	Recorded                         uint64            `json:"actions_recorded"`
+	Starved                          uint64 `json:"starved_ticks"`
+	StarvedBus                       uint64 `json:"starved_by_bus"`
+	Record                           struct{ Messages, Lost uint64 }
 	Dropped                          map[string]uint64 `json:"chunks_dropped"`
 	Schedule                         string
 	Compat                           bool
@@ -151,11 +136,11 @@ type runSummary struct {
 
 // play runs the program on its own simulated arm and returns its summary and what
 // it recorded.
-func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSummary, actions []recorded) {
+func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSummary, actions []record.Tick) {
 	t.Helper()
-	file := filepath.Join(t.TempDir(), "actions.jsonl")
+	dir := t.TempDir()
 	args = append([]string{"--quiet", "--bus", "sim", "--connect", p.endpoint, "--id", "arm", "--fps", "30", "--rt", "off",
-		"--on-exit", "off", "--duration", d.String(), "--record", file, "--json", "-"}, args...)
+		"--on-exit", "off", "--duration", d.String(), "--record", "all", "--record-dir", dir, "--json", "-"}, args...)
 	code, stdout, stderr := edgeRTFor(t, d+20*time.Second, args...)
 	if code != 0 {
 		t.Fatalf("%v: exit code %d: %s", args, code, stderr)
@@ -163,20 +148,9 @@ func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSumma
 	if err := json.Unmarshal([]byte(stdout), &s); err != nil {
 		t.Fatalf("summary: %v\n%s", err, stdout)
 	}
-	raw, err := os.ReadFile(file)
-	if err != nil {
-		t.Fatal(err)
-	}
-	lines := bufio.NewScanner(bytes.NewReader(raw))
-	lines.Buffer(nil, 1<<20)
-	for i := 0; lines.Scan(); i++ {
-		var r recorded
-		if err := json.Unmarshal(lines.Bytes(), &r); err != nil {
-			t.Fatalf("line %d: %v: %s", i+1, err, lines.Text())
-		}
-		if i > 0 {
-			actions = append(actions, r)
-		}
+	actions = recordedActions(t, dir)
+	if s.Record.Lost != 0 {
+		t.Errorf("%d messages are not on record", s.Record.Lost)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -184,6 +158,36 @@ func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSumma
 		t.Errorf("the server says: %s", p.wrong)
 	}
 	return s, actions
+}
+
+// recordedActions reads the ticks on which an action began.
+func recordedActions(t *testing.T, dir string) (actions []record.Tick) {
+	t.Helper()
+	sessions := map[uint32]string{}
+	infos, err := record.ReadFolder(dir, record.Visitor{
+		Tick: func(m *record.Tick) error {
+			if m.Action.N > 0 {
+				actions = append(actions, *m)
+			}
+			return nil
+		},
+		Session: func(s *record.Session) error { sessions[s.Epoch] = s.ID; return nil },
+		Chunk: func(m *record.Chunk) error {
+			if m.Outcome == "joined" && (m.Session.ID != sessions[m.Epoch] || m.RTT == 0 || m.Observed == 0) {
+				t.Errorf("chunk %+v of session %+v, want %s", m, m.Session, sessions[m.Epoch])
+			}
+			return nil
+		},
+	})
+	if err != nil || len(infos) == 0 {
+		t.Fatalf("%d records, %v", len(infos), err)
+	}
+	for _, info := range infos {
+		if info.Torn {
+			t.Errorf("a record has no end: %v", info.Run)
+		}
+	}
+	return actions
 }
 
 // Each discipline on the real program: the arm moves, each step runs once and what
@@ -216,8 +220,8 @@ func TestEveryScheduleRunsTheArm(t *testing.T) {
 			}
 			p := newPlayer(t, false, nil)
 			s, actions := p.play(t, d, c.args...)
-			if s.Chunks < c.few || s.Requests < s.Chunks || s.Actions < 30 || s.Recorded != s.Actions || s.Recorded != uint64(len(actions)) {
-				t.Errorf("%d requests, %d chunks, %d actions, %d recorded in %d lines", s.Requests, s.Chunks, s.Actions, s.Recorded, len(actions))
+			if s.Chunks < c.few || s.Requests < s.Chunks || s.Actions < 30 || s.Actions != uint64(len(actions)) {
+				t.Errorf("%d requests, %d chunks, %d actions, %d recorded", s.Requests, s.Chunks, s.Actions, len(actions))
 			}
 			if want := strings.Fields(c.name)[0]; s.Schedule != want || s.Compat != strings.HasSuffix(c.name, "compat") {
 				t.Errorf("the summary says schedule %q, compat %v", s.Schedule, s.Compat)
@@ -228,7 +232,7 @@ func TestEveryScheduleRunsTheArm(t *testing.T) {
 	}
 }
 
-func checkActions(t *testing.T, actions []recorded, exact bool) {
+func checkActions(t *testing.T, actions []record.Tick, exact bool) {
 	t.Helper()
 	if len(actions) == 0 {
 		t.Fatal("nothing ran")
@@ -238,13 +242,13 @@ func checkActions(t *testing.T, actions []recorded, exact bool) {
 		if i > 0 && a.Step != actions[i-1].Step+1 {
 			t.Fatalf("step %d ran after %d", a.Step, actions[i-1].Step)
 		}
-		if exact && math.Abs(a.Action[0]-float64(path(a.Step))) > 1e-4 {
-			t.Fatalf("step %d ran %v of request %d row %d, want %v", a.Step, a.Action[0], a.Seq, a.Index, path(a.Step))
+		if exact && math.Abs(float64(a.Action.V[0]-path(a.Step))) > 1e-4 {
+			t.Fatalf("step %d ran %v of request %d row %d, want %v", a.Step, a.Action.V[0], a.Seq, a.Index, path(a.Step))
 		}
-		if a.Session != "s" || len(a.SHA256) != 64 || a.Epoch == 0 || a.Episode != 1 || a.Seq == 0 || a.Source >= a.T || a.Index < 0 || a.Index >= playHorizon {
+		if a.Epoch == 0 || a.Episode != 1 || a.Seq == 0 || a.Source >= a.At || a.Index < 0 || a.Index >= playHorizon {
 			t.Fatalf("provenance %+v", a)
 		}
-		low, high = math.Min(low, a.Goal[0]), math.Max(high, a.Goal[0])
+		low, high = math.Min(low, float64(a.Goal.V[0])), math.Max(high, float64(a.Goal.V[0]))
 	}
 	if high-low < 10 {
 		t.Errorf("the arm moved %v degrees, want more than 10", high-low)
@@ -330,11 +334,11 @@ func TestStagesRun(t *testing.T) {
 	// records, in which the goal goes on, and others follow each other closely.
 	first := 0
 	for i, a := range actions {
-		for a.T-actions[first+1].T > 5e8 {
+		for a.At.Sub(actions[first+1].At) > time.Second/2 {
 			first++
 		}
-		took := float64(a.T-actions[first].T) / 1e9
-		if way := math.Abs(a.Goal[0] - actions[first].Goal[0]); took > 0.5 && way > 10*took*1.05+0.4 {
+		took := a.At.Sub(actions[first].At).Seconds()
+		if way := math.Abs(float64(a.Goal.V[0] - actions[first].Goal.V[0])); took > 0.5 && way > 10*took*1.05+0.4 {
 			t.Fatalf("the goal moved %v degrees in %v s up to action %d, want at most 10 degrees per second", way, took, i)
 		}
 	}

@@ -34,6 +34,7 @@ type Camera struct {
 	mustDecode bool // its first picture counts once it is decoded, not when it is captured
 
 	Newest *rt.Latest[Frame] // producer: capture thread; reader: sender
+	tap    *Tap              // nil: nobody else wants pictures
 
 	// Written by the sender.
 	Age               *rt.Hist      // the picture's age when it left
@@ -117,6 +118,9 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 		}
 		e.lost.Store(false)
 		e.grabOutage.succeeded()
+		if e.tap != nil {
+			e.tap.offer(s)
+		}
 		e.Newest.Publish(int64(s.At)) // which gives the slot away
 		if e.captured.Add(1) == 1 && !e.mustDecode {
 			pending.Add(-1)

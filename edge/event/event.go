@@ -44,6 +44,25 @@ var messages = [numCodes]string{
 	JointWarned:     "a motor is hotter, or its supply lower, than the robot's description wants",
 }
 
+// kinds group the codes on record.
+var kinds = [...]string{
+	StateChanged: "state", TickOverrun: "tick", Suspended: "tick", TorqueOn: "joint", BusLost: "bus", BusBack: "bus", JointFrozen: "joint", JointHeld: "joint",
+	JointOverloaded: "joint", JointBlind: "joint", JointLimp: "joint", JointStalled: "joint", JointMoved: "joint", JointWarned: "joint",
+}
+
+// Kind is the group on record that it belongs to.
+func (c Code) Kind() string { return kinds[c] }
+
+// Fault reports whether something is wrong with the arm or the tick, so that what was
+// before it is worth keeping.
+func (c Code) Fault() bool {
+	switch c {
+	case TickOverrun, BusLost, JointFrozen, JointHeld, JointOverloaded, JointBlind, JointLimp, JointStalled:
+		return true
+	}
+	return false
+}
+
 // String is the message of a log line about it.
 func (c Code) String() string { return messages[c] }
 

@@ -229,11 +229,19 @@ type View struct {
 //rt:noalloc
 func (f *Follower) View(v *View) {
 	v.Stale, v.Frozen = f.silence.stale, f.silence.frozen
-	v.Held = f.with(HeatOrSupply | Overloaded | EncoderFault | Limp | Restarted)
-	if f.Phase == Armed {
-		v.Held |= (1<<len(f.joints) - 1) &^ f.with(Torque)
-	}
+	v.Held = f.Held()
 	copy(v.Conditions, f.joints)
+}
+
+// Held returns the joints that keep their goal for another reason than silence.
+//
+//rt:noalloc
+func (f *Follower) Held() (joints uint32) {
+	joints = f.with(HeatOrSupply | Overloaded | EncoderFault | Limp | Restarted)
+	if f.Phase == Armed {
+		joints |= (1<<len(f.joints) - 1) &^ f.with(Torque)
+	}
+	return joints
 }
 
 // Why returns the reason for what joint j may get, in words.

@@ -22,6 +22,7 @@ type Gate struct {
 	Pace     float32   // share of Step that is allowed now; 0 counts as 1
 
 	RangeClips, StepClips uint64
+	ranged, stepped       uint32 // joints clipped since Clipped, one bit each
 }
 
 // leadTime is how far goals may run ahead of a joint, as time at its velocity limit. A
@@ -57,11 +58,23 @@ func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	stepped = stepped || action != wanted && !notFinite(action)
 	if ranged {
 		g.RangeClips++
+		g.ranged |= 1 << j
 	}
 	if stepped {
 		g.StepClips++
+		g.stepped |= 1 << j
 	}
 	return next
+}
+
+// Clipped returns the joints whose goals were clipped since it was called last, one bit
+// each.
+//
+//rt:noalloc
+func (g *Gate) Clipped() (ranged, stepped uint32) {
+	ranged, stepped = g.ranged, g.stepped
+	g.ranged, g.stepped = 0, 0
+	return ranged, stepped
 }
 
 // Preview writes what Pass would make of rows [n*dof], each for ticks, from goal on, with

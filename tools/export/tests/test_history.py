@@ -10,6 +10,7 @@ import checkpoints
 import numpy as np
 import torch
 from conftest import ROOT, exported
+from mcap_protobuf.reader import read_protobuf_messages
 from safetensors.numpy import load_file
 from test_server import manifest_of
 
@@ -85,13 +86,13 @@ def run(programs: Path, bundle: Path, folder: Path) -> tuple[list[dict], list[di
     """A simulated arm on the bundle: what was sent, what ran, and the summary."""
     manifest = manifest_of(bundle, health_port=0, debug={"capture_dir": str(folder / "captures"), "capture_max": 1000})
     endpoint = json.loads(manifest.read_text())["zenoh"]["listen_endpoints"][0]
-    record, summary = folder / "record.jsonl", folder / "summary.json"
+    records, summary = folder / "records", folder / "summary.json"
     with subprocess.Popen([programs / "lean-server", "--manifest", manifest], cwd=ROOT, stderr=subprocess.PIPE, text=True) as serving:
         try:
             assert any("serving" in line for line in serving.stderr)
             flags = ["--id", "looker", "--bus", "sim", "--camera", f"top=pattern:{SIZE[1]}x{SIZE[0]}@{FPS}", "--jpeg-quality", "0", "--connect", endpoint]
             ended = subprocess.run(
-                [programs / "edge-rt", *flags, "--rt", "off", "--duration", f"{SECONDS}s", "--record", record, "--json", summary],
+                [programs / "edge-rt", *flags, "--rt", "off", "--duration", f"{SECONDS}s", "--record", "all", "--record-dir", records, "--json", summary],
                 cwd=ROOT, env={"STATE_DIRECTORY": str(folder), "PATH": "/usr/bin:/bin"}, capture_output=True, text=True, timeout=120,
             )  # fmt: skip
             assert ended.returncode == 0, ended.stderr
@@ -101,7 +102,13 @@ def run(programs: Path, bundle: Path, folder: Path) -> tuple[list[dict], list[di
     assert replayed.returncode == 0 and "0 not, 0 unreadable" in replayed.stdout, replayed.stdout + replayed.stderr
     files = sorted((folder / "captures").glob("*.safetensors"))
     sent = [unpack(load_file(file)["observation"].tobytes()) for file in files]
-    return sent, [json.loads(line) for line in record.read_text().splitlines()[1:]], json.loads(summary.read_text())
+    return sent, recorded(records), json.loads(summary.read_text())
+
+
+def recorded(folder: Path) -> list[dict]:
+    """The ticks on which an action began, from edge-rt's flight recorder."""
+    ticks = [m.proto_msg for file in sorted(folder.glob("*.mcap")) for m in read_protobuf_messages(file, topics=["/tick"])]
+    return [{"step": tick.step, "t_ns": tick.t_ns, "state": list(tick.state)} for tick in ticks if tick.action]
 
 
 def lerobots_queue(states: np.ndarray, numbers: list[int]) -> tuple[np.ndarray, list[int]]:

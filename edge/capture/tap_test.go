@@ -1,0 +1,87 @@
+package capture
+
+import (
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/camera/pattern"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+// A tap has its own copy of the newest picture, at most one in so long, and an encoder
+// makes of it what the sender's makes; what nobody fetches is counted.
+func TestTapCopiesPictures(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})
+	defer source.Close()
+	cam := New("top", source, 0)
+	tap := cam.Tap(100 * time.Millisecond)
+	config, sent := &Config{Name: "top"}, Encoding{Quality: 90}
+	var encoders [2]*Encoder
+	for i, c := range []*Camera{cam, tap.Frames} {
+		v, err := NewEncoder(c, config, sent)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer v.Close()
+		encoders[i] = v
+	}
+	var stop atomic.Bool
+	var missing atomic.Int32
+	grabs, fetched, last := 0, 0, rt.Instant(0)
+	for grabs < 60 {
+		grabs++
+		grabOne(cam, clock, &stop, &missing)
+		var own, theirs wire.Image
+		at, err := encoders[1].Picture(&own)
+		if err != nil || at == last {
+			continue
+		}
+		if at.Sub(last) < 100*time.Millisecond {
+			t.Fatalf("a picture of %v after one of %v", at, last)
+		}
+		last, fetched = at, fetched+1
+		if now, err := encoders[0].Picture(&theirs); err != nil || now != at || string(theirs.Data) != string(own.Data) || len(own.Data) == 0 {
+			t.Fatalf("the sender's picture of %v has %d bytes, the tap's of %v %d, %v; want the same", now, len(theirs.Data), at, len(own.Data), err)
+		}
+	}
+	if fetched < 14 || fetched > 20 || tap.Missed() != 0 {
+		t.Errorf("%d pictures in two seconds, %d missed, want one each 0.1 s", fetched, tap.Missed())
+	}
+	for range 12 {
+		grabOne(cam, clock, &stop, &missing)
+	}
+	if tap.Missed() == 0 {
+		t.Error("pictures that nobody fetched are not counted")
+	}
+	frame := Frame{Frame: camera.Frame{Format: source.Format(), At: clock.Now().Add(time.Hour), Pix: make([]byte, 1<<20)}}
+	if n := testing.AllocsPerRun(100, func() {
+		frame.At = frame.At.Add(time.Second)
+		tap.offer(&frame)
+	}); n != 0 || tap.missed.Load() != 101 { // one run warms up
+		t.Errorf("pictures larger than the camera's: %v allocations, %d missed, want 0 and all of them", n, tap.missed.Load())
+	}
+}
+
+// grabOne runs the capture thread for one picture.
+func grabOne(cam *Camera, clock rt.Clock, stop *atomic.Bool, missing *atomic.Int32) {
+	one := &oneGrab{Source: cam.Source, stop: stop}
+	stop.Store(false)
+	cam.Source = one
+	cam.Run(clock, stop, missing)
+	cam.Source = one.Source
+}
+
+type oneGrab struct {
+	camera.Source
+	stop *atomic.Bool
+}
+
+func (o *oneGrab) Grab(dst *camera.Frame) error {
+	o.stop.Store(true)
+	return o.Source.Grab(dst)
+}

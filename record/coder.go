@@ -1,0 +1,283 @@
+package record
+
+import (
+	"fmt"
+	"math"
+
+	"google.golang.org/protobuf/encoding/protowire"
+
+	"edgert/rt"
+)
+
+// What a coder does with the fields that a message names.
+const (
+	encoding   = iota // appends them to out, without those that are zero
+	decoding          // takes them from in
+	describing        // appends their descriptors to out
+)
+
+// maxFields bounds the fields of one message.
+const maxFields = 64
+
+// Types and labels of google/protobuf/descriptor.proto.
+const (
+	typeFloat   = 2
+	typeInt64   = 3
+	typeUint64  = 4
+	typeInt32   = 5
+	typeFixed32 = 7
+	typeBool    = 8
+	typeString  = 9
+	typeMessage = 11
+	typeBytes   = 12
+	typeUint32  = 13
+	typeEnum    = 14
+
+	labelOptional = 1
+	labelRepeated = 3
+)
+
+// coder turns a message into protobuf and back. Each message names its fields once, in
+// the order of their numbers, so that what is written, what is read and the schema in the
+// file cannot differ.
+type coder struct {
+	mode int
+	num  protowire.Number // of the field named last
+	out  []byte
+	wall int64 // ns from an instant to the time of day
+	in   [maxFields]wireValue
+	err  error
+}
+
+// wireValue is a field as it came.
+type wireValue struct {
+	varint uint64
+	bytes  []byte
+}
+
+// parse splits a message into its fields; unknown ones are left out.
+func (c *coder) parse(b []byte) error {
+	*c = coder{mode: decoding}
+	for len(b) > 0 {
+		num, kind, n := protowire.ConsumeTag(b)
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+		var v wireValue
+		switch kind {
+		case protowire.VarintType:
+			v.varint, n = protowire.ConsumeVarint(b)
+		case protowire.BytesType:
+			v.bytes, n = protowire.ConsumeBytes(b)
+		default:
+			n = protowire.ConsumeFieldValue(num, kind, b)
+		}
+		if n < 0 {
+			return protowire.ParseError(n)
+		}
+		b = b[n:]
+		if num < maxFields {
+			c.in[num] = v
+		}
+	}
+	return nil
+}
+
+//rt:noalloc
+func (c *coder) next() *wireValue {
+	c.num++
+	return &c.in[c.num]
+}
+
+// describe appends the FieldDescriptorProto of the field named last.
+func (c *coder) describe(name string, kind, label uint64, typeName string) {
+	c.describeAs(c.num, name, kind, label, typeName)
+}
+
+func (c *coder) describeAs(num protowire.Number, name string, kind, label uint64, typeName string) {
+	var b []byte
+	b = protowire.AppendString(protowire.AppendTag(b, 1, protowire.BytesType), name)
+	b = protowire.AppendVarint(protowire.AppendTag(b, 3, protowire.VarintType), uint64(num))
+	b = protowire.AppendVarint(protowire.AppendTag(b, 4, protowire.VarintType), label)
+	b = protowire.AppendVarint(protowire.AppendTag(b, 5, protowire.VarintType), kind)
+	if typeName != "" {
+		b = protowire.AppendString(protowire.AppendTag(b, 6, protowire.BytesType), typeName)
+	}
+	c.out = protowire.AppendBytes(protowire.AppendTag(c.out, 2, protowire.BytesType), b)
+}
+
+//rt:noalloc
+func (c *coder) appendVarint(v uint64) {
+	if v != 0 {
+		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, c.num, protowire.VarintType), v)
+	}
+}
+
+//rt:noalloc
+func (c *coder) int(name string, v *int64) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		c.appendVarint(uint64(*v))
+	case decoding:
+		*v = int64(f.varint)
+	case describing:
+		c.describe(name, typeInt64, labelOptional, "")
+	}
+}
+
+//rt:noalloc
+func (c *coder) int32(name string, v *int32) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		c.appendVarint(uint64(int64(*v)))
+	case decoding:
+		*v = int32(f.varint)
+	case describing:
+		c.describe(name, typeInt32, labelOptional, "")
+	}
+}
+
+//rt:noalloc
+func (c *coder) uint64(name string, v *uint64) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		c.appendVarint(*v)
+	case decoding:
+		*v = f.varint
+	case describing:
+		c.describe(name, typeUint64, labelOptional, "")
+	}
+}
+
+//rt:noalloc
+func (c *coder) uint32(name string, v *uint32) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		c.appendVarint(uint64(*v))
+	case decoding:
+		*v = uint32(f.varint)
+	case describing:
+		c.describe(name, typeUint32, labelOptional, "")
+	}
+}
+
+//rt:noalloc
+func (c *coder) bool(name string, v *bool) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		if *v {
+			c.appendVarint(1)
+		}
+	case decoding:
+		*v = f.varint != 0
+	case describing:
+		c.describe(name, typeBool, labelOptional, "")
+	}
+}
+
+// enum is one of values, which its schema names.
+//
+//rt:noalloc
+func (c *coder) enum(name, typeName string, v *uint32) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		c.appendVarint(uint64(*v))
+	case decoding:
+		*v = uint32(f.varint)
+	case describing:
+		c.describe(name, typeEnum, labelOptional, typeName)
+	}
+}
+
+//rt:noalloc
+func (c *coder) string(name string, v *string) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		if *v != "" {
+			c.out = protowire.AppendString(protowire.AppendTag(c.out, c.num, protowire.BytesType), *v)
+		}
+	case decoding:
+		*v = string(f.bytes) //rt:allow reading a file is no path of a robot
+	case describing:
+		c.describe(name, typeString, labelOptional, "")
+	}
+}
+
+//rt:noalloc
+func (c *coder) text(name string, v *Text) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		if v.n > 0 {
+			c.out = protowire.AppendBytes(protowire.AppendTag(c.out, c.num, protowire.BytesType), v.b[:v.n])
+		}
+	case decoding:
+		v.SetBytes(f.bytes)
+	case describing:
+		c.describe(name, typeString, labelOptional, "")
+	}
+}
+
+// row is packed floats.
+//
+//rt:noalloc
+func (c *coder) row(name string, v *Row) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		if v.N > 0 {
+			c.out = protowire.AppendVarint(protowire.AppendTag(c.out, c.num, protowire.BytesType), uint64(4*v.N))
+			for _, x := range v.V[:v.N] {
+				c.out = protowire.AppendFixed32(c.out, math.Float32bits(x))
+			}
+		}
+	case decoding:
+		v.N = 0
+		for b := f.bytes; len(b) >= 4 && v.N < MaxJoints; b = b[4:] {
+			bits, _ := protowire.ConsumeFixed32(b)
+			v.V[v.N] = math.Float32frombits(bits)
+			v.N++
+		}
+		if len(f.bytes) != 4*v.N {
+			c.err = fmt.Errorf("%s has %d bytes, want at most %d numbers of 4", name, len(f.bytes), MaxJoints) //rt:allow reading a file is no path of a robot
+		}
+	case describing:
+		c.describe(name, typeFloat, labelRepeated, "")
+	}
+}
+
+// stamp is an instant as google.protobuf.Timestamp.
+//
+//rt:noalloc
+func (c *coder) stamp(name string, at *rt.Instant) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		const second = 1_000_000_000
+		ns := uint64(int64(*at) + c.wall)
+		size := 2 + protowire.SizeVarint(ns/second) + protowire.SizeVarint(ns%second)
+		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, c.num, protowire.BytesType), uint64(size))
+		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, 1, protowire.VarintType), ns/second)
+		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, 2, protowire.VarintType), ns%second)
+	case decoding:
+		var inner coder
+		if c.err = inner.parse(f.bytes); c.err == nil {
+			*at = rt.Instant(int64(inner.in[1].varint*1_000_000_000+inner.in[2].varint) - c.wall)
+		}
+	case describing:
+		c.describe(name, typeMessage, labelOptional, ".google.protobuf.Timestamp")
+	}
+}
+
+// bytes is data in up to three parts; it is read as one.
+//
+//rt:noalloc
+func (c *coder) bytes(name string, v *Bytes) {
+	switch f := c.next(); c.mode {
+	case encoding:
+		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, c.num, protowire.BytesType), uint64(len(v.A)+len(v.B)+len(v.C)))
+		c.out = append(append(append(c.out, v.A...), v.B...), v.C...)
+	case decoding:
+		*v = Bytes{A: f.bytes}
+	case describing:
+		c.describe(name, typeBytes, labelOptional, "")
+	}
+}

@@ -1,0 +1,199 @@
+package record
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/foxglove/mcap/go/mcap"
+	"golang.org/x/sys/unix"
+)
+
+// Profile is what the header of our files says, by which we know them again.
+const Profile = "edge-rt"
+
+// Extension ends the files' names.
+const Extension = ".mcap"
+
+const (
+	timeLayout = "20060102T150405.000Z"
+	probeBytes = 4096
+	repairing  = ".repair" // ends the name of a file that is being made of a torn one
+)
+
+var ourName = regexp.MustCompile(`^.+-(\d{8}T\d{6}\.\d{3}Z)\.mcap$`)
+
+// folder is where the files are, ours and perhaps a stranger's, which is never touched.
+type folder struct {
+	dir  string
+	size int64 // most bytes of all of ours
+}
+
+// entry is a file that has the name of one of ours.
+type entry struct {
+	name string // within the folder
+	when string // in its name
+	size int64
+}
+
+// list returns the files that are named as ours, the oldest first.
+func (d folder) list() (entries []entry, total int64, err error) {
+	found, err := os.ReadDir(d.dir)
+	if err != nil {
+		return nil, 0, err
+	}
+	for _, f := range found {
+		m := ourName.FindStringSubmatch(f.Name())
+		if m == nil || !f.Type().IsRegular() {
+			continue
+		}
+		info, err := f.Info()
+		if err != nil {
+			continue // another process has taken it away
+		}
+		entries = append(entries, entry{f.Name(), m[1], info.Size()})
+		total += info.Size()
+	}
+	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.when+a.name, b.when+b.name) })
+	return entries, total, nil
+}
+
+// nameAt is the name of a file that begins at a time of day.
+func nameAt(id string, t time.Time) string {
+	return id + "-" + t.UTC().Format(timeLayout) + Extension
+}
+
+// errNoRoom means that files which may not be deleted fill the folder.
+var errNoRoom = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, or not ours")
+
+// makeRoom deletes the oldest of our files until need more bytes fit. Those that somebody
+// writes stay.
+func (d folder) makeRoom(need int64) (total int64, deleted int, err error) {
+	entries, total, err := d.list()
+	for _, e := range entries {
+		if err != nil || total+need <= d.size {
+			return total, deleted, err
+		}
+		if d.remove(e.name) {
+			total -= e.size
+			deleted++
+		}
+	}
+	if err == nil && total+need > d.size {
+		err = errNoRoom
+	}
+	return total, deleted, err
+}
+
+// remove deletes a file, if it is ours and nobody writes it.
+func (d folder) remove(name string) bool {
+	f, err := d.claim(name)
+	if err != nil {
+		return false
+	}
+	defer f.Close()
+	return os.Remove(filepath.Join(d.dir, name)) == nil
+}
+
+// Why a file is left alone.
+var (
+	errInUse    = errors.New("another process writes it")
+	errStranger = errors.New("it is not one of ours")
+)
+
+// claim opens a file of ours that nobody writes, and keeps others from it until it is
+// closed.
+func (d folder) claim(name string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(d.dir, name), os.O_RDWR|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) != nil:
+		err = errInUse
+	case !ours(f):
+		err = errStranger
+	default:
+		return f, nil
+	}
+	f.Close()
+	return nil, err
+}
+
+// ours reports whether a file begins as one of ours.
+func ours(f io.ReaderAt) bool {
+	b := make([]byte, len(mcap.Magic)+9+4+len(Profile))
+	if _, err := f.ReadAt(b, 0); err != nil || !bytes.HasPrefix(b, mcap.Magic) {
+		return false
+	}
+	header := b[len(mcap.Magic):]
+	return mcap.OpCode(header[0]) == mcap.OpHeader && binary.LittleEndian.Uint32(header[9:]) == uint32(len(Profile)) && string(header[13:]) == Profile
+}
+
+// whole reports whether a file ends as a complete one does.
+func whole(f *os.File) bool {
+	info, err := f.Stat()
+	if err != nil || info.Size() < 2*int64(len(mcap.Magic)) {
+		return false
+	}
+	end := make([]byte, len(mcap.Magic))
+	_, err = f.ReadAt(end, info.Size()-int64(len(end)))
+	return err == nil && bytes.Equal(end, mcap.Magic)
+}
+
+// create makes a file for a run that begins at a time of day; nobody else may write it.
+func (d folder) create(id string, t time.Time) (*os.File, error) {
+	if err := os.MkdirAll(d.dir, 0o755); err != nil {
+		return nil, err
+	}
+	for try := range 10 { // names have milliseconds, and the clock may have been set back
+		f, err := os.OpenFile(filepath.Join(d.dir, nameAt(id, t.Add(time.Duration(try)*time.Millisecond))), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB); err != nil {
+			f.Close()
+			return nil, fmt.Errorf("lock %s: %w", f.Name(), err)
+		}
+		return f, nil
+	}
+	return nil, fmt.Errorf("ten files of the name %s are there", nameAt(id, t))
+}
+
+// sync makes a name last that was made or replaced.
+func (d folder) sync() error {
+	f, err := os.Open(d.dir)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems have no such thing
+		return err
+	}
+	return nil
+}
+
+// Probe says why no file can be written into a folder, which it makes.
+func Probe(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".probe-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(make([]byte, probeBytes))
+	return errors.Join(err, f.Sync(), f.Close(), os.Remove(f.Name()))
+}

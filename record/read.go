@@ -1,0 +1,180 @@
+package record
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/foxglove/mcap/go/mcap"
+)
+
+// Limits of what is read, since a file may be anybody's.
+const (
+	maxRecord = 64 << 20
+	maxChunk  = 64 << 20
+)
+
+// errTorn means that a file ends, or makes no sense from here on.
+var errTorn = errors.New("the file ends in the middle of a record")
+
+// Info is what a file is.
+type Info struct {
+	Run  map[string]string // its metadata
+	Wall int64             // ns from an instant to the time of day
+	Torn bool              // it has no end: what can be read was read
+}
+
+// Visitor gets the messages of a file, in the order in which they were written, which is
+// within a second that of their instants. A func that is nil is passed over; what it gets
+// is lent until it returns.
+type Visitor struct {
+	Tick    func(*Tick) error
+	Request func(*Request) error
+	Sent    func(*Sent) error
+	Chunk   func(*Chunk) error
+	Session func(*Session) error
+	Event   func(*Event) error
+	Image   func(*Image) error
+}
+
+// Read visits a file. One that is torn is no error.
+func Read(r io.Reader, v Visitor) (info Info, err error) {
+	info.Run = map[string]string{}
+	topics := map[uint16]string{}
+	ended, err := scan(r, func(token mcap.TokenType, record []byte) error {
+		switch token {
+		case mcap.TokenHeader:
+			h, err := mcap.ParseHeader(record)
+			if err == nil && h.Profile != Profile {
+				err = fmt.Errorf("a file of profile %q, want %q, as edge-rt writes it", h.Profile, Profile)
+			}
+			return err
+		case mcap.TokenMetadata:
+			m, err := mcap.ParseMetadata(record)
+			if err != nil {
+				return err
+			}
+			if m.Name == RunMetadata {
+				info.Run = m.Metadata
+				info.Wall, err = strconv.ParseInt(m.Metadata["clock_offset_ns"], 10, 64)
+			}
+			return err
+		case mcap.TokenChannel:
+			c, err := mcap.ParseChannel(record)
+			if err == nil {
+				topics[c.ID] = c.Topic
+			}
+			return err
+		case mcap.TokenMessage:
+			m, err := mcap.ParseMessage(record)
+			if err != nil {
+				return err
+			}
+			return v.message(topics[m.ChannelID], m.Data, info.Wall)
+		}
+		return nil
+	})
+	if info.Torn = !ended; errors.Is(err, errTorn) {
+		err = nil
+	}
+	return info, err
+}
+
+// message hands one to its func.
+func (v *Visitor) message(topic string, data []byte, wall int64) error {
+	switch {
+	case topic == TickTopic:
+		return visit(&Tick{}, v.Tick, topic, data, wall)
+	case topic == RequestTopic:
+		return visit(&Request{}, v.Request, topic, data, wall)
+	case topic == SentTopic:
+		return visit(&Sent{}, v.Sent, topic, data, wall)
+	case topic == ChunkTopic:
+		return visit(&Chunk{}, v.Chunk, topic, data, wall)
+	case topic == SessionTopic:
+		return visit(&Session{}, v.Session, topic, data, wall)
+	case topic == EventTopic:
+		return visit(&Event{}, v.Event, topic, data, wall)
+	case strings.HasPrefix(topic, CameraTopic):
+		return visit(&Image{}, v.Image, topic, data, wall)
+	}
+	return nil
+}
+
+func visit[M message](m M, f func(M) error, topic string, data []byte, wall int64) error {
+	if f == nil {
+		return nil
+	}
+	if err := Parse(m, data, wall); err != nil {
+		return fmt.Errorf("a message of %s: %w", topic, err)
+	}
+	return f(m)
+}
+
+// ReadFolder visits all files of ours in a folder, the oldest first.
+func ReadFolder(dir string, v Visitor) (infos []Info, err error) {
+	entries, _, err := folder{dir: dir}.list()
+	for _, e := range entries {
+		f, err := os.Open(filepath.Join(dir, e.name))
+		if err != nil {
+			return infos, err
+		}
+		info, err := Read(f, v)
+		f.Close()
+		if err != nil {
+			return infos, fmt.Errorf("%s: %w", f.Name(), err)
+		}
+		infos = append(infos, info)
+	}
+	return infos, err
+}
+
+// scan calls visit for each record, those in chunks too, of which only those count whose
+// CRC is right. ended: the file has its end. errTorn: it breaks off, or is damaged. Other
+// errors are visit's.
+func scan(r io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool, err error) {
+	// The library slices its buffer by lengths that it has not checked.
+	visiting := false
+	defer func() {
+		if p := recover(); p != nil {
+			if visiting {
+				panic(p)
+			}
+			ended, err = false, fmt.Errorf("%w: %v", errTorn, p)
+		}
+	}()
+	lexer, err := mcap.NewLexer(r, &mcap.LexerOptions{ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk})
+	if err != nil {
+		return false, fmt.Errorf("no MCAP file: %w", err)
+	}
+	defer lexer.Close()
+	var room []byte
+	for {
+		token, record, err := lexer.Next(room)
+		if err != nil {
+			return false, fmt.Errorf("%w: %w", errTorn, err)
+		}
+		if cap(record) > cap(room) {
+			room = slices.Clip(record[:cap(record)])
+		}
+		if token == mcap.TokenDataEnd { // indexes follow
+			ended = true
+		}
+		if token == mcap.TokenFooter {
+			return ended, nil
+		}
+		if ended {
+			continue
+		}
+		visiting = true
+		if err := visit(token, record); err != nil {
+			return false, err
+		}
+		visiting = false
+	}
+}

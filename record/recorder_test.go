@@ -1,0 +1,480 @@
+package record
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+var testSession = &Session{ID: "s-1", Epoch: 3, Service: "@lerobot/a/b/c", ServerID: "box", Model: "demo/x", Revision: "ma\"in\n", SHA256: strings.Repeat("ab", 32)}
+
+func fillTick(m *Tick, at rt.Instant, step int64) {
+	*m = Tick{
+		At: at, Lateness: 123_456, Skipped: 2, Step: step, Source: at - 50_000_000, Seq: math.MaxUint64 >> 1, Epoch: 3, Episode: 2, Index: 7, Delay: 4, Dropped: 5,
+		RangeClipped: 1, StepClipped: 1 << 31, Read: 1_500_000, Act: 20_000, Merge: 3000, Ask: 4000, RunState: 2, Queue: 31, TooOld: true, BusSilent: true,
+		Paused: true, NoPicture: true, NoSession: true, Stale: 2, Frozen: 4, Held: 8, OverrunOwn: 17_000_000, OverrunHost: 1, Suspended: -1,
+	}
+	m.State.Set([]float32{1, -2.5})
+	m.Goal.Set([]float32{1e-7, 1e9})
+	m.Action.Set([]float32{float32(math.Inf(1)), 3})
+}
+
+// recorderAt returns a recorder into a folder of its own, on a fake clock.
+func recorderAt(t *testing.T, cfg Config) (*Recorder, *rttest.Clock) {
+	t.Helper()
+	clock := rttest.NewClock(1_000_000_000)
+	if cfg.Dir == "" {
+		cfg.Dir = t.TempDir()
+	}
+	if cfg.Size == 0 {
+		cfg.Size = 1 << 30
+	}
+	cfg.Clock, cfg.ID = clock, "arm"
+	cfg.Now = func() time.Time {
+		return time.Date(2026, 11, 24, 14, 3, 20, 0, time.UTC).Add(time.Duration(clock.Now()))
+	}
+	r, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r, clock
+}
+
+// tick puts one tick and takes it in.
+func tick(r *Recorder, at rt.Instant, step int64) {
+	fillTick(r.Ticks.Put(), at, step)
+	r.Ticks.Commit()
+	r.Collect()
+}
+
+// write takes one step of the thread that writes, as Write does.
+func write(r *Recorder, now rt.Instant, ended bool) {
+	w := &r.writer
+	if err := w.step(now, ended); err != nil {
+		w.fail(now, err)
+	}
+	if ended {
+		w.countUnwritten()
+	}
+}
+
+// contents reads all files of a recorder.
+func contents(t *testing.T, dir string) (steps []int64, events []string, pictures int, infos []Info) {
+	t.Helper()
+	infos, err := ReadFolder(dir, Visitor{
+		Tick:  func(m *Tick) error { steps = append(steps, m.Step); return nil },
+		Event: func(e *Event) error { events = append(events, e.Kind+": "+e.Text.String()); return nil },
+		Image: func(m *Image) error {
+			if !bytes.HasPrefix(m.Data.A, []byte("picture ")) {
+				return fmt.Errorf("a picture of %q", m.Data.A)
+			}
+			pictures++
+			return nil
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return steps, events, pictures, infos
+}
+
+// What is written is read: every field of every message.
+func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
+	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top", "wrist"}})
+	r.SetRun(map[string]string{"joints": "a,b"})
+	now := clock.Now()
+	var want Tick
+	fillTick(&want, now, 41)
+	want.Starved = true
+	*r.Ticks.Put() = want
+	r.Ticks.Commit()
+	request := Request{At: now, Seq: 9, Epoch: 3, Episode: 2, Start: true, Step: -1, Delay: 4, Rows: 6, Runway: 500, Session: testSession}
+	*r.Requests.Put() = request
+	r.Requests.Commit()
+	sent := Sent{At: now + 1, Seq: 9, Epoch: 3, Observed: now - 5, Bytes: 1234, Outcome: "sent"}
+	*r.Sent.Put() = sent
+	r.Sent.Commit()
+	chunk := Chunk{At: now + 2, Seq: 9, Epoch: 3, Episode: 2, Outcome: "joined", Step: 42, Rows: 50, Dropped: 4, RTT: 5, QueueWait: 6, Inference: 7, Superseded: 8, Observed: now - 5, Jump: 9, Session: testSession}
+	*r.Merges.Put() = chunk
+	r.Merges.Commit()
+	foreign := Chunk{At: now + 3, Seq: 10, Outcome: "foreign"}
+	*r.Refused.Put() = foreign
+	r.Refused.Commit()
+	r.NoteSession(now+4, testSession)
+	r.NoteEvent(now+5, "bus", LevelWarning, 5, -1, 2, []byte("motors do not answer"))
+	r.Collect()
+	r.Image(1, now+6, Bytes{[]byte("picture "), "of ", []byte("three parts")})
+	write(r, now, false)
+	write(r, now, true)
+
+	seen := map[string]int{}
+	is := func(what string, got, want any) error {
+		seen[what]++
+		if fmt.Sprintf("%+v", got) != fmt.Sprintf("%+v", want) {
+			t.Errorf("%s is\n%+v, want\n%+v", what, got, want)
+		}
+		return nil
+	}
+	chunks := []Chunk{chunk, foreign}
+	infos, err := ReadFolder(r.cfg.Dir, Visitor{
+		Tick: func(m *Tick) error { return is("tick", *m, want) },
+		Request: func(m *Request) error {
+			s := *m.Session
+			m.Session = nil
+			request.Session = nil
+			is("request", *m, request)
+			return is("its session", s.ID+s.SHA256, "s-1"+testSession.SHA256)
+		},
+		Sent: func(m *Sent) error { return is("sent", *m, sent) },
+		Chunk: func(m *Chunk) error {
+			want := chunks[seen["chunk"]]
+			if want.Session != nil {
+				is("its server", m.Session.ServerID+m.Session.Model+m.Session.Revision, "boxdemo/xma\"in\n")
+			}
+			m.Session, want.Session = nil, nil
+			return is("chunk", *m, want)
+		},
+		Session: func(m *Session) error { return is("session", *m, *testSession) },
+		Event: func(e *Event) error {
+			if e.Kind == "link" {
+				return is("session's event", e.Text.String(), "session open")
+			}
+			text := e.Text.String()
+			e.Text = Text{}
+			is("text", text, "motors do not answer")
+			return is("event", *e, Event{At: now + 5, Kind: "bus", Level: LevelWarning, Code: 5, A: -1, B: 2})
+		},
+		Image: func(m *Image) error {
+			return is("image", fmt.Sprint(m.At, string(m.Data.A), m.Format, m.Camera), fmt.Sprint(now+6, "picture of three parts", "jpeg", "wrist"))
+		},
+	})
+	if err != nil || len(infos) != 1 || infos[0].Torn || infos[0].Run["joints"] != "a,b" || infos[0].Run["why"] != "--record all" {
+		t.Errorf("%+v, %v", infos, err)
+	}
+	for what, n := range map[string]int{"tick": 1, "request": 1, "sent": 1, "chunk": 2, "session": 1, "event": 1, "image": 1} {
+		if seen[what] != n {
+			t.Errorf("%d times %s, want %d", seen[what], what, n)
+		}
+	}
+	if s := r.Stats(); s.Files != 1 || s.Messages != 10 || s.Pictures != 1 || s.Lost != 0 || s.LostPictures != 0 || s.Saves != 0 || s.Bytes == 0 || s.Error != "" {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// The ring writes nothing until something happens, then what was before it, and what
+// comes behind for a while; pictures of the last seconds alone.
+func TestRingWritesWhatWasBefore(t *testing.T) {
+	r, clock := recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
+	step := int64(0)
+	run := func(d time.Duration) {
+		for end := clock.Now().Add(d); clock.Now() < end; step++ {
+			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+			tick(r, clock.Now(), step)
+			r.Image(0, clock.Now(), Bytes{A: []byte("picture ")})
+			write(r, clock.Now(), false)
+		}
+	}
+	run(12 * time.Minute)
+	if found, _ := os.ReadDir(r.cfg.Dir); len(found) != 0 {
+		t.Fatalf("%v is there before anything happened", found)
+	}
+	fillTick(r.Ticks.Put(), clock.Now(), step)
+	r.Ticks.slot(func(m *Tick) { m.Starved = true })
+	r.Ticks.Commit()
+	r.Collect()
+	first := step
+	step++
+	run(30 * time.Second)
+	steps, _, pictures, infos := contents(t, r.cfg.Dir)
+	if len(infos) != 1 || infos[0].Torn || infos[0].Run["why"] != starved {
+		t.Fatalf("files %+v, want one, for a starved tick", infos)
+	}
+	if before, after := first-steps[0], steps[len(steps)-1]-first; before < 5990 || before > 6001 || after < 49 || after > 55 {
+		t.Errorf("%d ticks before and %d after, want ten minutes and five seconds", before, after)
+	}
+	if !slices.IsSorted(steps) || len(steps) != int(steps[len(steps)-1]-steps[0])+1 {
+		t.Errorf("%d ticks between steps %d and %d", len(steps), steps[0], steps[len(steps)-1])
+	}
+	if pictures < 148 || pictures > 155 {
+		t.Errorf("%d pictures, want those of fifteen seconds", pictures)
+	}
+
+	// Again within the minute: it waits. What was written is not written again.
+	r.Save(&starved, false)
+	run(20 * time.Second)
+	if _, _, _, infos := contents(t, r.cfg.Dir); len(infos) != 1 {
+		t.Fatalf("%d files within a minute, want one", len(infos))
+	}
+	run(40 * time.Second)
+	all, _, _, infos := contents(t, r.cfg.Dir)
+	if len(infos) != 2 || len(all) != int(all[len(all)-1]-all[0])+1 {
+		t.Errorf("%d files with %d ticks between steps %d and %d, want two without a gap", len(infos), len(all), all[0], all[len(all)-1])
+	}
+	asked := "a person asked"
+	r.Save(&asked, true)
+	run(time.Second)
+	if _, _, _, infos := contents(t, r.cfg.Dir); len(infos) != 3 || infos[2].Run["why"] != asked {
+		t.Errorf("%d files, want a third at once", len(infos))
+	}
+	if s := r.Stats(); s.Saves != 3 || s.Lost != 0 || s.LostPictures != 0 {
+		t.Errorf("stats %+v", s)
+	}
+}
+
+// A robot that starves all the time does not write all the time.
+func TestRingNeverWritesSteadily(t *testing.T) {
+	r, clock := recorderAt(t, Config{Mode: Ring})
+	open := 0
+	const minutes = 10
+	for step := range int64(minutes * 600) {
+		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+		fillTick(r.Ticks.Put(), clock.Now(), step)
+		r.Ticks.slot(func(m *Tick) { m.Starved = true })
+		r.Ticks.Commit()
+		r.Collect()
+		write(r, clock.Now(), false)
+		if r.writer.file != nil {
+			open++
+		}
+	}
+	if share := float64(open) / (minutes * 600); share > 0.36 || r.Stats().Saves < 5 {
+		t.Errorf("a file is open for %.2f of the time in %d saves, want a third", share, r.Stats().Saves)
+	}
+}
+
+// slot changes the message that Put has lent.
+func (l *Lane[T]) slot(f func(*T)) { f(l.ring.Reserve()) }
+
+// A disk that takes nothing costs messages, which are counted, and nothing else; when it
+// takes something again, the file goes on with a new one.
+func TestDiskThatFails(t *testing.T) {
+	var said []Report
+	r, clock := recorderAt(t, Config{Mode: All, Report: func(x Report) { said = append(said, x) }})
+	full := errors.New("no space left")
+	real := r.writer.create
+	broken := false
+	r.writer.create = func(id string, at time.Time) (*os.File, error) {
+		if broken {
+			return nil, full
+		}
+		return real(id, at)
+	}
+	step := int64(0)
+	run := func(d time.Duration) {
+		for end := clock.Now().Add(d); clock.Now() < end; step++ {
+			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+			tick(r, clock.Now(), step)
+			write(r, clock.Now(), false)
+		}
+	}
+	run(5 * time.Second)
+	broken = true
+	r.writer.file.os.Close() // the disk goes away under an open file
+	run(10 * time.Second)
+	if s := r.Stats(); s.Error == "" || s.Lost == 0 || len(said) == 0 || said[len(said)-1].Err == nil {
+		t.Fatalf("stats %+v, said %v, want the error", s, said)
+	}
+	lost, reports := r.Stats().Lost, len(said)
+	broken = false
+	run(10 * time.Second)
+	write(r, clock.Now(), true)
+	steps, _, _, infos := contents(t, r.cfg.Dir)
+	if s := r.Stats(); s.Error != "" || s.Lost != lost || len(said) != reports+1 || said[reports].Err != nil || len(infos) != 2 || !infos[0].Torn || infos[1].Torn {
+		t.Errorf("stats %+v, said %v, files %+v; want no error any more, and two files", s, said, infos)
+	}
+	// What waited in memory is in the second file; what was in the open chunk is lost.
+	if n := int(step) - len(steps); n < 1 || n > 25 {
+		t.Errorf("%d of %d ticks are missing, want those of the open chunk", n, step)
+	}
+}
+
+// A disk that hangs holds up nobody who fills the lanes, and what gives way is counted.
+func TestDiskThatHangs(t *testing.T) {
+	rttest.RealTime(t)
+	release := make(chan struct{})
+	r, err := New(Config{Mode: All, Dir: t.TempDir(), Size: 1 << 30, ID: "arm", Clock: rt.KernelClock()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	hung := make(chan struct{}, 8)
+	r.writer.create = func(string, time.Time) (*os.File, error) {
+		hung <- struct{}{}
+		<-release
+		return nil, errors.New("gone")
+	}
+	var stop atomic.Bool
+	ended := make(chan struct{})
+	go func() { r.Write(&stop); close(ended) }()
+	now := rt.KernelClock().Now()
+	tick(r, now, 0)
+	<-hung
+	const ticks = 100_000 // more than memory holds
+	for step := range int64(ticks) {
+		tick(r, now.Add(time.Duration(step)), step)
+	}
+	stop.Store(true)
+	close(release)
+	<-ended
+	if s := r.Stats(); s.Messages != 0 || s.Lost != ticks+1 {
+		t.Errorf("%d written and %d lost, want all %d lost", s.Messages, s.Lost, ticks+1)
+	}
+}
+
+// A lane without room counts, and a message that is too large does.
+func TestLanesNeverWait(t *testing.T) {
+	r, _ := recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
+	for range tickSlots + 10 {
+		if m := r.Ticks.Put(); m != nil {
+			r.Ticks.Commit()
+		}
+	}
+	for range otherSlots + 3 {
+		r.Note(1, "operator", LevelInfo, "pause")
+	}
+	r.Image(0, 1, Bytes{A: make([]byte, scratchBytes)})
+	if s := r.Stats(); s.Lost != 13 || s.LostPictures != 1 {
+		t.Errorf("%d and %d lost, want 13 and 1", s.Lost, s.LostPictures)
+	}
+	var none *Recorder
+	none.Note(1, "operator", LevelInfo, "pause")
+	none.NoteEvent(1, "bus", LevelInfo, 1, 2, 3, nil)
+	none.NoteSession(1, testSession)
+	none.Save(&starved, true)
+}
+
+func TestRecorderNoAlloc(t *testing.T) {
+	r, _ := recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
+	picture, step := make([]byte, 40_000), int64(0)
+	if n := testing.AllocsPerRun(2000, func() {
+		step++
+		at := rt.Instant(step) * 16_666_667
+		fillTick(r.Ticks.Put(), at, step)
+		r.Ticks.Commit()
+		*r.Requests.Put() = Request{At: at, Session: testSession}
+		r.Requests.Commit()
+		*r.Merges.Put() = Chunk{At: at, Session: testSession, Outcome: "joined"}
+		r.Merges.Commit()
+		*r.Sent.Put() = Sent{At: at, Outcome: "sent"}
+		r.Sent.Commit()
+		r.Note(at, "operator", LevelInfo, "pause")
+		r.Save(&starved, false)
+		r.Collect()
+		r.Image(0, at, Bytes{picture, "table", picture})
+	}); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}
+
+// All files together stay below the size; the oldest go, and a stranger's stays.
+func TestFilesStayBelowTheSize(t *testing.T) {
+	const size = 12 << 20
+	r, clock := recorderAt(t, Config{Mode: All, Size: size, Cameras: []string{"top"}})
+	stranger := filepath.Join(r.cfg.Dir, "arm-20200101T000000.000Z.mcap")
+	if err := os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	noise := make([]byte, 300_000)
+	copy(noise, "picture ")
+	random := rand.NewChaCha8([32]byte{})
+	most := int64(0)
+	for step := range int64(150) {
+		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+		tick(r, clock.Now(), step)
+		random.Read(noise[8:]) // does not shrink
+		r.Image(0, clock.Now(), Bytes{A: noise})
+		write(r, clock.Now(), false)
+		_, total, err := r.writer.folder.list()
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, total)
+	}
+	write(r, clock.Now(), true)
+	s := r.Stats()
+	if most > size || s.Deleted == 0 || s.Lost != 0 || s.Error != "" || s.Bytes < 2*size {
+		t.Errorf("at most %d bytes of %d, stats %+v", most, size, s)
+	}
+	if b, err := os.ReadFile(stranger); err != nil || len(b) != 4000 {
+		t.Errorf("a stranger's file: %d bytes, %v", len(b), err)
+	}
+	steps := []int64{}
+	entries, _, _ := r.writer.folder.list()
+	for _, e := range entries[1:] { // without the stranger's, which is the oldest
+		f, err := os.Open(filepath.Join(r.cfg.Dir, e.name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		info, err := Read(f, Visitor{Tick: func(m *Tick) error { steps = append(steps, m.Step); return nil }})
+		f.Close()
+		if err != nil || info.Torn {
+			t.Errorf("%s: %+v, %v", e.name, info, err)
+		}
+	}
+	if len(steps) < 20 || steps[len(steps)-1] != 149 || steps[0] == 0 || !slices.IsSorted(steps) {
+		t.Errorf("steps %v, want the newest", steps)
+	}
+
+	// Strangers that fill it all: nothing is written and the error says why.
+	full, clock := recorderAt(t, Config{Mode: All, Size: 2 << 20})
+	if err := os.WriteFile(filepath.Join(full.cfg.Dir, "arm-20200101T000000.000Z.mcap"), make([]byte, 2<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	tick(full, clock.Now(), 1)
+	write(full, clock.Now(), true)
+	if s := full.Stats(); s.Error != errNoRoom.Error() || s.Lost != 1 {
+		t.Errorf("stats %+v, want no room", s)
+	}
+}
+
+// What gave way before it was read is counted, whatever the sizes; what is too large for
+// the memory or the reader is not in it, or passed over.
+func TestWindowCountsWhatGaveWay(t *testing.T) {
+	const size = 1000
+	random := rand.New(rand.NewPCG(5, 6))
+	w, c := newWindow(size, time.Hour), &cursor{}
+	put, read, room := uint64(0), uint64(0), make([]byte, 600)
+	var last rt.Instant
+	for range 2000 {
+		for range random.IntN(12) {
+			if message := make([]byte, random.IntN(300)); w.put(uint16(len(message)), rt.Instant(put+1), message) {
+				put++
+			}
+		}
+		for entries := room[:w.read(c, room)]; ; {
+			channel, at, message, rest, ok := nextEntry(entries)
+			if !ok {
+				break
+			}
+			if entries = rest; at <= last || int(channel) != len(message) {
+				t.Fatalf("entry %d of %d bytes, marked %d, behind %d", at, len(message), channel, last)
+			}
+			read, last = read+1, at
+		}
+	}
+	if read+c.lost+w.waits(c) != put || c.lost == 0 || read < put/10 {
+		t.Errorf("%d put, %d read, %d lost, %d wait", put, read, c.lost, w.waits(c))
+	}
+	if w.put(1, 1, make([]byte, size)) {
+		t.Error("a message as large as the memory was kept")
+	}
+	for n := 1; n > 0; {
+		n = w.read(c, room)
+	}
+	lost := c.lost
+	w.put(1, 1, make([]byte, 700))
+	if n := w.read(c, room); n != 0 || c.lost != lost+1 || w.waits(c) != 0 {
+		t.Errorf("a message larger than the reader's room: %d bytes, %d lost, want it passed over", n, c.lost-lost)
+	}
+}

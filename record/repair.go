@@ -1,0 +1,117 @@
+package record
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/foxglove/mcap/go/mcap"
+	"github.com/klauspost/compress/zstd"
+)
+
+// repair makes the files of ours whole that an earlier run did not end, and takes away
+// what an earlier repair left. One that cannot be repaired stays as it is: all but its
+// last chunk can be read.
+func (w *writer) repair() {
+	entries, _, err := w.folder.list()
+	if err != nil {
+		return // there is no folder yet, or open will say why not
+	}
+	for _, e := range entries {
+		f, err := w.folder.claim(e.name)
+		if err != nil {
+			continue // a stranger's, or another process's
+		}
+		os.Remove(filepath.Join(w.folder.dir, e.name+repairing))
+		if !whole(f) {
+			if err := w.folder.rebuild(f); err != nil {
+				w.r.cfg.Report(Report{File: f.Name(), Why: "repaired", Err: err})
+			} else {
+				w.r.counts.repaired.Add(1)
+				w.r.cfg.Report(Report{File: f.Name(), Why: "repaired"})
+			}
+		}
+		f.Close()
+	}
+}
+
+// rebuild replaces a torn file by one of all of its chunks that are whole.
+func (d folder) rebuild(torn *os.File) (err error) {
+	name := torn.Name() + repairing
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err = errors.Join(err, to.Close()); err != nil {
+			os.Remove(name)
+		}
+	}()
+	compressor, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(zstdWindow))
+	if err != nil {
+		return err
+	}
+	defer compressor.Close()
+	buffer := bufio.NewWriterSize(to, fileBuffer)
+	out, _, err := newMCAP(buffer, compressor)
+	if err != nil {
+		return err
+	}
+	if _, err := torn.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	if err := copyWhole(torn, out); err != nil {
+		return err
+	}
+	if err := out.WriteMetadata(&mcap.Metadata{Name: "repaired", Metadata: map[string]string{"why": "the file had no end: a power cut, a kill or a full disk"}}); err != nil {
+		return err
+	}
+	if err := errors.Join(out.Close(), buffer.Flush(), to.Sync()); err != nil {
+		return err
+	}
+	if err := os.Rename(name, torn.Name()); err != nil {
+		return err
+	}
+	return d.sync()
+}
+
+// copyWhole copies what can be read of a torn file.
+func copyWhole(torn io.Reader, out *mcap.Writer) error {
+	_, err := scan(torn, func(token mcap.TokenType, record []byte) error {
+		switch token {
+		case mcap.TokenSchema:
+			schema, err := mcap.ParseSchema(record)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errTorn, err)
+			}
+			schema.Data = []byte(string(schema.Data)) // the record is the lexer's, the schema is kept
+			return out.WriteSchema(schema)
+		case mcap.TokenChannel:
+			channel, err := mcap.ParseChannel(record)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errTorn, err)
+			}
+			return out.WriteChannel(channel)
+		case mcap.TokenMessage:
+			message, err := mcap.ParseMessage(record)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errTorn, err)
+			}
+			return out.WriteMessage(message)
+		case mcap.TokenMetadata:
+			metadata, err := mcap.ParseMetadata(record)
+			if err != nil {
+				return fmt.Errorf("%w: %w", errTorn, err)
+			}
+			return out.WriteMetadata(metadata)
+		}
+		return nil
+	})
+	if errors.Is(err, errTorn) {
+		return nil // the end
+	}
+	return err
+}

@@ -1,0 +1,119 @@
+package record
+
+import (
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protojson"
+	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protodesc"
+	"google.golang.org/protobuf/reflect/protoreflect"
+	"google.golang.org/protobuf/types/descriptorpb"
+	"google.golang.org/protobuf/types/dynamicpb"
+)
+
+// messageOf is a schema's message by the protobuf library, whose compiler checks the set.
+func messageOf(t *testing.T, channel uint16) protoreflect.MessageDescriptor {
+	t.Helper()
+	var set descriptorpb.FileDescriptorSet
+	if err := proto.Unmarshal(descriptorSet(channel), &set); err != nil {
+		t.Fatal(err)
+	}
+	files, err := protodesc.NewFiles(&set)
+	if err != nil {
+		t.Fatalf("%s: %v", channels[channel-1].schema, err)
+	}
+	found, err := files.FindDescriptorByName(protoreflect.FullName(channels[channel-1].schema))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found.(protoreflect.MessageDescriptor)
+}
+
+// The schema in a file says what the bytes are: the library reads them by it.
+func TestSchemasSayWhatIsWritten(t *testing.T) {
+	var tick Tick
+	fillTick(&tick, 5, 41)
+	image := Image{At: 1_500_000_000, Data: Bytes{[]byte{1}, "\x02", []byte{3}}, Format: "jpeg", Camera: "top"}
+	line := logLine{at: 2_000_000_001, level: LevelWarning, name: "bus"}
+	line.text.Set("motors")
+	event := Event{At: 7, Kind: "bus", Level: LevelError, Code: 5, A: -1, B: 2}
+	event.Text.Set("motors")
+	encode := func(m interface{ visit(*coder) }) []byte {
+		c := coder{wall: 1}
+		m.visit(&c)
+		return c.out
+	}
+	for _, tt := range []struct {
+		channel uint16
+		data    []byte
+		want    string // of its JSON, without blanks
+	}{
+		{channelTick, encode(&tick), `"run_state":"STREAMING"`},
+		{channelTick, encode(&tick), `"state":[1,-2.5],"goal":[1e-7,1000000000],"action":["Infinity",3],"step":"41"`},
+		{channelRequest, encode(&Request{Seq: 9, Start: true, Session: testSession}), `"episode_start":true,"session":"s-1","server_id":"box"`},
+		{channelSent, encode(&Sent{Bytes: 12, Outcome: "sent"}), `"bytes":"12","outcome":"sent"`},
+		{channelChunk, encode(&Chunk{Jump: 9, Outcome: "joined"}), `"outcome":"joined","jump_micro":"9"`},
+		{channelSession, encode(testSession), `"epoch":3,"service":"@lerobot/a/b/c"`},
+		{channelEvent, encode(&event), `"kind":"bus","level":"ERROR","code":5,"a":"-1","b":"2","text":"motors"`},
+		{channelLog, encode(&line), `"timestamp":"1970-01-01T00:00:02.000000002Z","level":"WARNING","message":"motors","name":"bus"`},
+		{channelCamera, encode(&image), `"timestamp":"1970-01-01T00:00:01.500000001Z","data":"AQID","format":"jpeg","frame_id":"top"`},
+	} {
+		m := dynamicpb.NewMessage(messageOf(t, tt.channel))
+		if err := proto.Unmarshal(tt.data, m); err != nil {
+			t.Fatal(err)
+		}
+		if len(m.GetUnknown()) > 0 {
+			t.Errorf("%s: %d bytes that its schema does not know", channels[tt.channel-1].schema, len(m.GetUnknown()))
+		}
+		text, err := protojson.MarshalOptions{UseProtoNames: true}.Marshal(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := strings.ReplaceAll(string(text), " ", ""); !strings.Contains(got, tt.want) {
+			t.Errorf("%s is %s, want %s in it", channels[tt.channel-1].schema, got, tt.want)
+		}
+	}
+}
+
+// Foxglove's and Rerun's viewers know these by name, and read them by these numbers
+// (foxglove-sdk, schemas/proto/foxglove).
+func TestFoxglovesNumbers(t *testing.T) {
+	for _, tt := range []struct {
+		channel uint16
+		want    map[protoreflect.Name]protoreflect.FieldNumber
+	}{
+		{channelCamera, map[protoreflect.Name]protoreflect.FieldNumber{"timestamp": 1, "data": 2, "format": 3, "frame_id": 4}},
+		{channelLog, map[protoreflect.Name]protoreflect.FieldNumber{"timestamp": 1, "level": 2, "message": 3, "name": 4, "file": 5, "line": 6}},
+	} {
+		fields := messageOf(t, tt.channel).Fields()
+		if fields.Len() != len(tt.want) {
+			t.Errorf("%s has %d fields, want %d", channels[tt.channel-1].schema, fields.Len(), len(tt.want))
+		}
+		for name, number := range tt.want {
+			if f := fields.ByName(name); f == nil || f.Number() != number {
+				t.Errorf("%s: %s is %v, want number %d", channels[tt.channel-1].schema, name, f, number)
+			}
+		}
+	}
+}
+
+// Messages that are none are errors, whatever they are.
+func FuzzParse(f *testing.F) {
+	var c coder
+	tick := &Tick{}
+	fillTick(tick, 5, 41)
+	tick.visit(&c)
+	f.Add(c.out)
+	f.Add([]byte{0x22, 0xff, 0xff, 0xff, 0xff, 0x0f})
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, channel := range channels {
+			if Parse(channel.message, data, 1) != nil {
+				continue
+			}
+			var c coder
+			c.wall = 1
+			channel.message.visit(&c) // what was read can be written
+		}
+	})
+}

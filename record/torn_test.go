@@ -1,0 +1,343 @@
+package record
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/foxglove/mcap/go/mcap"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// times is how often a test of chances is repeated: RECORD_TORN says it for all.
+func times(t *testing.T, few int) int {
+	if text := os.Getenv("RECORD_TORN"); text != "" {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+	return few
+}
+
+const perChunk = 50 // ticks in a chunk of writeChunks
+
+// writeChunks writes a file of so many chunks and returns it.
+func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
+	t.Helper()
+	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
+	r.SetRun(map[string]string{"joints": "a,b"})
+	step := int64(0)
+	for range chunks {
+		for range perChunk {
+			tick(r, clock.Now(), step)
+			step++
+			clock.SleepUntil(clock.Now().Add(chunkTime/perChunk + 1))
+			write(r, clock.Now(), false)
+		}
+		r.Image(0, clock.Now(), Bytes{A: []byte("picture "), C: make([]byte, 3000)})
+	}
+	write(r, clock.Now(), true)
+	entries, _, err := r.writer.folder.list()
+	if err != nil || len(entries) != 1 {
+		t.Fatalf("%d files, %v", len(entries), err)
+	}
+	whole, err = os.ReadFile(filepath.Join(r.cfg.Dir, entries[0].name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return entries[0].name, whole
+}
+
+// inWholeChunks is how many messages are in the chunks that end before a byte, as the
+// file's own index has it.
+func inWholeChunks(t *testing.T, whole []byte, cut int) (n int) {
+	t.Helper()
+	reader, err := mcap.NewReader(bytes.NewReader(whole))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	info, err := reader.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, chunk := range info.ChunkIndexes {
+		if int(chunk.ChunkStartOffset+chunk.ChunkLength) <= cut {
+			_, err := scan(io.MultiReader(bytes.NewReader(mcap.Magic), bytes.NewReader(whole[chunk.ChunkStartOffset:chunk.ChunkStartOffset+chunk.ChunkLength])),
+				func(token mcap.TokenType, _ []byte) error {
+					if token == mcap.TokenMessage {
+						n++
+					}
+					return nil
+				})
+			if err == nil {
+				t.Fatal("a chunk alone has no end")
+			}
+		}
+	}
+	return n
+}
+
+// repairIn has a new recorder repair what is in a folder.
+func repairIn(t *testing.T, dir string) Stats {
+	t.Helper()
+	r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir})
+	r.writer.repair()
+	return r.Stats()
+}
+
+// A file that is cut anywhere is readable up to its last whole chunk, and is made whole
+// by the next start; a byte that is wrong costs what is behind it and no panic.
+func TestFilesCutAndDamagedAnywhere(t *testing.T) {
+	name, whole := writeChunks(t, 12)
+	random := rand.New(rand.NewPCG(1, 2))
+	var ticks []Tick
+	if _, err := Read(bytes.NewReader(whole), Visitor{Tick: func(m *Tick) error { ticks = append(ticks, *m); return nil }}); err != nil {
+		t.Fatal(err)
+	}
+	for i := range times(t, 25) {
+		cut := len(mcap.Magic) + 40 + random.IntN(len(whole)-len(mcap.Magic)-40)
+		want := inWholeChunks(t, whole, cut)
+		dir := t.TempDir()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, whole[:cut], 0o600); err != nil {
+			t.Fatal(err)
+		}
+		steps, _, pictures, infos := contents(t, dir)
+		if len(steps)+pictures != want || !infos[0].Torn {
+			t.Fatalf("cut at %d of %d: %d ticks and %d pictures, torn %v; want %d together", cut, len(whole), len(steps), pictures, infos[0].Torn, want)
+		}
+		if s := repairIn(t, dir); s.Repaired != 1 {
+			t.Fatalf("cut at %d: %+v, want it repaired", cut, s)
+		}
+		repaired, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		again, _, pictures, infos := contents(t, dir)
+		if !slices.Equal(again, steps) || len(again)+pictures != want || infos[0].Torn || inWholeChunks(t, repaired, len(repaired)) != want {
+			t.Fatalf("cut at %d, repaired: %d ticks and %d pictures, %+v; want %d together", cut, len(again), pictures, infos[0], want)
+		}
+		if s := repairIn(t, dir); s.Repaired != 0 {
+			t.Errorf("it is repaired twice: %+v", s)
+		}
+
+		damaged := slices.Clone(whole)
+		at := len(mcap.Magic) + 40 + random.IntN(len(whole)-len(mcap.Magic)-40)
+		damaged[at] ^= byte(1 + random.IntN(255))
+		read, step := 0, 0
+		Read(bytes.NewReader(damaged), Visitor{Tick: func(m *Tick) error {
+			if step >= len(ticks) || fmt.Sprint(*m) != fmt.Sprint(ticks[step]) {
+				t.Errorf("damaged at %d: tick %d is %+v", at, step, m)
+			}
+			read, step = read+1, step+1
+			return nil
+		}, Image: func(*Image) error { read++; return nil }})
+		if atLeast := inWholeChunks(t, whole, at); read < atLeast {
+			t.Errorf("try %d, damaged at %d of %d: %d messages, want the %d before it", i, at, len(whole), read, atLeast)
+		}
+	}
+}
+
+// A stranger's file, one that another process writes and one that is whole are left alone.
+func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
+	name, whole := writeChunks(t, 3)
+	dir := t.TempDir()
+	torn := whole[:len(whole)/2]
+	strange := bytes.Replace(slices.Clone(torn), []byte(Profile), []byte("strange"), 1)
+	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	files := map[string][]byte{
+		name:                          whole,
+		nameAt("stranger", at):        strange,
+		nameAt("empty", at):           nil,
+		nameAt("text", at):            []byte(strings.Repeat("no record at all ", 10)),
+		"notes.mcap":                  torn,
+		nameAt("x", at) + ".bak":      torn,
+		nameAt("inuse", at):           torn,
+		"arm-20260101T000000.0Z.mcap": torn,
+	}
+	for name, data := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Symlink(filepath.Join(dir, "notes.mcap"), filepath.Join(dir, nameAt("link", at))); err != nil {
+		t.Fatal(err)
+	}
+	used, err := folder{dir: dir}.claim(nameAt("inuse", at))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer used.Close()
+	if s := repairIn(t, dir); s.Repaired != 0 {
+		t.Errorf("%+v, want none repaired", s)
+	}
+	for name, want := range files {
+		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, want) {
+			t.Errorf("%s was changed: %d bytes, want %d, %v", name, len(got), len(want), err)
+		}
+	}
+}
+
+// A process that is killed at any moment leaves all but the open chunk.
+func TestKilledAtAnyMoment(t *testing.T) {
+	if dir := os.Getenv("RECORD_CHILD"); dir != "" {
+		writeUntilKilled(dir)
+		return
+	}
+	random := rand.New(rand.NewPCG(3, 4))
+	for range times(t, 5) {
+		dir := t.TempDir()
+		child := exec.Command(os.Args[0], "-test.run", "^TestKilledAtAnyMoment$")
+		child.Env = append(os.Environ(), "RECORD_CHILD="+dir)
+		out, err := child.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := child.Start(); err != nil {
+			t.Fatal(err)
+		}
+		lines, chunks := bufio.NewScanner(out), 0
+		for limit := 1 + random.IntN(40); chunks < limit && lines.Scan(); {
+			fmt.Sscanf(lines.Text(), "chunk %d", &chunks)
+		}
+		time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond) // any moment of the chunk behind it
+		child.Process.Kill()
+		for lines.Scan() {
+			fmt.Sscanf(lines.Text(), "chunk %d", &chunks)
+		}
+		child.Wait()
+		check := func(when string, torn bool) {
+			steps, _, _, infos := contents(t, dir)
+			if len(infos) != 1 || infos[0].Torn != torn || len(steps) < chunks*perChunk || int(steps[len(steps)-1]) != len(steps)-1 || !slices.IsSorted(steps) {
+				t.Fatalf("%s: %+v, %d ticks, want %d of %d chunks or more, from 0 on", when, infos, len(steps), chunks*perChunk, chunks)
+			}
+		}
+		check("killed", true)
+		if s := repairIn(t, dir); s.Repaired != 1 {
+			t.Fatalf("%+v, want it repaired", s)
+		}
+		check("repaired", false)
+	}
+}
+
+// writeUntilKilled writes chunks as fast as it can, and says behind each how many are on
+// the disk.
+func writeUntilKilled(dir string) {
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	r, err := New(Config{Mode: All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock})
+	if err != nil {
+		panic(err)
+	}
+	step := int64(0)
+	for chunk := 0; ; chunk++ {
+		for range perChunk {
+			fillTick(r.Ticks.Put(), clock.Now(), step)
+			r.Ticks.Commit()
+			step++
+		}
+		r.Collect()
+		clock.SleepUntil(clock.Now().Add(2 * chunkTime))
+		if err := r.writer.step(clock.Now(), false); err != nil { // its first message ends the chunk before
+			panic(err)
+		}
+		fmt.Println("chunk", chunk)
+	}
+}
+
+// judged is what testdata/judge.py prints.
+type judged struct {
+	Topics map[string]struct {
+		Schema, Encoding string
+		Messages, Gaps   int
+		First, Last      map[string]any
+		LogTime          uint64 `json:"log_time"`
+	}
+	Metadata   map[string]map[string]string
+	Torn       string
+	Chunks     []string
+	Statistics map[string]int
+}
+
+// judge runs the official reader on a file, or skips the test.
+func judge(t *testing.T, args ...string) (j judged) {
+	t.Helper()
+	for _, python := range []string{os.Getenv("EDGERT_PYTHON"), "../.venv/bin/python", "python3"} {
+		if python == "" || exec.Command(python, "-c", "import mcap_protobuf").Run() != nil {
+			continue
+		}
+		out, err := exec.Command(python, append([]string{"testdata/judge.py"}, args...)...).Output()
+		if err != nil {
+			stderr := ""
+			if e, ok := err.(*exec.ExitError); ok {
+				stderr = string(e.Stderr)
+			}
+			t.Fatalf("the official reader: %v\n%s", err, stderr)
+		}
+		if err := json.Unmarshal(out, &j); err != nil {
+			t.Fatal(err)
+		}
+		return j
+	}
+	t.Skip("no Python with the official MCAP reader: run make test, or name an interpreter in EDGERT_PYTHON")
+	return j
+}
+
+// The official reader finds all that was written, through the index and its CRCs, and in
+// a torn and a repaired file what we find.
+func TestTheOfficialReaderAgrees(t *testing.T) {
+	const chunks = 8
+	name, whole := writeChunks(t, chunks)
+	dir := t.TempDir()
+	file := filepath.Join(dir, name)
+	if err := os.WriteFile(file, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	j := judge(t, file)
+	ticks, pictures := j.Topics[TickTopic], j.Topics[CameraTopic+"top"]
+	if ticks.Messages != chunks*perChunk || ticks.Gaps != 0 || ticks.Schema != "edgert.Tick" || ticks.Encoding != "protobuf" || j.Statistics[TickTopic] != ticks.Messages ||
+		pictures.Messages != chunks || pictures.Schema != "foxglove.CompressedImage" || len(j.Chunks) < chunks || j.Chunks[0] != "zstd" || j.Metadata["run"]["joints"] != "a,b" {
+		t.Errorf("the official reader finds %+v", j)
+	}
+	want := map[string]any{
+		"t_ns": "1000000000", "step": nil, "state": []any{1.0, -2.5}, "run_state": "STREAMING", "stale": 2.0, "clipped_step": 2147483648.0, "suspended_ns": "-1",
+		"seq": "9223372036854775807", "action": []any{"Infinity", 3.0}, "no_session": true,
+	}
+	for key, v := range want {
+		if fmt.Sprint(ticks.First[key]) != fmt.Sprint(v) {
+			t.Errorf("its first tick has %s %v, want %v", key, ticks.First[key], v)
+		}
+	}
+	at, _ := pictures.Last["timestamp"].(float64)
+	if pictures.Last["format"] != "jpeg" || pictures.Last["frame_id"] != "top" || uint64(at) != uint64(float64(pictures.LogTime)) || pictures.Last["bytes"] != 3008.0 {
+		t.Errorf("its last picture is %v at %d", pictures.Last, pictures.LogTime)
+	}
+
+	cut := len(whole) * 2 / 3
+	if err := os.WriteFile(file, whole[:cut], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	steps, _, _, _ := contents(t, dir)
+	if j = judge(t, file, "stream"); j.Topics[TickTopic].Messages != len(steps) || len(steps) == 0 || j.Torn == "" {
+		t.Errorf("of a torn file it reads %d ticks (%s), and we %d", j.Topics[TickTopic].Messages, j.Torn, len(steps))
+	}
+	repairIn(t, dir)
+	if j = judge(t, file); j.Topics[TickTopic].Messages != len(steps) || j.Metadata["repaired"] == nil || j.Metadata["run"]["joints"] != "a,b" {
+		t.Errorf("of a repaired file it reads %d ticks, and we %d; %v", j.Topics[TickTopic].Messages, len(steps), j.Metadata)
+	}
+}
