@@ -178,6 +178,7 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		{"delay as long as the chunk", set("rtc_max_delay", 50), "rtc_max_delay is 50"},
 		{"guidance beyond the chunk", set("prefix_end", 51), "prefix_end is 51"},
 		{"prefix in model space", set("prefix_space", "model"), `prefix_space is "model"`},
+		{"weights in a type of no weights", set("weights", "int8"), `weights is "int8", want float16 or bfloat16`},
 		{"two graphs", set("form", "split"), "files does not list step.onnx"},
 		{"unknown form", set("form", "loop"), `form is "loop"`},
 		{"more observations than a robot keeps", set("observation_steps", 17), "observation_steps is 17, want 0 to 16"},

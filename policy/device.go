@@ -149,7 +149,7 @@ func (m *Model) sessionOptions(graph string, inputs []port) (*ort.Options, error
 		return nil, err
 	}
 	if m.gpu == nil {
-		if err := m.mapWeights(options, graph); err != nil {
+		if err := errors.Join(m.mapWeights(options, graph), m.keepStored(options)); err != nil {
 			options.Close()
 			return nil, err
 		}
@@ -178,6 +178,18 @@ func (m *Model) mapWeights(options *ort.Options, graph string) error {
 		return nil // they are in the graph
 	}
 	return options.Set("session.disable_prepacking", "1")
+}
+
+// keepStored leaves weights that are stored in two bytes a value as they are, and
+// each use its own Cast. Folded, all would be float32 again while the session loads
+// (the first and the last of these optimisers; ONNX Runtime 1.24.3 dies in the last);
+// with one Cast for all uses of a weight, from the first use to the last. On a GPU
+// they are folded: it computes from float32 in its own memory.
+func (m *Model) keepStored(options *ort.Options) error {
+	if m.bundle.Weights == "" {
+		return nil
+	}
+	return options.Set("optimization.disable_specified_optimizers", "ConstantFolding;CommonSubexpressionElimination;FuseFp16InitializerToFp32NodeTransformer")
 }
 
 func (m *Model) addTensorRT(options *ort.Options, graph string, inputs []port) error {

@@ -89,6 +89,11 @@ type Meta struct {
 	Opset           int    `json:"opset,omitempty"`
 	DType           string `json:"dtype,omitempty"`
 
+	// Weights is what many of the weights are stored in, bfloat16 or float16, where
+	// the graph casts them to float32 at each use; empty: all are in the type that
+	// the graph computes in.
+	Weights string `json:"weights,omitempty"`
+
 	// The contract with a robot. FPS is the control rate of the training, in Hz;
 	// ChunkSize the actions of a chunk (H), NActionSteps how many are meant to run.
 	// Names are in vector order, units in LeRobot's words (degrees, range_0_100,
@@ -271,6 +276,7 @@ func (m *Meta) checkSampler() (c checks) {
 	c.want(m.NoiseRows == 0 || m.NoiseDim > 0, "noise_rows is %d with noise_dim 0, want neither or both", m.NoiseRows)
 	c.want(m.ObservationSteps >= 0 && m.ObservationSteps <= MaxObserved, "observation_steps is %d, want 0 to %d", m.ObservationSteps, MaxObserved)
 	c.want(m.Form != formSplit || m.NumSteps >= 1 && m.NoiseDim >= 1, "num_steps is %d and noise_dim %d with form %q, want both above 0: its steps begin with noise", m.NumSteps, m.NoiseDim, m.Form)
+	c.want(m.Weights == "" || slices.Contains(DTypes[1:], m.Weights), "weights is %q, want %s or nothing", m.Weights, strings.Join(DTypes[1:], " or "))
 	c.want(m.Form == "" || m.Form == formSplit, "form is %q, want nothing or %s", m.Form, formSplit)
 	if m.Tokenizer != nil {
 		if err := m.Tokenizer.Check(len(m.StateNames)); err != nil {

@@ -12,15 +12,13 @@ import numpy as np
 import torch
 from safetensors.numpy import save
 
-from . import VERSION, golden, licence, timing
+from . import VERSION, golden, licence, timing, weights
 from .checkpoint import ACTION, STATE, Checkpoint, lerobot_version, sha256
 from .errors import ExportError
 from .families import family_of
-from .onnx_graph import Runner, runner
+from .onnx_graph import NAMES, Runner, runner
 from .options import Options
 from .tracing import OPSET
-
-DTYPE_NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 # Rows of the parity check, of each golden set, and of T(B).
 PARITY_ROWS = 16
@@ -69,6 +67,8 @@ def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed:
     say(f"{checkpoint.type}: writing the graph")
     with one_thread():
         family.build(out)
+    if options.dtype in family.stores and not family.shrunk:
+        raise ExportError(f"--dtype is {options.dtype}, but no weight of this policy that can be stored so has {weights.LEAST_BYTES >> 10} KiB or more: leave it out")
     for name, content in family.files().items():
         path = out / name
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -80,17 +80,19 @@ def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed:
     rng = np.random.default_rng(seed)
     say("comparing it with LeRobot's own code")
     table = golden.parity(family, run, [family.case(PARITY_ROWS, rng, note) for note in family.notes()])
-    golden.judge(table, options.dtype)
+    golden.judge(family, table)
     with one_thread():
         golden_sets(family, out / "golden", rng)
     say("measuring it")
     timed = family.case(max(timing.BATCHES), rng, family.notes()[-1])
-    family.meta |= {"batch_buckets": list(timing.BATCHES), "batch_invariant": all(line["same_bytes"] for line in table), "golden_tolerance": golden.tolerance(family, table, options.dtype)}
+    family.meta |= {"batch_buckets": list(timing.BATCHES), "batch_invariant": all(line["same_bytes"] for line in table), "golden_tolerance": golden.tolerance(family, table)}
     report = {
         "parity": table,
         "parity_by": "onnxruntime on the CPU" if isinstance(run, Runner) else "torch: the same modules, ONNX Runtime has no bf16 products on the CPU, so neither this nor t_of_b is of the graph",
         "parity_unit": "deviations of the action in the training data",
         "worst": golden.worst(table),
+        "limit": golden.limit(family),
+        "weights": {"stored": family.meta.get("weights", family.meta["dtype"]), "float32_bytes_halved": family.shrunk, "rounded": options.dtype in family.stores},
         "warnings": warnings,
         "t_of_b": timing.table(run, timed),
         "load_s": round(loaded, 3),
@@ -144,7 +146,7 @@ def manifest(family) -> dict[str, Any]:
         "norm_action": family.action_scale.mode,
         "norm_stats_sha256": checkpoint.stats_sha256,
         "opset": OPSET,
-        "dtype": DTYPE_NAMES[options.dtype],
+        "dtype": NAMES["fp32" if options.dtype in family.stores else options.dtype],
         "fps": options.fps,
         "action_dim": checkpoint.action_dim(),
         "action_names": options.action_names,

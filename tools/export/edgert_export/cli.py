@@ -30,7 +30,7 @@ def parser() -> Parser:
     p.add_argument("--vlm", type=Path, metavar="DIR", help="folder of the vision-language model that the checkpoint names (SmolVLA)")
     p.add_argument("--steps", type=int, default=0, metavar="N", help="denoising steps (default: the checkpoint's)")
     p.add_argument("--cameras", type=sizes, default={}, metavar="NAME=HxW,...", help="height and width of the robot's pictures where they differ from the checkpoint's: front=480x640; left=none for a camera that the robot lacks (SmolVLA, Pi0, Pi0.5)")
-    p.add_argument("--dtype", choices=DTYPES, default="fp32", help="type that the graph computes in (default fp32)")
+    p.add_argument("--dtype", choices=DTYPES, default="fp32", help="Pi0, Pi0.5: type that the graph computes in; others: type that their weights are rounded to, in half the memory, and computed from in fp32 (default fp32)")
     p.add_argument("--form", choices=FORMS, default="loop", help="where the denoising loop is: in the graph, in the graph unrolled, or in the server between two graphs")
     return p
 

@@ -9,9 +9,16 @@ from .checkpoint import STATE
 from .errors import ExportError
 from .normalize import Scale
 
-# The worst error that an fp32 graph may have, in deviations of the action. Half
-# precision keeps 10 or 7 bits of every intermediate value.
+# The worst error that a graph may have, in deviations of the action: of one that
+# computes in the type, which keeps 10 or 7 bits of every intermediate value, and of
+# one whose weights alone are rounded to it.
 LIMITS = {"fp32": 1e-4, "fp16": 5e-2, "bf16": 2e-1}
+STORED_LIMITS = {"fp16": 1e-2, "bf16": 1e-1}
+
+
+def limit(family) -> float:
+    dtype = family.options.dtype
+    return (STORED_LIMITS if dtype in family.stores else LIMITS)[dtype]
 
 
 def random_pictures(rows: int, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
@@ -133,16 +140,17 @@ def worst(table: list[dict[str, Any]]) -> dict[str, Any]:
     return max(table, key=lambda line: line["max"])
 
 
-def judge(table: list[dict[str, Any]], dtype: str) -> None:
+def judge(family, table: list[dict[str, Any]]) -> None:
     """Refuses a graph that is not LeRobot's policy."""
-    line = worst(table)
-    if not line["max"] <= LIMITS[dtype]:
-        raise ExportError(f"the exported graph differs from LeRobot's own code by {line['max']:.3g} deviations of the action ({line['output']}, {line['case']}, batch {line['batch']}), want at most {LIMITS[dtype]:g} for {dtype}: nothing was written")
+    line, most, dtype = worst(table), limit(family), family.options.dtype
+    if not line["max"] <= most:
+        raise ExportError(f"the exported graph differs from LeRobot's own code by {line['max']:.3g} deviations of the action ({line['output']}, {line['case']}, batch {line['batch']}), want at most {most:g} for {dtype}: nothing was written")
 
 
-def tolerance(family, table: list[dict[str, Any]], dtype: str) -> dict[str, float]:
+def tolerance(family, table: list[dict[str, Any]]) -> dict[str, float]:
     """How far another machine's outputs may be from the golden ones: ten times what
     this machine was, and a tenth of the limit at least, in the unit of each output."""
-    share = min(max(10 * worst(table)["max"], LIMITS[dtype] / 10), 10 * LIMITS[dtype])
+    most = limit(family)
+    share = min(max(10 * worst(table)["max"], most / 10), 10 * most)
     model, robot = deviations(family.action_scale, family.checkpoint.action_dim())
     return {"chunk_model": float(f"{share * model.max():.2g}"), "chunk_robot": float(f"{share * robot.max():.2g}")}

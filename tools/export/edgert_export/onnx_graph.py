@@ -9,16 +9,24 @@ import onnx
 import torch
 from torch import nn
 
-from . import sampler, tracing
+from . import sampler, tracing, weights
 from .errors import ExportError
 from .tracing import BATCH
 
 # Weights above this lie beside the graph, so that the server maps them into memory.
 EXTERNAL_BYTES = 100 << 20
 
+# Types as bundle.json has them.
+NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
+
 ELEMENTS = {"uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT, "int64": onnx.TensorProto.INT64, "bool": onnx.TensorProto.BOOL}
 # Threads of an inference; 0: one for each core.
 THREADS = 0
+
+# What must not touch weights that are stored in half the bytes: the first and the last of these optimisers would cast them
+# all while the session loads (and ONNX Runtime 1.24.3 dies in the last, of fp16), the second would share a Cast between
+# uses that lie far apart. policy/device.go has the same.
+UNFOLDED = "ConstantFolding;CommonSubexpressionElimination;FuseFp16InitializerToFp32NodeTransformer"
 
 FAULT = "this is a fault of the exporter"
 
@@ -37,12 +45,30 @@ def finish(family, model: onnx.ModelProto, path: Path) -> None:
     for key in ("policy_type", "fps", "chunk_size", "action_dim", "rtc", "exporter"):
         if key in family.meta:
             model.metadata_props.add(key=key, value=str(family.meta[key]))
+    store(family, model)
     save(model, path)
+
+
+def store(family, model: onnx.ModelProto) -> None:
+    """Halves the weights of a graph: those that lose nothing by it where they are many, and all that can where --dtype
+    is how weights are stored."""
+    stored, dtype = None, family.options.dtype
+    if dtype in family.stores:
+        stored = dtype
+    elif dtype != "fp32" or size(model) <= EXTERNAL_BYTES:
+        return
+    if shrunk := weights.shrink(model, stored):
+        family.meta["weights"] = NAMES[stored or "bf16"]
+        family.shrunk += shrunk
+
+
+def size(model: onnx.ModelProto) -> int:
+    return sum(len(t.raw_data) for t in model.graph.initializer)
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
     """Saves a graph, large weights beside it."""
-    if sum(len(t.raw_data) for t in model.graph.initializer) > EXTERNAL_BYTES:
+    if size(model) > EXTERNAL_BYTES:
         onnx.save(model, path, save_as_external_data=True, all_tensors_to_one_file=True, location=path.name + ".data", size_threshold=1024)
     else:
         onnx.save(model, path)
@@ -77,7 +103,7 @@ class Runner:
     def __init__(self, folder: Path, meta: dict[str, Any]):
         self.steps = meta.get("num_steps", 0)
         names = (sampler.PREFIX, sampler.STEP) if meta.get("form") == "split" else (sampler.POLICY,)
-        self.sessions = [_session(folder / name) for name in names]
+        self.sessions = [_session(folder / name, "weights" in meta) for name in names]
 
     def __call__(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Both outputs for the graph's inputs."""
@@ -105,15 +131,18 @@ class Modules:
 
 def runner(family, folder: Path):
     """What judges the bundle in `folder` on this machine."""
-    return Modules(family.flow()) if family.options.dtype == "bf16" else Runner(folder, family.meta)
+    computes_in_bf16 = family.options.dtype == "bf16" and "bf16" not in family.stores
+    return Modules(family.flow()) if computes_in_bf16 else Runner(folder, family.meta)
 
 
-def _session(path: Path):
+def _session(path: Path, stored: bool):
     import onnxruntime as ort
 
     options = ort.SessionOptions()
     options.intra_op_num_threads = THREADS
     options.log_severity_level = 3
+    if stored:  # as lean-server has it, so that times and sizes are those of what is served
+        options.add_session_config_entry("optimization.disable_specified_optimizers", UNFOLDED)
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])
     except Exception as e:

@@ -10,11 +10,13 @@ from edgert_export import sampler
 OUTPUTS = sampler.OUTPUTS
 
 
-def session(model: object) -> onnxruntime.InferenceSession:
-    """Of a graph in memory, or of its file."""
+def session(model: object, entries: dict[str, str]) -> onnxruntime.InferenceSession:
+    """Of a graph in memory, or of its file. entries: of the session's configuration."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
     options.log_severity_level = 3
+    for key, value in entries.items():
+        options.add_session_config_entry(key, value)
     source = str(model) if isinstance(model, Path) else model.SerializeToString()
     return onnxruntime.InferenceSession(source, options, providers=["CPUExecutionProvider"])
 
@@ -22,8 +24,8 @@ def session(model: object) -> onnxruntime.InferenceSession:
 class Runner:
     """models: graphs or files by their names in a bundle."""
 
-    def __init__(self, models: dict[str, object], steps: int) -> None:
-        self.sessions, self.steps = {name: session(model) for name, model in models.items()}, steps
+    def __init__(self, models: dict[str, object], steps: int, **entries: str) -> None:
+        self.sessions, self.steps = {name: session(model, entries) for name, model in models.items()}, steps
 
     def __call__(self, inputs: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         if sampler.POLICY in self.sessions:

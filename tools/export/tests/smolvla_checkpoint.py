@@ -7,7 +7,7 @@ import torch
 from lerobot.policies.smolvla.configuration_smolvla import SmolVLAConfig
 from lerobot.policies.smolvla.modeling_smolvla import SmolVLAPolicy
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-from transformers import PreTrainedTokenizerFast, SmolVLMConfig, SmolVLMImageProcessor, SmolVLMProcessor
+from transformers import PreTrainedTokenizerFast, SmolVLMConfig, SmolVLMForConditionalGeneration, SmolVLMImageProcessor, SmolVLMProcessor
 from transformers.models.smolvlm.video_processing_smolvlm import SmolVLMVideoProcessor
 
 TEXT = [
@@ -64,14 +64,18 @@ def vlm(folder: Path, vision: dict, text: dict) -> None:
     SmolVLMProcessor(pictures, words, SmolVLMVideoProcessor(size=side, max_image_size=side)).save_pretrained(folder)
 
 
-def make(folder: Path, vision: dict = SMALL_VISION, text: dict = SMALL_TEXT, cameras: dict[str, tuple[int, int]] | None = None, **config: object) -> Path:
-    """The checkpoint folder/policy, and the language model's beside it in folder/vlm."""
+def make(folder: Path, vision: dict = SMALL_VISION, text: dict = SMALL_TEXT, cameras: dict[str, tuple[int, int]] | None = None, bf16: bool = False, **config: object) -> Path:
+    """The checkpoint folder/policy, and the language model's beside it in folder/vlm. bf16: with the weights in that type
+    in which LeRobot has them when it takes a language model's own (load_vlm_weights), as the published checkpoint does."""
     cameras = cameras or {"front": (60, 80), "wrist": (96, 64)}
     vlm(folder / "vlm", vision, text)
+    torch.manual_seed(5)
+    if bf16:
+        SmolVLMForConditionalGeneration(SmolVLMConfig.from_pretrained(folder / "vlm")).to(torch.bfloat16).save_pretrained(folder / "vlm")
     side = vision["image_size"]
     inputs, outputs = checkpoints.features(cameras)
     made = SmolVLAConfig(
-        vlm_model_name=str(folder / "vlm"), load_vlm_weights=False, device="cpu", push_to_hub=False,
+        vlm_model_name=str(folder / "vlm"), load_vlm_weights=bf16, device="cpu", push_to_hub=False,
         input_features=inputs, output_features=outputs, **{"resize_imgs_with_padding": (side, side)} | config,
     )  # fmt: skip
     torch.manual_seed(7)

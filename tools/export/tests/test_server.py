@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 import socket
 import subprocess
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 import smolvla_checkpoint
 from conftest import ROOT, exported
 
+from edgert_export import bundle as exporter
 from edgert_export import onnx_graph
 
 def manifest_of(bundle: Path, **more) -> Path:
@@ -79,12 +81,49 @@ def test_weights_beside_the_graph_stay_mapped(server, folder, monkeypatch, form)
     files = sorted(bundle.glob("*.onnx.data"))
     assert len(files) == (1 if form == "loop" else 2)
     assert len({path.stat().st_mode for path in bundle.rglob("*") if path.is_file()}) == 1  # another user may serve it
+    maps, _ = memory_of(server, bundle)
+    for file in files:
+        assert resident(maps, file) > file.stat().st_size / 2, file
+
+
+@pytest.mark.parametrize("form", ["loop", "split"])
+def test_stored_weights_stay_as_they_are(server, folder, monkeypatch, form):
+    """Mapped, and cast where they are used: beside the same bundle that does not say so, whose weights are all cast while
+    it loads."""
+    monkeypatch.setattr(onnx_graph, "EXTERNAL_BYTES", 0)
+    monkeypatch.setattr(exporter, "PARITY_ROWS", 2)
+    wide = smolvla_checkpoint.SMALL_TEXT | {"intermediate_size": 16000}
+    checkpoint = smolvla_checkpoint.make(folder / f"smolvla-stored-{form}", text=wide, bf16=True, num_vlm_layers=4)
+    bundle = exported(checkpoint, "--vlm", str(checkpoint.with_name("vlm")), "--steps", "2", "--form", form)
+    report = json.loads((bundle / "report.json").read_text())
+    folded = shutil.copytree(bundle, bundle.with_name(bundle.name + "-folded"))
+    meta = json.loads((folded / "bundle.json").read_text())
+    assert meta.pop("weights") == "bfloat16"
+    (folded / "bundle.json").write_text(json.dumps(meta))
+    maps, anonymous = memory_of(server, bundle)
+    _, without = memory_of(server, folded)
+    assert anonymous + 0.7 * report["weights"]["float32_bytes_halved"] < without
+    for file in bundle.glob("*.onnx.data"):
+        assert resident(maps, file) > file.stat().st_size / 2, file
+
+
+def memory_of(server: Path, bundle: Path) -> tuple[str, int]:
+    """The smaps of a server that is ready, and how many bytes are its own."""
     with subprocess.Popen([server, "--manifest", manifest_of(bundle)], cwd=ROOT, stderr=subprocess.PIPE, text=True) as serving:
         try:
-            assert any("serving" in line for line in serving.stderr)  # golden sets and warm-up have touched all weights
-            maps = Path(f"/proc/{serving.pid}/smaps").read_text()
+            said = []
+            for line in serving.stderr:  # golden sets and warm-up have touched all weights
+                said.append(line)
+                if "msg=serving" in line:
+                    break
+            else:
+                raise AssertionError("".join(said))
+            status = Path(f"/proc/{serving.pid}/status").read_text()
+            return Path(f"/proc/{serving.pid}/smaps").read_text(), 1024 * int(re.search(r"RssAnon:\s+(\d+)", status)[1])
         finally:
             serving.terminate()
-    for file in files:
-        resident = re.findall(rf"{re.escape(str(file))}\n(?:Size|\w+PageSize).*?\nRss: +(\d+) kB", maps, re.S)
-        assert sum(map(int, resident)) * 1024 > file.stat().st_size / 2, (file, resident)
+
+
+def resident(maps: str, file: Path) -> int:
+    """Bytes of a mapped file that are in memory."""
+    return 1024 * sum(map(int, re.findall(rf"{re.escape(str(file))}\n(?:Size|\w+PageSize).*?\nRss: +(\d+) kB", maps, re.S)))

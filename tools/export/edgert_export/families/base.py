@@ -55,7 +55,7 @@ class Family:
 
     type = ""
     sampled = False
-    dtypes = ("fp32",)
+    stores = ("fp16", "bf16")  # that weights may be rounded to, where the graph computes in fp32
     pre: list[str] = ["rename_observations_processor", "normalizer_processor"]
     post: list[str] = ["unnormalizer_processor"]
     spares_cameras = False  # whether the policy takes an observation that lacks a picture
@@ -66,8 +66,6 @@ class Family:
         for name, (kind, _) in checkpoint.inputs.items():
             if kind != "VISUAL" and name != STATE:
                 raise ExportError(f"the policy takes {name} ({kind}), want pictures and {STATE}: the server has nothing else to send")
-        if options.dtype not in self.dtypes:
-            raise ExportError(f"--dtype is {options.dtype}, want {' or '.join(self.dtypes)} for {self.type}: TensorRT computes in half precision from an fp32 graph")
         if options.form != "loop" and not self.sampled:
             raise ExportError(f"--form is {options.form}, but {self.type} does not denoise: leave it out")
         if options.steps and not self.sampled:
@@ -82,6 +80,7 @@ class Family:
         self.relative = Relative(mask) if mask and any(mask) else None
         self.policy = self.load()
         self.meta: dict[str, Any] = {}
+        self.shrunk = 0  # bytes of float32 weights that are stored in half as many
 
     def _check_action(self) -> None:
         """Refuses processors that do not undo each other: a prefix would come back as

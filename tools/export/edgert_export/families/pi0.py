@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from .. import resize
 from ..errors import ExportError
 from .flow import FlowFamily
-from .paligemma import DTYPES, IMAGE_TRANSFORM, Expert, Prefix, times
+from .paligemma import IMAGE_TRANSFORM, Expert, Prefix, times
 
 
 class StateToken(nn.Module):
@@ -46,7 +46,7 @@ class Step(nn.Module):
 
 class Pi0Export(FlowFamily):
     type = "pi0"
-    dtypes = tuple(DTYPES)
+    stores = ()
     pre = ["rename_observations_processor", "pi0_new_line_processor", "tokenizer_processor", "relative_actions_processor", "normalizer_processor"]
     post = ["unnormalizer_processor", "absolute_actions_processor"]
     template = "{task}\n"

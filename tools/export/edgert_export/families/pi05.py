@@ -6,7 +6,7 @@ from torch import Tensor, nn
 
 from ..errors import ExportError
 from .flow import FlowFamily
-from .paligemma import DTYPES, IMAGE_TRANSFORM, Expert, Prefix, times
+from .paligemma import IMAGE_TRANSFORM, Expert, Prefix, times
 
 BINS = 256
 
@@ -29,7 +29,7 @@ class Step(nn.Module):
 
 class Pi05Export(FlowFamily):
     type = "pi05"
-    dtypes = tuple(DTYPES)
+    stores = ()
     pre = ["rename_observations_processor", "relative_actions_processor", "normalizer_processor", "pi05_prepare_state_tokenizer_processor_step", "tokenizer_processor"]
     post = ["unnormalizer_processor", "absolute_actions_processor"]
     template = "Task: {task}, State: {state};\nAction: "
