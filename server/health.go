@@ -202,19 +202,20 @@ type watch struct {
 // Owner: any goroutine.
 func (w *worker) overdue(now rt.Instant) (since rt.Instant, why string) {
 	since = rt.Instant(w.busySince.Load())
-	if busy := now.Sub(since); since != 0 && busy > stuckAfter {
+	limit := max(stuckAfter, stuckTimes*w.sizes.Longest())
+	if busy := now.Sub(since); since != 0 && busy > limit {
 		return since, fmt.Sprintf("worker busy with one request for %.0f s", busy.Seconds())
 	}
 	for _, b := range w.buffers {
 		since = rt.Instant(b.since.Load())
-		if filling := now.Sub(since); b.filling.Load() > 0 && filling > decodeStuckAfter {
+		if filling := now.Sub(since); b.filling.Load() > 0 && filling > decodeTimes*limit {
 			return since, fmt.Sprintf("observations of one batch are being decoded for %.0f s", filling.Seconds())
 		}
 	}
 	return 0, ""
 }
 
-// endHang gives up a device whose run takes longer than stuckAfter: the run is
+// endHang gives up a device whose run takes longer than it may: the run is
 // terminated, and the thread left behind when that does not help. So it is with a thread
 // that decodes. One check is not enough: the process itself may have been stopped for so
 // long.

@@ -471,7 +471,7 @@ func TestAStuckDecoderEndsTheServer(t *testing.T) {
 	if ok, why := b.server.healthy(); !ok {
 		t.Errorf("unhealthy at once: %s", why)
 	}
-	b.clock.Advance(decodeStuckAfter + time.Second)
+	b.clock.Advance(decodeTimes*stuckAfter + time.Second)
 	if ok, why := b.server.worker.healthy(); ok || why != "observations of one batch are being decoded for 21 s" {
 		t.Errorf("healthy() = %v, %q, want what is stuck", ok, why)
 	}
@@ -550,6 +550,23 @@ func TestLostRunEndsTheServer(t *testing.T) {
 	wantEnd(t, b, r, sickHang, 1, "worker busy with one request for 11 s")
 	if err := b.stop(); !errors.Is(err, errStillInferring) {
 		t.Errorf("Serve = %v, want errStillInferring", err)
+	}
+}
+
+// Goal: a policy that takes seconds may take five times as long beside other programs.
+func TestASlowPolicyIsNotAHang(t *testing.T) {
+	b := newBench(t, config())
+	w := b.server.worker
+	w.sizes.Learn(1, 4*time.Second)
+	since := b.clock.Now()
+	w.busySince.Store(int64(since))
+	b.clock.Advance(19 * time.Second)
+	if _, why := w.overdue(b.clock.Now()); why != "" {
+		t.Errorf("after 19 s: %s, want nothing before 20 s", why)
+	}
+	b.clock.Advance(2 * time.Second)
+	if got, _ := w.overdue(b.clock.Now()); got != since {
+		t.Error("after 21 s nothing is overdue, want the run")
 	}
 }
 

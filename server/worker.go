@@ -17,12 +17,14 @@ import (
 )
 
 const (
-	// stuckAfter is how long one run may take before /healthz calls the worker dead:
-	// longer than any policy takes, shorter than an operator waits.
+	// stuckAfter is how long one run may take before /healthz calls the worker dead,
+	// and stuckTimes as many of the longest that is expected: a large policy on a CPU
+	// takes seconds, and several times as long beside other programs.
 	stuckAfter = 10 * time.Second
-	// decodeStuckAfter is the same for the rows of one batch, which are given out while a
-	// run goes on.
-	decodeStuckAfter = 2 * stuckAfter
+	stuckTimes = 5
+	// decodeTimes as long the rows of one batch may take, which are given out while a run
+	// goes on.
+	decodeTimes = 2
 	// finishTimeout is what the run in hand gets at the end before it is terminated.
 	finishTimeout = 1200 * time.Millisecond
 	// decodersMax bounds the crew: a batch has no more rows.

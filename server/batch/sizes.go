@@ -62,6 +62,16 @@ func (s *Sizes) index(rows int) int {
 //rt:noalloc
 func (s *Sizes) Took(size int) time.Duration { return s.known(s.index(size)) }
 
+// Longest is how long the longest run is expected to take; 0: none is known.
+//
+//rt:noalloc
+func (s *Sizes) Longest() (took time.Duration) {
+	for i := range s.took {
+		took = max(took, s.known(i))
+	}
+	return took
+}
+
 //rt:noalloc
 func (s *Sizes) known(i int) time.Duration { return time.Duration(s.took[i].Load()) }
 
