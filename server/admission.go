@@ -420,24 +420,21 @@ func (q *queries) feeds(o *wire.SessionOpen, a *admission) *refusal {
 	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: ask another server, or again later", a.active, v.why)}
 }
 
-// robot is one of so many control steps a second, 0 where it did not say, that asks
-// every so often, as far as is known. One that asks more seldom than edge-rt does by
+// robot is one of so many control steps a second, the policy's own where it did not say
+// or says what none has, that asks every so often, as far as is known. One that asks more seldom than edge-rt does by
 // itself may do so as often tomorrow.
 func (q *queries) robot(fps float64, every time.Duration) plan.Robot {
-	if !(fps > 0 && fps <= fpsMost) {
+	if !plan.Playable(fps) {
 		fps = q.meta.FPS
 	}
 	r := plan.Robot{FPS: fps, Execute: plan.Execute(q.meta), RoundTrip: plan.RoundTrip}
 	if every > 0 {
-		r.FPS = min(max(fps, 1/every.Seconds()), fpsMost)
+		r.FPS = min(max(fps, 1/every.Seconds()), plan.FPSMost)
 		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))
 		r.RoundTrip = min(r.RoundTrip, every/2) // else it could not ask so often
 	}
 	return r
 }
-
-// fpsMost is the highest rate of a robot that the gate plays, Hz.
-const fpsMost = 1000
 
 // robots are those with a session, but for the one whose session would be replaced.
 func (q *queries) robots(now rt.Instant, but string) (list []plan.Robot) {

@@ -2,6 +2,7 @@ package server
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -139,5 +140,24 @@ func TestARefusalStandsForAMoment(t *testing.T) {
 	b.openFrom(link(98, "x"), fakeOpen("x"))
 	if got := b.server.queries.verdict.at; got == at {
 		t.Error("the gate was not asked again")
+	}
+}
+
+// A rate that no robot has, of which a chunk would last for ever, for no time or less,
+// counts as none: it neither makes room nor ends the server, when it opens and after.
+func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
+	rates := []float64{1e-10, 1.5e-9, 1.7e-10, 1e-300, math.SmallestNonzeroFloat64, -30, 1e300, math.Inf(1), math.Inf(-1), math.NaN()}
+	b := newAuto(t, 5*time.Millisecond)
+	want, n := b.shown().MaxSessions, 0
+	for ; n < 100; n++ {
+		open := fakeOpen(fmt.Sprintf("odd-%02d", n))
+		open.FPS = rates[n%len(rates)]
+		if ack := b.openFrom(link(n, fmt.Sprint("odd", n)), open); !ack.Accepted {
+			break
+		}
+		b.server.queries.measure(false)
+	}
+	if n != want {
+		t.Errorf("%d robots with odd rates are in, want %d as of the policy's own", n, want)
 	}
 }

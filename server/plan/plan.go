@@ -83,11 +83,21 @@ type Row struct {
 	OK        bool    `json:"ok"`         // none stood, no chunk was too late, and the device has time left
 }
 
+const (
+	// FPSMost is the highest rate of a robot that is played, Hz, and fpsLeast the lowest:
+	// of one below, the time that a chunk lasts would overflow.
+	FPSMost  = 1000
+	fpsLeast = 0.001
+)
+
+// Playable reports whether robots of so many control steps a second can be played.
+func Playable(hz float64) bool { return hz >= fpsLeast && hz <= FPSMost }
+
 // Check refuses what no robot is.
 func (f *Fleet) Check(m *policy.Meta) error {
 	for _, hz := range f.FPS {
-		if !(hz > 0 && hz <= 1000) {
-			return fmt.Errorf("--fps is %v, want above 0 and at most 1000 each", f.FPS)
+		if !Playable(hz) {
+			return fmt.Errorf("--fps is %v, want %g to %d each", f.FPS, fpsLeast, FPSMost)
 		}
 	}
 	for _, n := range f.Execute {

@@ -122,7 +122,7 @@ func TestGet(t *testing.T) {
 }
 
 func TestFleetCheck(t *testing.T) {
-	for _, f := range []Fleet{{FPS: []float64{30, 0}}, {Execute: []int{50}}, {Execute: []int{0}}, {RoundTrip: []time.Duration{-1}}, {RoundTrip: []time.Duration{time.Hour}}} {
+	for _, f := range []Fleet{{FPS: []float64{30, 0}}, {FPS: []float64{30, 1e-10}}, {FPS: []float64{1001}}, {Execute: []int{50}}, {Execute: []int{0}}, {RoundTrip: []time.Duration{-1}}, {RoundTrip: []time.Duration{time.Hour}}} {
 		o := options(10)
 		o.Fleet = f
 		if _, err := New(o); err == nil || !strings.Contains(err.Error(), "want") {
