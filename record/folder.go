@@ -27,7 +27,14 @@ const Extension = ".mcap"
 const (
 	timeLayout = "20060102T150405.000Z"
 	probeBytes = 4096
-	repairing  = ".repair" // ends the name of a file that is being made of a torn one
+	spareShare = 32
+
+	// Files are for their owner and its group, as the service's state is: they hold
+	// pictures of the place where the robot is.
+	folderMode = 0o750
+	fileMode   = 0o640
+
+	repairing = ".repair" // ends the name of a file that is being made of a torn one
 )
 
 var ourName = regexp.MustCompile(`^.+-(\d{8}T\d{6}\.\d{3}Z)\.mcap$`)
@@ -75,12 +82,17 @@ func nameAt(id string, t time.Time) string {
 // errNoRoom means that files which may not be deleted fill the folder.
 var errNoRoom = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, or not ours")
 
-// makeRoom deletes the oldest of our files until need more bytes fit. Those that somebody
-// writes stay.
+// makeRoom deletes the oldest of our files, if need more bytes do not fit, until there is
+// some room to spare: to list thousands of small files for each chunk is too much. Those
+// that somebody writes stay.
 func (d folder) makeRoom(need int64) (total int64, deleted int, err error) {
 	entries, total, err := d.list()
+	room := d.size
+	if total+need > room {
+		room -= d.size / spareShare
+	}
 	for _, e := range entries {
-		if err != nil || total+need <= d.size {
+		if err != nil || total+need <= room {
 			return total, deleted, err
 		}
 		if d.remove(e.name) {
@@ -152,11 +164,11 @@ func whole(f *os.File) bool {
 
 // create makes a file for a run that begins at a time of day; nobody else may write it.
 func (d folder) create(id string, t time.Time) (*os.File, error) {
-	if err := os.MkdirAll(d.dir, 0o755); err != nil {
+	if err := os.MkdirAll(d.dir, folderMode); err != nil {
 		return nil, err
 	}
 	for try := range 10 { // names have milliseconds, and the clock may have been set back
-		f, err := os.OpenFile(filepath.Join(d.dir, nameAt(id, t.Add(time.Duration(try)*time.Millisecond))), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+		f, err := os.OpenFile(filepath.Join(d.dir, nameAt(id, t.Add(time.Duration(try)*time.Millisecond))), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 		if errors.Is(err, fs.ErrExist) {
 			continue
 		}
@@ -187,7 +199,7 @@ func (d folder) sync() error {
 
 // Probe says why no file can be written into a folder, which it makes.
 func Probe(dir string) error {
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return err
 	}
 	f, err := os.CreateTemp(dir, ".probe-*")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -13,6 +14,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -233,24 +236,43 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 	}
 }
 
-// A robot that starves all the time does not write all the time.
+// A robot that starves all the time writes less and less, and no tick is missing in its
+// files; once it has been well for a while, the next save is soon again.
 func TestRingNeverWritesSteadily(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: Ring})
-	open := 0
-	const minutes = 10
-	for step := range int64(minutes * 600) {
-		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
-		fillTick(r.Ticks.Put(), clock.Now(), step)
-		r.Ticks.slot(func(m *Tick) { m.Starved = true })
-		r.Ticks.Commit()
-		r.Collect()
-		write(r, clock.Now(), false)
-		if r.writer.file != nil {
-			open++
+	step, open := int64(0), 0
+	run := func(d time.Duration, starved bool) {
+		for end := clock.Now().Add(d); clock.Now() < end; step++ {
+			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+			fillTick(r.Ticks.Put(), clock.Now(), step)
+			r.Ticks.slot(func(m *Tick) { m.Starved = starved })
+			r.Ticks.Commit()
+			r.Collect()
+			write(r, clock.Now(), false)
+			if r.writer.file != nil {
+				open++
+			}
 		}
 	}
-	if share := float64(open) / (minutes * 600); share > 0.36 || r.Stats().Saves < 5 {
-		t.Errorf("a file is open for %.2f of the time in %d saves, want a third", share, r.Stats().Saves)
+	run(10*time.Minute, true)
+	if s := r.Stats(); s.Saves != 4 {
+		t.Errorf("%d saves in the first ten minutes, want those after 0, 1, 2 and 4 minutes", s.Saves)
+	}
+	run(50*time.Minute, true)
+	if share := float64(open) / float64(step); share > 0.1 || r.Stats().Saves < 9 {
+		t.Errorf("a file is open for %.2f of the time in %d saves, want less than a tenth", share, r.Stats().Saves)
+	}
+	if steps, _, _, _ := contents(t, r.cfg.Dir); len(steps) != int(steps[len(steps)-1]-steps[0])+1 {
+		t.Errorf("%d ticks between steps %d and %d, want no gap", len(steps), steps[0], steps[len(steps)-1])
+	}
+	run(20*time.Minute, false)
+	for range 2 {
+		before := r.Stats().Saves
+		run(time.Second, true)
+		run(65*time.Second, false)
+		if n := r.Stats().Saves; n != before+1 {
+			t.Errorf("%d saves, want one more than %d at once", n, before)
+		}
 	}
 }
 
@@ -476,5 +498,106 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 	w.put(1, 1, make([]byte, 700))
 	if n := w.read(c, room); n != 0 || c.lost != lost+1 || w.waits(c) != 0 {
 		t.Errorf("a message larger than the reader's room: %d bytes, %d lost, want it passed over", n, c.lost-lost)
+	}
+}
+
+// A disk that stays full gets no file at each try: each would be there for ever.
+func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
+	for _, place := range []string{"/dev/full", "gone"} {
+		r, clock := recorderAt(t, Config{Mode: All})
+		tries := 0
+		r.writer.create = func(id string, at time.Time) (*os.File, error) {
+			f, err := r.writer.folder.create(id, at)
+			if err != nil {
+				return nil, err
+			}
+			tries++
+			if place == "gone" {
+				return f, nil
+			}
+			f.Close()
+			full, err := unix.Open(place, unix.O_WRONLY|unix.O_CLOEXEC, 0)
+			return os.NewFile(uintptr(full), f.Name()), err // its name is the file's
+		}
+		for step := range int64(100) {
+			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+			tick(r, clock.Now(), step)
+			write(r, clock.Now(), false)
+			if f := r.writer.file; f != nil {
+				f.os.Close() // before the first chunk
+			}
+		}
+		if found, err := os.ReadDir(r.cfg.Dir); err != nil || tries < 2 || len(found) > 1 {
+			t.Errorf("%s: %d files of %d tries, %v, want none but the last", place, len(found), tries, err)
+		}
+	}
+}
+
+// A full folder of many small files is not listed for each chunk.
+func TestRoomIsMadeInAdvance(t *testing.T) {
+	_, whole := writeChunks(t, 1)
+	dir := t.TempDir()
+	for i := range 40 {
+		if err := os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	one := int64(len(whole))
+	d := folder{dir, 40 * one}
+	for try, want := range []int{3, 0, 3} { // the one that is needed, and a 32nd in whole files; then none until those are used up
+		total, deleted, err := d.makeRoom(one)
+		if err != nil || deleted != want {
+			t.Fatalf("try %d: %d deleted of %d bytes, %v, want %d", try, deleted, total, err, want)
+		}
+		if try == 1 {
+			for i := range 3 {
+				if err := os.WriteFile(filepath.Join(dir, nameAt("new", time.Unix(int64(i), 0))), whole, 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+		}
+	}
+}
+
+// A folder that somebody deletes is made anew, and a file in it begun, within a chunk or two.
+func TestFolderThatVanishes(t *testing.T) {
+	errs := 0
+	r, clock := recorderAt(t, Config{Mode: All, Report: func(x Report) {
+		if errors.Is(x.Err, errDeleted) {
+			errs++
+		}
+	}})
+	const steps = 100
+	for step := range int64(steps) {
+		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+		tick(r, clock.Now(), step)
+		write(r, clock.Now(), false)
+		if step == steps/2 {
+			if err := os.RemoveAll(r.cfg.Dir); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	write(r, clock.Now(), true)
+	got, _, _, infos := contents(t, r.cfg.Dir)
+	if s := r.Stats(); errs != 1 || len(infos) != 1 || len(got) < steps/4 || got[len(got)-1] != steps-1 || s.Error != "" {
+		t.Errorf("said %d times, files %+v with %d ticks, stats %+v; want a new file with the rest", errs, infos, len(got), s)
+	}
+}
+
+// Pictures of a home are not for every user of the machine.
+func TestFilesAreForOwnerAndGroup(t *testing.T) {
+	defer unix.Umask(unix.Umask(0))
+	r, clock := recorderAt(t, Config{Mode: All, Dir: filepath.Join(t.TempDir(), "records")})
+	tick(r, clock.Now(), 1)
+	write(r, clock.Now(), true)
+	found, err := os.ReadDir(r.cfg.Dir)
+	if err != nil || len(found) != 1 {
+		t.Fatalf("%v, %v, want a file", found, err)
+	}
+	for name, want := range map[string]fs.FileMode{".": folderMode, found[0].Name(): fileMode} {
+		if info, err := os.Stat(filepath.Join(r.cfg.Dir, name)); err != nil || info.Mode().Perm() != want || want&0o007 != 0 {
+			t.Errorf("%s: %v, %v, want %o", name, info.Mode(), err, want)
+		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
@@ -14,13 +15,16 @@ import (
 
 // repair makes the files of ours whole that an earlier run did not end, and takes away
 // what an earlier repair left. One that cannot be repaired stays as it is: all but its
-// last chunk can be read.
-func (w *writer) repair() {
+// last chunk can be read. It ends early with the run, which does not wait for it.
+func (w *writer) repair(stop *atomic.Bool) {
 	entries, _, err := w.folder.list()
 	if err != nil {
 		return // there is no folder yet, or open will say why not
 	}
 	for _, e := range entries {
+		if stop.Load() {
+			return // the next start goes on
+		}
 		f, err := w.folder.claim(e.name)
 		if err != nil {
 			continue // a stranger's, or another process's
@@ -41,7 +45,7 @@ func (w *writer) repair() {
 // rebuild replaces a torn file by one of all of its chunks that are whole.
 func (d folder) rebuild(torn *os.File) (err error) {
 	name := torn.Name() + repairing
-	to, err := os.OpenFile(name, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o644)
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode) // what lay there was taken away
 	if err != nil {
 		return err
 	}

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -97,7 +98,7 @@ func inWholeChunks(t *testing.T, whole []byte, cut int) (n int) {
 func repairIn(t *testing.T, dir string) Stats {
 	t.Helper()
 	r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir})
-	r.writer.repair()
+	r.writer.repair(new(atomic.Bool))
 	return r.Stats()
 }
 
@@ -191,6 +192,24 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s was changed: %d bytes, want %d, %v", name, len(got), len(want), err)
 		}
+	}
+}
+
+// A run that ends does not wait for the repair of what others left.
+func TestRepairEndsWithTheRun(t *testing.T) {
+	name, whole := writeChunks(t, 3)
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, name), whole[:len(whole)/2], 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir})
+	var stop atomic.Bool
+	stop.Store(true)
+	if r.Write(&stop); r.Stats().Repaired != 0 {
+		t.Error("a file was repaired after the end")
+	}
+	if s := repairIn(t, dir); s.Repaired != 1 {
+		t.Errorf("%+v, want the next start to repair it", s)
 	}
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 	"github.com/klauspost/compress/zstd"
+	"golang.org/x/sys/unix"
 
 	"edgert/rt"
 )
@@ -27,8 +28,12 @@ const (
 	afterSave   = 5 * time.Second  // is written of what comes behind an event
 	longestSave = 30 * time.Second // is written behind the first of many
 	saveEvery   = time.Minute      // at most, but for what a person asks for and the end
+	rarestSave  = 8 * time.Minute  // each save that comes back soon doubles the time to the next, up to this
 	retryEvery  = 2 * time.Second  // a disk that takes nothing is tried again
 )
+
+// What happens between two saves is in memory still when the second comes.
+const _ = uint(messageSpan - rarestSave - longestSave)
 
 // writer is the thread that writes. Nothing waits for it.
 type writer struct {
@@ -46,12 +51,13 @@ type writer struct {
 	until    rt.Instant
 	begun    rt.Instant
 	closedAt rt.Instant // 0: nothing was saved yet
+	every    time.Duration
 	retryAt  rt.Instant
 }
 
 func (w *writer) init(r *Recorder) {
 	w.r, w.folder = r, folder{r.cfg.Dir, r.cfg.Size}
-	w.create = w.folder.create
+	w.create, w.every = w.folder.create, saveEvery
 }
 
 // Write writes what is in memory into files, as the mode wants it, until stop is set and
@@ -60,7 +66,7 @@ func (w *writer) init(r *Recorder) {
 // Owner: one thread, which may wait for the disk as long as the disk takes.
 func (r *Recorder) Write(stop *atomic.Bool) {
 	w := &r.writer
-	w.repair()
+	w.repair(stop)
 	for {
 		ended := stop.Load()
 		now := r.cfg.Clock.Now()
@@ -109,7 +115,7 @@ func (w *writer) due(now rt.Instant, ended bool) (why string) {
 		return "--record all"
 	}
 	asked := w.r.asked.Load()
-	if asked == nil || !ended && !w.r.urgent.Load() && w.closedAt != 0 && now.Sub(w.closedAt) < saveEvery {
+	if asked == nil || !ended && !w.r.urgent.Load() && w.closedAt != 0 && now.Sub(w.closedAt) < w.every {
 		return ""
 	}
 	return *asked
@@ -147,15 +153,19 @@ func (w *writer) open(now rt.Instant, why string) error {
 	if err != nil {
 		return err
 	}
-	if w.file, err = newFile(f, w, wall, why); err != nil {
+	file, err := newFile(f, w, wall, why)
+	if err != nil {
 		f.Close()
+		os.Remove(f.Name())
 		return err
 	}
+	w.file = file
 	if err := w.folder.sync(); err != nil {
 		return err
 	}
 	if w.r.cfg.Mode == Ring {
 		w.catchUp()
+		w.setPace(now)
 	}
 	w.r.asked.Store(nil)
 	w.r.urgent.Store(false)
@@ -168,6 +178,18 @@ func (w *writer) open(now rt.Instant, why string) error {
 		w.r.cfg.Report(Report{File: f.Name(), Why: why})
 	}
 	return nil
+}
+
+// setPace says when the next save may come. A robot that starves for weeks would write
+// more than its SD card likes, and push the record of what began it out of the folder.
+func (w *writer) setPace(now rt.Instant) {
+	switch since := now.Sub(w.closedAt); {
+	case w.closedAt == 0 || w.r.urgent.Load():
+	case since < 2*w.every:
+		w.every = min(2*w.every, rarestSave)
+	default:
+		w.every = saveEvery
+	}
 }
 
 // catchUp passes over what gave way before anybody asked for it.
@@ -273,10 +295,14 @@ func (w *writer) close(now rt.Instant) error {
 	return err
 }
 
-// fail leaves a file that takes nothing more, for the next start to repair.
+// fail leaves a file that takes nothing more, for the next start to repair. One without a
+// chunk has nothing to repair: a disk that stays full would get another every two seconds.
 func (w *writer) fail(now rt.Instant, err error) {
 	if w.file != nil {
 		w.file.os.Close()
+		if w.file.chunks == 0 {
+			os.Remove(w.file.os.Name())
+		}
 		w.file = nil
 	}
 	w.retryAt = now.Add(retryEvery)
@@ -310,8 +336,8 @@ type file struct {
 	cameras []string
 
 	chunkBegan rt.Instant // 0: nothing is in the chunk
-	chunks     int
-	written    int64 // on disk, or given to it
+	chunks     int        // on disk
+	written    int64      // on disk, or given to it
 	sequence   [channelCamera + MaxCameras]uint32
 }
 
@@ -377,8 +403,10 @@ func (f *file) write(channel uint16, at rt.Instant, message []byte, now rt.Insta
 	}
 	f.sequence[channel]++
 	if n := len(f.mcap.ChunkIndexes); n > f.chunks {
+		if err := f.flush(); err != nil {
+			return err
+		}
 		f.chunks, f.chunkBegan = n, 0
-		return f.flush()
 	}
 	return nil
 }
@@ -389,8 +417,17 @@ func (f *file) flush() error {
 		return err
 	}
 	f.written = int64(f.mcap.Offset())
+	var is unix.Stat_t
+	if err := unix.Fstat(int(f.os.Fd()), &is); err != nil {
+		return err
+	}
+	if is.Nlink == 0 {
+		return errDeleted // the disk would take all of it, and nobody find it
+	}
 	return f.os.Sync()
 }
+
+var errDeleted = errors.New("the file that was being written is deleted")
 
 // close ends the file with its indexes.
 func (f *file) close() error {
