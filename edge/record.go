@@ -166,11 +166,11 @@ func (e *Edge) collect() {
 	}
 }
 
-// endRecord notes how the run ends, has the record written and waits for that. The error
-// is a disk that hangs, or a panic.
+// endRecord notes how the run ends, has the record written and waits for that. It returns
+// how the run ends, whose code a disk that hangs, or a panic of the recorder, does not change.
 func (e *Edge) endRecord(err error) error {
 	if e.record == nil {
-		return nil
+		return err
 	}
 	level, now := uint32(record.LevelInfo), e.clock.Now()
 	ended := ending(err, "as asked")
@@ -185,12 +185,12 @@ func (e *Edge) endRecord(err error) error {
 	r.writing.Store(true)
 	if !e.within(stuckLimit, &r.written) {
 		e.stuck = true
-		return fmt.Errorf("what was to be recorded was not written within %v: the folder of --record-dir hangs", stuckLimit)
+		return keepCode(err, fmt.Errorf("what was to be recorded was not written within %v: the folder of --record-dir hangs", stuckLimit))
 	}
 	if why := r.panicked.Load(); why != nil {
-		return *why
+		return keepCode(err, *why)
 	}
-	return nil
+	return err
 }
 
 // collectGarbage has the collector run, which is off, once a file is written: just after a

@@ -54,7 +54,7 @@ func TestTheEndIsRecorded(t *testing.T) {
 		e.startRecord()
 		e.recordEvent(event.Event{At: e.clock.Now(), Code: event.StateChanged, A: 1, B: 2}, slog.LevelInfo, []slog.Attr{slog.String("from", "A"), slog.Int64("n", 3)})
 		e.noteOperator("pause", errors.New("the tick does not answer"))
-		if err := e.endRecord(tt.err); err != nil {
+		if err := e.endRecord(tt.err); err != tt.err {
 			t.Fatal(err)
 		}
 		var said []string
@@ -120,8 +120,8 @@ func TestRecordThatHangsEndsTheRun(t *testing.T) {
 	e.startRecord()
 	e.noteOperator("pause", nil)
 	rttest.Eventually(t, "the thread that writes hangs", func() bool { return e.recordStats().Error != "" })
-	if err := e.endRecord(nil); err == nil || !strings.Contains(err.Error(), "--record-dir hangs") || !e.stuck {
-		t.Errorf("%v, stuck %v, want what hangs", err, e.stuck)
+	if err := e.endRecord(nil); err == nil || exit.Of(err) != exit.Clean || !strings.Contains(err.Error(), "--record-dir hangs") || !e.stuck {
+		t.Errorf("%v, code %d, stuck %v, want what hangs and code 0", err, exit.Of(err), e.stuck)
 	}
 }
 
@@ -153,7 +153,9 @@ func TestAPanicInTheRecordIsNotTheRuns(t *testing.T) {
 		t.Fatal(err)
 	}
 	e.withoutPanic(func() { panic("a mistake") })
-	if err := e.endRecord(nil); err == nil || !strings.Contains(err.Error(), "a mistake") {
-		t.Errorf("%v, want the mistake", err)
+	for _, end := range []error{nil, exit.Errorf(exit.Fault, "a motor's encoder complains")} {
+		if err := e.endRecord(end); err == nil || exit.Of(err) != exit.Of(end) || !strings.Contains(err.Error(), "a mistake") || end != nil && !strings.Contains(err.Error(), end.Error()) {
+			t.Errorf("%v, code %d; want the mistake beside %v, and its code", err, exit.Of(err), end)
+		}
 	}
 }

@@ -61,7 +61,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		off = exit.With(exit.Of(verdict), errors.Join(verdict, off))
 	}
 	err := e.EndError(cmp.Or(off, verdict), other)
-	err = e.EndError(err, e.endRecord(err))
+	err = e.endRecord(err)
 	return e.summarize(err), err
 }
 
@@ -153,10 +153,13 @@ func (e *Edge) EndError(end, other error) error {
 	case other == nil:
 		return end
 	case e.held:
-		return exit.With(exit.Of(end), errors.Join(end, other))
+		return keepCode(end, other)
 	}
 	return errors.Join(end, other)
 }
+
+// keepCode adds to the error that a run ends with, or nil, what is said under its code.
+func keepCode(end, other error) error { return exit.With(exit.Of(end), errors.Join(end, other)) }
 
 // verdict picks the error that explains the end.
 func (e *Edge) verdict(tickErr, linkErr error) error {
