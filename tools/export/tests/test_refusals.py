@@ -75,6 +75,7 @@ def steps(path) -> list:
         ([*FLAGS, "--steps", "-1"], "--steps is -1, want 1 to 1000"),
         ([*FLAGS, "--steps", "4"], "--steps is 4, but act does not denoise"),
         ([*FLAGS, "--form", "split"], "--form is split, but act does not denoise"),
+        ([*FLAGS, "--vlm", "smolvlm2"], "--vlm is smolvlm2, but act has no language model: leave it out"),
         ([*FLAGS, "--dtype", "bf16"], "no weight of this policy that can be stored so has 64 KiB or more: leave it out"),
         ([*FLAGS, "--dtype", "int8"], "invalid choice: 'int8'"),
         ([*FLAGS, "--speed", "9"], "unrecognized arguments: --speed 9"),

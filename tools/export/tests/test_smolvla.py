@@ -185,6 +185,12 @@ def test_other_configurations(folder, name, cameras, config, steps):
     check(family, run, [mixed(family, 10, np.random.default_rng(6))])
 
 
+def test_a_folder_without_the_language_model(checkpoint, folder):
+    """Refused also where the checkpoint's own name of it is a folder here, which the one given was meant to replace."""
+    with pytest.raises(ExportError, match="--vlm is .*nowhere, which is not a folder with config.json and tokenizer.json"):
+        family_at(checkpoint, vlm=folder / "nowhere")
+
+
 def test_bundle(checkpoint, folder):
     """By the command, with the language model's folder elsewhere than the checkpoint says."""
     moved = folder / "smolvla-moved"

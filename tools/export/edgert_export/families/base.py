@@ -55,6 +55,7 @@ class Family:
 
     type = ""
     sampled = False
+    reads_task = False  # whether it has a language model, whose folder --vlm names
     stores = ("fp16", "bf16")  # that weights may be rounded to, where the graph computes in fp32
     pre: list[str] = ["rename_observations_processor", "normalizer_processor"]
     post: list[str] = ["unnormalizer_processor"]
@@ -70,6 +71,8 @@ class Family:
             raise ExportError(f"--form is {options.form}, but {self.type} does not denoise: leave it out")
         if options.steps and not self.sampled:
             raise ExportError(f"--steps is {options.steps}, but {self.type} does not denoise: leave it out")
+        if options.vlm and not self.reads_task:
+            raise ExportError(f"--vlm is {options.vlm}, but {self.type} has no language model: leave it out")
         missing = [name for name, size in options.cameras.items() if size is None]
         if missing and not self.spares_cameras:
             raise ExportError(f"--cameras says that {', '.join(missing)} is missing, but a policy of type {self.type} needs every camera that it was trained with: give the robot one of that name, or train without it")

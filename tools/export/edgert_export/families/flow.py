@@ -45,7 +45,7 @@ class FlowFamily(Family):
     template = ""  # how the prompt is made from the task (and the state)
     kind = "sentencepiece"
     spares_cameras = True
-    sampled = True
+    reads_task = True
 
     def __init__(self, checkpoint, options):
         self.words = self.find_tokenizer(checkpoint, options)

@@ -327,11 +327,12 @@ class SmolVLAExport(FlowFamily):
     def find_tokenizer(self, checkpoint, options) -> Path:
         """The language model's folder: config.json, processor_config.json and tokenizer.json."""
         name = checkpoint.config.get("vlm_model_name") or ""
-        for folder in (options.vlm, name):
-            if folder and (Path(folder) / "config.json").is_file() and (Path(folder) / "tokenizer.json").is_file():
-                return Path(folder)
+        folder = Path(options.vlm or name)
+        if (options.vlm or name) and all((folder / file).is_file() for file in ("config.json", "tokenizer.json")):
+            return folder
+        given = f"--vlm is {options.vlm}, which is not a folder with config.json and tokenizer.json" if options.vlm else f"{name!r} is not a folder of this machine, and there is no --vlm"
         raise ExportError(
-            f"SmolVLA's language model {name!r} is not a folder of this machine, and --vlm is {options.vlm}: its sizes and its tokenizer are not in the checkpoint; "
+            f"SmolVLA's language model: {given}: its sizes and its tokenizer are not in the checkpoint; "
             f"fetch them with `hf download {name} --include '*.json' --local-dir DIR` and give `--vlm DIR`"
         )
 
