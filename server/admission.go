@@ -382,6 +382,10 @@ func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOp
 	return min(max(1, o.Steps)*pictures+prefixes+stateBytes, observationLimit(m))
 }
 
+// verdicts are the gate's last: of a robot of the policy's rate or a lower one, and of a
+// faster one, whose refusal says nothing of others.
+type verdicts struct{ usual, faster verdict }
+
 // verdict is what the gate said of a robot beside those that were here.
 type verdict struct {
 	change uint64 // of the sessions that it was about
@@ -401,23 +405,31 @@ const (
 	paceRequests = 10
 )
 
-// feeds asks, for max_sessions: auto, whether all are still fed with one robot more.
+// feeds asks, for max_sessions: auto, whether all are still fed with one robot more, or
+// with it in the place of an idle one that asks for no less. idle is the session that is
+// to give way to it, as far as is known; gives is the one that has to.
 // The first robot always gets in, because what is never tried is never measured, and so
 // does one that opens again.
-func (q *queries) feeds(o *wire.SessionOpen, a *admission) *refusal {
+func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *refusal, gives *Session) {
 	if q.gate == nil || a.active == 0 || q.sessions.find(o.ClientUUID) != nil {
-		return nil
+		return nil, idle
 	}
-	now, v := q.clock.Now(), &q.verdict
 	robot := q.robot(o.FPS, 0)
+	now, v := q.clock.Now(), &q.verdicts.usual
+	if robot.FPS > q.meta.FPS {
+		v = &q.verdicts.faster
+	}
 	if change := q.stats.opened.Load() + q.stats.closed.Load(); v.why == "" || v.change != change || now.Sub(v.at) >= verdictTime {
 		robots := append(q.robots(now, o.ClientUUID), robot)
 		*v = verdict{change, now, q.gate.Feeds(robots)}
 	}
 	if v.why == "" {
-		return nil
+		return nil, idle
 	}
-	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: ask another server, or again later", a.active, v.why)}
+	if gives = q.idler(o.ClientUUID, a.place, robot.FPS); gives != nil && (idle == nil || idle == gives) {
+		return nil, gives
+	}
+	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: ask another server, or again later", a.active, v.why)}, nil
 }
 
 // robot is one of so many control steps a second, the policy's own where it did not say
@@ -477,7 +489,7 @@ func (q *queries) measure(warm bool) {
 	}
 	change := q.stats.opened.Load() + q.stats.closed.Load()
 	if q.gate.Learn(took) || change != q.counts {
-		q.counts, q.verdict, q.settled = change, verdict{}, false
+		q.counts, q.verdicts, q.settled = change, verdicts{}, false
 	}
 	if q.settled {
 		return

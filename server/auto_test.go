@@ -114,6 +114,10 @@ func TestASlowSpellPasses(t *testing.T) {
 	}
 
 	b.infer(time.Second)
+	for _, s := range b.server.sessions.all() { // who sends keeps its place
+		s.tokenSeen.Store(true)
+		s.received.Add(1)
+	}
 	b.server.stats.outcomes[0].Add(1) // somebody asks
 	b.server.queries.measure(false)
 	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); ack.Accepted {
@@ -130,15 +134,15 @@ func TestASlowSpellPasses(t *testing.T) {
 func TestARefusalStandsForAMoment(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	b.fill("arm")
-	at := b.server.queries.verdict.at
+	at := b.server.queries.verdicts.usual.at
 	b.clock.Advance(verdictTime / 2)
 	b.openFrom(link(98, "x"), fakeOpen("x"))
-	if got := b.server.queries.verdict.at; got != at {
+	if got := b.server.queries.verdicts.usual.at; got != at {
 		t.Error("the gate was asked again for the same sessions")
 	}
 	b.clock.Advance(verdictTime)
 	b.openFrom(link(98, "x"), fakeOpen("x"))
-	if got := b.server.queries.verdict.at; got == at {
+	if got := b.server.queries.verdicts.usual.at; got == at {
 		t.Error("the gate was not asked again")
 	}
 }
@@ -159,5 +163,48 @@ func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 	}
 	if n != want {
 		t.Errorf("%d robots with odd rates are in, want %d as of the policy's own", n, want)
+	}
+}
+
+// A robot that never sends gives way under auto, too, to one that asks for no more; who
+// sends keeps its place.
+func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
+	b := newAuto(t, 5*time.Millisecond)
+	n, _ := b.fill("arm")
+	for _, s := range b.server.sessions.all() {
+		s.tokenSeen.Store(true)
+		s.received.Store(1)
+	}
+	b.clock.Advance(idleGrace)
+	if ack := b.openFrom(link(98, "new"), fakeOpen("new")); ack.Accepted {
+		t.Fatal("a robot that sends has to give way")
+	}
+	silent := b.server.sessions.find("arm-01")
+	silent.received.Store(0)
+	greedy := fakeOpen("greedy")
+	greedy.FPS = 2 * b.server.meta.FPS
+	if ack := b.openFrom(link(98, "greedy"), greedy); ack.Accepted {
+		t.Error("one of twice the rate takes the place of a slower one")
+	}
+	if ack := b.openFrom(link(99, "new"), fakeOpen("new")); !ack.Accepted {
+		t.Fatalf("a newcomer beside a silent one: %s", ack.Error)
+	}
+	if b.server.sessions.find("arm-01") != nil || len(b.server.sessions.all()) != n || b.server.stats.displaced.Load() != 1 {
+		t.Errorf("%d sessions, %d displaced, want %d, 1, without the silent one", len(b.server.sessions.all()), b.server.stats.displaced.Load(), n)
+	}
+}
+
+// The refusal of a robot that asks for more than others does not stand for them.
+func TestARefusalOfAFastRobotIsItsOwn(t *testing.T) {
+	b := newAuto(t, 5*time.Millisecond)
+	n, _ := b.fill("arm")
+	b.server.queries.drop(b.server.sessions.find("arm-00"), "test")
+	greedy := fakeOpen("greedy")
+	greedy.FPS = 1000
+	if ack := b.openFrom(link(98, "greedy"), greedy); ack.Accepted {
+		t.Fatalf("a robot of 1000 Hz gets in beside %d", n-1)
+	}
+	if ack := b.openFrom(link(99, "new"), fakeOpen("new")); !ack.Accepted {
+		t.Errorf("the next one, of the usual rate, is refused as well: %s", ack.Error)
 	}
 }

@@ -32,21 +32,21 @@ type query struct {
 // Owner: housekeeping.
 type queries struct {
 	*service
-	waiting chan query
-	counted chan struct{} // cap 1: how many sessions there are has changed
-	events  *events
-	receive func(wire.Sample) // an observation
-	room    wire.Declaration  // the token of a server with room; nil: it has none
-	book    *quota.Book
-	gate    *plan.Gate   // of max_sessions: auto; else nil
-	sizes   *batch.Sizes // what inferences take
-	verdict verdict      // the gate's last
-	served  uint64       // requests at the last measure
-	counts  uint64       // sessions opened and closed then
-	settled bool         // nothing has changed since the number of sessions was found
-	idle    int          // measures since there was one
-	warm    []plan.Size  // what inferences took in the warm-up
-	typical int64        // bytes that a robot with the policy's cameras needs. Constant
+	waiting  chan query
+	counted  chan struct{} // cap 1: how many sessions there are has changed
+	events   *events
+	receive  func(wire.Sample) // an observation
+	room     wire.Declaration  // the token of a server with room; nil: it has none
+	book     *quota.Book
+	gate     *plan.Gate   // of max_sessions: auto; else nil
+	sizes    *batch.Sizes // what inferences take
+	verdicts verdicts
+	served   uint64      // requests at the last measure
+	counts   uint64      // sessions opened and closed then
+	settled  bool        // nothing has changed since the number of sessions was found
+	idle     int         // measures since there was one
+	warm     []plan.Size // what inferences took in the warm-up
+	typical  int64       // bytes that a robot with the policy's cameras needs. Constant
 }
 
 // enqueue leaves queries to housekeeping: a callback must not declare things.
@@ -186,7 +186,7 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 		r = admission.share()
 	}
 	if r == nil {
-		r = q.feeds(o, &admission)
+		r, idle = q.feeds(o, &admission, idle)
 	}
 	if r == nil {
 		r, ack.HeldBy = q.checkOwner(o, from)
@@ -246,7 +246,7 @@ func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission,
 	if a.active < a.limit && a.promised+sessionNeed(q.meta, a.asked) <= q.memory.Limit() {
 		return a, nil
 	}
-	if idle = q.idler(o.ClientUUID, a.place); idle != nil {
+	if idle = q.idler(o.ClientUUID, a.place, 0); idle != nil {
 		a.active--
 		a.promised -= idle.memory
 	}
@@ -254,12 +254,13 @@ func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission,
 }
 
 // idler finds a session that may give way to a newcomer: its robot has vanished without
-// ever having shown a token, or has not sent since it opened, a while ago, and neither its link nor its host would have fewer sessions than
-// the newcomer's then. Of several it is one of the link with the most, the oldest.
-func (q *queries) idler(newcomer string, place quota.Place) (idle *Session) {
+// ever having shown a token, or has not sent since it opened, a while ago, and neither its
+// link nor its host would have fewer sessions than the newcomer's then. Of several it is
+// one of the link with the most, the oldest; those whose rate is below fps are left alone.
+func (q *queries) idler(newcomer string, place quota.Place, fps float64) (idle *Session) {
 	now := q.clock.Now()
 	for _, s := range q.sessions.all() {
-		if s.uuid == newcomer {
+		if s.uuid == newcomer || q.robot(s.fps, 0).FPS < fps {
 			continue
 		}
 		if s.vanished(now) {
