@@ -12,6 +12,7 @@ import (
 
 	"edgert/internal/notify"
 	"edgert/rt"
+	"edgert/server/batch"
 )
 
 // manager stands for systemd: it returns what was said since the last call.
@@ -42,7 +43,7 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 // idle is a server with no more of worker and housekeeping than the notifier reads.
 func idle() *Server {
 	shared := &service{sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
-	w := &worker{service: shared, work: make(chan struct{}, 1)}
+	w := &worker{service: shared, work: make(chan struct{}, 1), sizes: batch.NewSizes([]int{1})}
 	w.alive.Store(true)
 	return &Server{service: shared, worker: w, housekeeper: &housekeeper{service: shared}}
 }
