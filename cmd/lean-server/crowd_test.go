@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -20,11 +21,11 @@ type crowd struct {
 	body    []byte
 }
 
-func (r *running) crowd(n int) *crowd {
+// crowd opens n sessions or as many as it gets. What they send is like body.
+func (r *running) crowd(n int, body wire.Observation) *crowd {
 	r.t.Helper()
 	network, prefix := r.dial()
 	c := new(crowd)
-	var model *arm
 	for i := range n {
 		o := demoOpen(r.t, fmt.Sprintf("bot-%03d", i))
 		o.CameraNames = append(o.CameraNames, "observation.images.side")
@@ -42,12 +43,8 @@ func (r *running) crowd(n int) *crowd {
 			r.t.Fatal(err)
 		}
 		c.open = append(c.open, obs)
-		if model == nil {
-			model = newArmNamed(r.t, network, prefix, o.ClientUUID)
-		}
 	}
-	body := model.body
-	body.Images = append(body.Images, wire.Image{Name: "observation.images.side", Data: make([]byte, 640*480*3)})
+	body.Images = append(slices.Clip(body.Images), wire.Image{Name: "observation.images.side", Data: make([]byte, 640*480*3)})
 	body.RunwayMs, body.HasRunway = 1, true
 	c.body = wire.AppendObservation(nil, &body)
 	return c
@@ -109,7 +106,7 @@ func TestOneLinkAmongRobots(t *testing.T) {
 	chunks(time.Second)
 	idle, _ := zenohtest.Resident(t, r.cmd.Process.Pid)
 	before := chunks(2 * time.Second)
-	c := r.crowd(290)
+	c := r.crowd(290, arms[0].body)
 	over, ended := make(chan struct{}), make(chan struct{})
 	go func() { defer close(ended); c.flood(150, over) }()
 	chunks(time.Second)
