@@ -116,14 +116,16 @@ func TestWatcherWithoutHistory(t *testing.T) {
 					t.Fatal(err)
 				}
 				watcher := open(t, v.start(t), zenohtest.Config{Mode: "client", Connect: []string{at}})
-				rttest.Eventually(t, "the token", func() bool {
+				there := func() bool {
 					keys, err := watcher.Tokens(t.Context(), "@w/**", time.Second)
 					return err == nil && len(keys) == 1
-				})
+				}
+				rttest.Eventually(t, "the token", there)
 				var seen diary
 				if _, err := watcher.SubscribeNewTokens("@w/**", seen.token); err != nil {
 					t.Fatal(err)
 				}
+				rttest.Eventually(t, "an answer behind the subscription, which has arrived then", there)
 				mark, err := holder.Token("@w/mark")
 				if err != nil {
 					t.Fatal(err)
