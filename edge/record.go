@@ -43,6 +43,7 @@ var (
 
 // recording is the two threads of the record, which end after all others.
 type recording struct {
+	dir                 string      // where the files go. Constant after Open
 	collecting, writing atomic.Bool // they shall end
 	collected, written  sync.WaitGroup
 	text                []byte // owner: the housekeeping goroutine
@@ -63,25 +64,35 @@ func (e *Edge) openRecord(context.Context) (err error) {
 	if e.cfg.Record == "" || e.cfg.Record == record.Off {
 		return nil
 	}
-	names := e.robot.ActionNames()
-	if len(names) > record.MaxJoints {
-		return exit.Errorf(exit.Usage, "--record keeps at most %d joints, and robot %s has %d: add --record off", record.MaxJoints, e.cfg.Robot, len(names))
+	if joints := len(e.robot.ActionNames()); joints > record.MaxJoints {
+		if e.cfg.Record == record.All {
+			return exit.Errorf(exit.Usage, "--record keeps at most %d joints, and robot %s has %d: add --record off", record.MaxJoints, e.cfg.Robot, joints)
+		}
+		e.log.Warn("nothing is recorded, the arm goes on", "joints", joints, "at_most", record.MaxJoints)
+		return nil
 	}
 	dir := cmp.Or(e.cfg.RecordDir, filepath.Join(e.identity.Dir, recordFolder))
 	e.record, err = record.New(record.Config{
 		Mode: e.cfg.Record, Dir: dir, Size: e.cfg.RecordSize, ID: e.identity.ID, Clock: e.clock, Report: e.reportRecord, Closed: e.collectGarbage,
 	})
-	if err == nil {
-		err = record.Probe(dir)
+	if err == nil && e.cfg.Record == record.All {
+		if err = record.Probe(dir); err != nil {
+			err = fmt.Errorf("--record all: %w; make room or name another --record-dir, or add --record off", err)
+		}
 	}
-	switch {
-	case err == nil:
-		return nil
-	case e.cfg.Record == record.All:
-		return fmt.Errorf("--record all: %w; make room or name another --record-dir, or add --record off", err)
+	e.recording.dir = dir
+	return err
+}
+
+// writeRecord is the thread that writes. Of a ring it says at once when its folder cannot be
+// written: nobody else waits for a disk that may hang.
+func (e *Edge) writeRecord() {
+	if e.cfg.Record == record.Ring {
+		if err := record.Probe(e.recording.dir); err != nil {
+			e.log.Warn("what happens cannot be saved for now, the arm goes on", "folder", e.recording.dir, "why", err, "next", "name another --record-dir")
+		}
 	}
-	e.log.Warn("what happens cannot be saved for now, the arm goes on", "folder", dir, "why", err, "next", "name another --record-dir")
-	return nil
+	e.record.Write(&e.recording.writing)
 }
 
 // tapCamera has the record get a camera's pictures, as they are sent.
@@ -134,7 +145,7 @@ func (e *Edge) startRecord() {
 	}
 	r := &e.recording
 	r.collected.Go(func() { e.withoutPanic(e.collect) })
-	r.written.Go(func() { e.withoutPanic(func() { e.record.Write(&r.writing) }) })
+	r.written.Go(func() { e.withoutPanic(e.writeRecord) })
 }
 
 // withoutPanic keeps the record's own mistakes from the run.

@@ -146,6 +146,37 @@ func TestOnlyAllWantsAFolderAtTheStart(t *testing.T) {
 	}
 }
 
+// A run that only keeps the ring begins without a look at the disk, which may hang, and
+// with more joints than a record keeps: a default ends nobody's run.
+func TestTheRingHoldsUpNoStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "records")
+	e := recordingInto(t, record.Ring, dir)
+	if err := e.openRecord(t.Context()); err != nil || e.record == nil {
+		t.Fatalf("openRecord = %v, record %v", err, e.record)
+	}
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the folder was looked for before the run began: %v", err)
+	}
+	e.startRecord()
+	if err := e.endRecord(nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Errorf("the thread that writes has not tried the folder: %v", err)
+	}
+	wide := e.robot
+	for len(wide.Motors) <= record.MaxJoints {
+		wide.Motors = append(slices.Clip(wide.Motors), wide.Motors[0])
+	}
+	for mode, want := range map[record.Mode]exit.Code{record.Ring: 0, record.All: exit.Usage} {
+		e := recordingInto(t, mode, dir)
+		e.robot = wide
+		if err := e.openRecord(t.Context()); exit.Of(err) != want || e.record != nil {
+			t.Errorf("%s, %d joints: %v, want code %d and no record", mode, len(wide.Motors), err, want)
+		}
+	}
+}
+
 // A mistake in the recorder costs the record, not the run.
 func TestAPanicInTheRecordIsNotTheRuns(t *testing.T) {
 	e := recordingEdge(t, record.Ring)

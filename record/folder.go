@@ -29,6 +29,10 @@ const (
 	probeBytes = 4096
 	spareShare = 32
 
+	// What the disk keeps for others, who run out of it before a record does.
+	reserveShare = 20
+	reserveMax   = 1 << 30
+
 	// Files are for their owner and its group, as the service's state is: they hold
 	// pictures of the place where the robot is.
 	folderMode = 0o750
@@ -43,6 +47,26 @@ var ourName = regexp.MustCompile(`^.+-(\d{8}T\d{6}\.\d{3}Z)\.mcap$`)
 type folder struct {
 	dir  string
 	size int64 // most bytes of all of ours
+	disk func(dir string) (free, size int64)
+}
+
+// diskOf is how many bytes a disk has, and how many of them are free for us; 0, 0 when
+// it does not say.
+func diskOf(dir string) (free, size int64) {
+	var s unix.Statfs_t
+	if unix.Statfs(dir, &s) != nil {
+		return 0, 0
+	}
+	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize
+}
+
+// room is how many bytes all files may have, of which there are total now.
+func (d folder) room(total int64) int64 {
+	free, size := d.disk(d.dir)
+	if size == 0 {
+		return d.size
+	}
+	return min(d.size, total+free-min(size/reserveShare, reserveMax))
 }
 
 // entry is a file that has the name of one of ours.
@@ -79,16 +103,21 @@ func nameAt(id string, t time.Time) string {
 	return id + "-" + t.UTC().Format(timeLayout) + Extension
 }
 
-// errNoRoom means that files which may not be deleted fill the folder.
-var errNoRoom = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, or not ours")
+// Why there is no room, when no file may be deleted any more: all are being written, or
+// not ours.
+var (
+	errNoRoom   = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, or not ours")
+	errDiskFull = errors.New("no space left on the disk of --record-dir but what is kept for others (a twentieth, at most 1 GiB), and no older record to delete")
+)
 
 // makeRoom deletes the oldest of our files, if need more bytes do not fit, until there is
 // some room to spare: to list thousands of small files for each chunk is too much. Those
 // that somebody writes stay.
 func (d folder) makeRoom(need int64) (total int64, deleted int, err error) {
 	entries, total, err := d.list()
-	room := d.size
-	if total+need > room {
+	limit := d.room(total)
+	room := limit
+	if total+need > limit {
 		room -= d.size / spareShare
 	}
 	for _, e := range entries {
@@ -100,8 +129,10 @@ func (d folder) makeRoom(need int64) (total int64, deleted int, err error) {
 			deleted++
 		}
 	}
-	if err == nil && total+need > d.size {
-		err = errNoRoom
+	if err == nil && total+need > limit {
+		if err = errNoRoom; limit < d.size {
+			err = errDiskFull
+		}
 	}
 	return total, deleted, err
 }

@@ -543,7 +543,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 		}
 	}
 	one := int64(len(whole))
-	d := folder{dir, 40 * one}
+	d := folder{dir, 40 * one, diskOf}
 	for try, want := range []int{3, 0, 3} { // the one that is needed, and a 32nd in whole files; then none until those are used up
 		total, deleted, err := d.makeRoom(one)
 		if err != nil || deleted != want {
@@ -556,6 +556,36 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 				}
 			}
 		}
+	}
+}
+
+// A record takes nothing of what a disk keeps for others: it makes do with less than its
+// size, deletes its own oldest for that, and says when there is none.
+func TestTheDiskKeepsSomeForOthers(t *testing.T) {
+	const disk, chunk = 64 << 20, chunkBytes
+	reserve := int64(disk / reserveShare)
+	_, whole := writeChunks(t, 1)
+	dir := t.TempDir()
+	for i := range 4 {
+		if err := os.WriteFile(filepath.Join(dir, nameAt("old", time.Unix(int64(i), 0))), whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	free := int64(0)
+	d := folder{dir, disk, func(string) (int64, int64) { return free, disk }}
+	free = reserve + chunk
+	if _, deleted, err := d.makeRoom(chunk); deleted != 0 || err != nil {
+		t.Errorf("with room for a chunk %d files went, %v, want none", deleted, err)
+	}
+	free--
+	if _, deleted, err := d.makeRoom(chunk); deleted != 4 || err != nil {
+		t.Errorf("with a byte less %d files went, %v, want all four, which make the room", deleted, err)
+	}
+	if _, _, err := d.makeRoom(chunk); !errors.Is(err, errDiskFull) {
+		t.Errorf("with nothing to delete: %v, want %v", err, errDiskFull)
+	}
+	if large := (folder{dir, 4 << 30, func(string) (int64, int64) { return 3 << 30, 1 << 40 }}).room(0); large != 2<<30 {
+		t.Errorf("a large disk leaves %d bytes for records, want 2 GiB: 1 GiB is kept", large)
 	}
 }
 

@@ -48,6 +48,7 @@ type writer struct {
 
 	file     *file // nil: none is open
 	total    int64 // bytes of the folder
+	limit    int64 // what total may become
 	until    rt.Instant
 	begun    rt.Instant
 	closedAt rt.Instant // 0: nothing was saved yet
@@ -56,7 +57,7 @@ type writer struct {
 }
 
 func (w *writer) init(r *Recorder) {
-	w.r, w.folder = r, folder{r.cfg.Dir, r.cfg.Size}
+	w.r, w.folder = r, folder{r.cfg.Dir, r.cfg.Size, diskOf}
 	w.create, w.every = w.folder.create, saveEvery
 }
 
@@ -265,7 +266,7 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 	}
 	w.total += f.written - before
 	w.r.counts.bytes.Add(uint64(f.written - before))
-	if w.total+chunkBytes > w.folder.size {
+	if w.total+chunkBytes > w.limit {
 		total, err := w.clear()
 		if err != nil {
 			return err
@@ -282,6 +283,7 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 func (w *writer) clear() (total int64, err error) {
 	total, deleted, err := w.folder.makeRoom(chunkBytes)
 	w.r.counts.deleted.Add(uint64(deleted))
+	w.limit = w.folder.room(total)
 	return total, err
 }
 
