@@ -10,8 +10,10 @@ import (
 // Group is robots that have the turns of one while others wait: those of one link, or
 // all of one host where there are many.
 type Group struct {
-	Host    *Group       // of the host that a link's group belongs to; nil: none
-	Alone   int          // so many members at most have turns of their own; 0: one
+	// Constant.
+	Host  *Group // of the host that a link's group belongs to; nil: none
+	Alone int    // so many members at most have turns of their own; 0: one
+
 	members atomic.Int32 // robots with a session
 
 	// Owner: the scheduler's caller.

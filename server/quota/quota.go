@@ -93,18 +93,20 @@ func (p Place) Enter() Place {
 	if p.link == "" {
 		return p
 	}
-	p.group = b.open(p.link, 1)
+	var host *queue.Group
 	if p.host != "" {
-		p.group.Host = b.open(p.host, hostAlone)
+		host = b.open(p.host, hostAlone, nil)
 	}
+	p.group = b.open(p.link, 1, host)
 	p.group.Join()
 	return p
 }
 
-func (b *Book) open(key string, alone int) *queue.Group {
+// open finds the group of that key, or makes it; the scheduler reads it already.
+func (b *Book) open(key string, alone int, host *queue.Group) *queue.Group {
 	g := b.groups[key]
 	if g == nil {
-		g = &queue.Group{Alone: alone}
+		g = &queue.Group{Alone: alone, Host: host}
 		b.groups[key] = g
 	}
 	return g

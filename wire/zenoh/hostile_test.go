@@ -7,6 +7,7 @@ import (
 	"net"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ type attacker struct {
 	t    *testing.T
 	link *link.Link
 	conn net.Conn
-	said chan codec.Message // what the victim answers, its slices stale
+	said chan codec.Message // what the victim answers, its slices stale but for the keys of declarations
 	end  chan error
 }
 
@@ -49,8 +50,10 @@ func attackFrom(t *testing.T, ip, at string, zid []byte) (*attacker, error) {
 	a := &attacker{t: t, link: l, conn: conn, said: make(chan codec.Message, 10_000), end: make(chan error, 1)}
 	go func() {
 		a.end <- l.Run(func(m *codec.Message) error {
+			kept := *m
+			kept.Declare.Expr.Suffix = slices.Clone(kept.Declare.Expr.Suffix) // the buffer is used again
 			select {
-			case a.said <- *m:
+			case a.said <- kept:
 			default:
 			}
 			return nil

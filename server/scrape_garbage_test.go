@@ -1,0 +1,47 @@
+//go:build !race
+
+package server
+
+import (
+	"math"
+	"net/http"
+	"net/http/httptest"
+	"runtime"
+	"runtime/debug"
+	"sync/atomic"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+)
+
+// Goal: a scrape leaves little garbage however many robots there are, for nobody
+// collects it but the worker between two requests. With client_golang's registry it was
+// 450 kB in 2,400 objects for 5 sessions. (Under the race detector a pool forgets at random.)
+func TestGarbageOfAScrape(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))  // each has compressors of its own
+	defer debug.SetGCPercent(debug.SetGCPercent(-1)) // off as while a server serves: a collection empties the pool of compressors
+	for _, sessions := range []int{5, 100} {
+		s := fleet(t, sessions)
+		h := promhttp.HandlerForTransactional(metricsOf(func() *Server { return s }, new(atomic.Uint64)), promhttp.HandlerOpts{})
+		for _, encoding := range []string{"identity", "gzip"} {
+			r := httptest.NewRequest("GET", "/metrics", nil)
+			r.Header.Set("Accept-Encoding", encoding)
+			h.ServeHTTP(discarded{http.Header{}}, r)
+			const scrapes = 50
+			bytes, objects := uint64(math.MaxUint64), uint64(0)
+			for range 3 { // a goroutine that moves to another processor finds no compressor there
+				var before, after runtime.MemStats
+				runtime.ReadMemStats(&before)
+				for range scrapes {
+					h.ServeHTTP(discarded{http.Header{}}, r)
+				}
+				runtime.ReadMemStats(&after)
+				bytes, objects = min(bytes, (after.TotalAlloc-before.TotalAlloc)/scrapes), (after.Mallocs-before.Mallocs)/scrapes
+			}
+			if bytes > 24<<10 {
+				t.Errorf("%d sessions, %s: a scrape leaves %d bytes, want at most 24 kB", sessions, encoding, bytes)
+			}
+			t.Logf("%d sessions, %s: %d bytes in %d objects", sessions, encoding, bytes, objects)
+		}
+	}
+}
