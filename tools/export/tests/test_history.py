@@ -8,14 +8,14 @@ from pathlib import Path
 
 import checkpoints
 import numpy as np
-import pytest
 import torch
 from conftest import ROOT, exported
 from mcap_protobuf.reader import read_protobuf_messages
 from safetensors.numpy import load_file
 from test_server import manifest_of
 
-STEPS, FPS, SECONDS = 8, 30, 6
+# A rate at which the policy is in time on a slow machine: a step without an action parts the windows around it.
+STEPS, FPS, SECONDS = 8, 15, 12
 SIZE = (64, 128)
 
 
@@ -123,10 +123,9 @@ def lerobots_queue(states: np.ndarray, numbers: list[int]) -> tuple[np.ndarray, 
     return torch.stack(list(queues[OBS_STATE])).numpy(), torch.stack(list(queues[OBS_IMAGES])).tolist()
 
 
-@pytest.mark.xfail(strict=False, reason="too few whole windows on a slow machine; cause not known yet")
 def test_the_robot_sends_what_lerobots_queue_holds(programs, folder):
     checkpoint = checkpoints.diffusion(folder / "diffusion-look", {"top": SIZE}, n_obs_steps=STEPS, num_inference_steps=2)
-    sent, ran, summary = run(programs, exported(checkpoint), folder)
+    sent, ran, summary = run(programs, exported(checkpoint, "--fps", str(FPS)), folder)
     assert summary["history"]["steps"] == STEPS and summary["history"]["no_room"] == 0 and len(sent) > 5
 
     states, numbers = window_of(sent[0])
