@@ -114,53 +114,36 @@ func (c *coder) appendVarint(v uint64) {
 	}
 }
 
+// number is a field that travels as a varint, as protobuf's int64 does where it has a sign.
+//
 //rt:noalloc
-func (c *coder) int(name string, v *int64) {
+func number[T int64 | int32 | uint64 | uint32](c *coder, name string, kind uint64, typeName string, v *T) {
 	switch f := c.next(); c.mode {
 	case encoding:
 		c.appendVarint(uint64(*v))
 	case decoding:
-		*v = int64(f.varint)
+		*v = T(f.varint)
 	case describing:
-		c.describe(name, typeInt64, labelOptional, "")
+		c.describe(name, kind, labelOptional, typeName)
 	}
 }
 
 //rt:noalloc
-func (c *coder) int32(name string, v *int32) {
-	switch f := c.next(); c.mode {
-	case encoding:
-		c.appendVarint(uint64(int64(*v)))
-	case decoding:
-		*v = int32(f.varint)
-	case describing:
-		c.describe(name, typeInt32, labelOptional, "")
-	}
-}
+func (c *coder) int(name string, v *int64) { number(c, name, typeInt64, "", v) }
 
 //rt:noalloc
-func (c *coder) uint64(name string, v *uint64) {
-	switch f := c.next(); c.mode {
-	case encoding:
-		c.appendVarint(*v)
-	case decoding:
-		*v = f.varint
-	case describing:
-		c.describe(name, typeUint64, labelOptional, "")
-	}
-}
+func (c *coder) int32(name string, v *int32) { number(c, name, typeInt32, "", v) }
 
 //rt:noalloc
-func (c *coder) uint32(name string, v *uint32) {
-	switch f := c.next(); c.mode {
-	case encoding:
-		c.appendVarint(uint64(*v))
-	case decoding:
-		*v = uint32(f.varint)
-	case describing:
-		c.describe(name, typeUint32, labelOptional, "")
-	}
-}
+func (c *coder) uint64(name string, v *uint64) { number(c, name, typeUint64, "", v) }
+
+//rt:noalloc
+func (c *coder) uint32(name string, v *uint32) { number(c, name, typeUint32, "", v) }
+
+// enum is one of values, which its schema names.
+//
+//rt:noalloc
+func (c *coder) enum(name, typeName string, v *uint32) { number(c, name, typeEnum, typeName, v) }
 
 //rt:noalloc
 func (c *coder) bool(name string, v *bool) {
@@ -173,20 +156,6 @@ func (c *coder) bool(name string, v *bool) {
 		*v = f.varint != 0
 	case describing:
 		c.describe(name, typeBool, labelOptional, "")
-	}
-}
-
-// enum is one of values, which its schema names.
-//
-//rt:noalloc
-func (c *coder) enum(name, typeName string, v *uint32) {
-	switch f := c.next(); c.mode {
-	case encoding:
-		c.appendVarint(uint64(*v))
-	case decoding:
-		*v = uint32(f.varint)
-	case describing:
-		c.describe(name, typeEnum, labelOptional, typeName)
 	}
 }
 

@@ -112,17 +112,17 @@ var (
 
 // makeRoom deletes the oldest of our files, if need more bytes do not fit, until there is
 // some room to spare: to list thousands of small files for each chunk is too much. Those
-// that somebody writes stay.
-func (d folder) makeRoom(need int64) (total int64, deleted int, err error) {
+// that somebody writes stay. total is what is left, and limit what it may become.
+func (d folder) makeRoom(need int64) (total, limit int64, deleted int, err error) {
 	entries, total, err := d.list()
-	limit := d.room(total)
+	limit = d.room(total)
 	room := limit
 	if total+need > limit {
 		room -= d.size / spareShare
 	}
 	for _, e := range entries {
 		if err != nil || total+need <= room {
-			return total, deleted, err
+			return total, limit, deleted, err
 		}
 		if d.remove(e.name) {
 			total -= e.size
@@ -134,7 +134,7 @@ func (d folder) makeRoom(need int64) (total int64, deleted int, err error) {
 			err = errDiskFull
 		}
 	}
-	return total, deleted, err
+	return total, limit, deleted, err
 }
 
 // remove deletes a file, if it is ours and nobody writes it.

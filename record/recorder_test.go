@@ -545,7 +545,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
 	for try, want := range []int{3, 0, 3} { // the one that is needed, and a 32nd in whole files; then none until those are used up
-		total, deleted, err := d.makeRoom(one)
+		total, _, deleted, err := d.makeRoom(one)
 		if err != nil || deleted != want {
 			t.Fatalf("try %d: %d deleted of %d bytes, %v, want %d", try, deleted, total, err, want)
 		}
@@ -574,14 +574,14 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	free := int64(0)
 	d := folder{dir, disk, func(string) (int64, int64) { return free, disk }}
 	free = reserve + chunk
-	if _, deleted, err := d.makeRoom(chunk); deleted != 0 || err != nil {
+	if _, _, deleted, err := d.makeRoom(chunk); deleted != 0 || err != nil {
 		t.Errorf("with room for a chunk %d files went, %v, want none", deleted, err)
 	}
 	free--
-	if _, deleted, err := d.makeRoom(chunk); deleted != 4 || err != nil {
+	if _, _, deleted, err := d.makeRoom(chunk); deleted != 4 || err != nil {
 		t.Errorf("with a byte less %d files went, %v, want all four, which make the room", deleted, err)
 	}
-	if _, _, err := d.makeRoom(chunk); !errors.Is(err, errDiskFull) {
+	if _, _, _, err := d.makeRoom(chunk); !errors.Is(err, errDiskFull) {
 		t.Errorf("with nothing to delete: %v, want %v", err, errDiskFull)
 	}
 	if large := (folder{dir, 4 << 30, func(string) (int64, int64) { return 3 << 30, 1 << 40 }}).room(0); large != 2<<30 {

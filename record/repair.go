@@ -2,6 +2,7 @@ package record
 
 import (
 	"bufio"
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,6 @@ import (
 	"sync/atomic"
 
 	"github.com/foxglove/mcap/go/mcap"
-	"github.com/klauspost/compress/zstd"
 )
 
 // repair makes the files of ours whole that an earlier run did not end, and takes away
@@ -54,7 +54,7 @@ func (d folder) rebuild(torn *os.File) (err error) {
 			os.Remove(name)
 		}
 	}()
-	compressor, err := zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1), zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(zstdWindow))
+	compressor, err := newCompressor()
 	if err != nil {
 		return err
 	}
@@ -87,30 +87,16 @@ func copyWhole(torn io.Reader, out *mcap.Writer) error {
 	_, err := scan(torn, func(token mcap.TokenType, record []byte) error {
 		switch token {
 		case mcap.TokenSchema:
-			schema, err := mcap.ParseSchema(record)
-			if err != nil {
-				return fmt.Errorf("%w: %w", errTorn, err)
-			}
-			schema.Data = []byte(string(schema.Data)) // the record is the lexer's, the schema is kept
-			return out.WriteSchema(schema)
+			return copyRecord(record, mcap.ParseSchema, func(schema *mcap.Schema) error {
+				schema.Data = bytes.Clone(schema.Data) // the record is the lexer's, the schema is kept
+				return out.WriteSchema(schema)
+			})
 		case mcap.TokenChannel:
-			channel, err := mcap.ParseChannel(record)
-			if err != nil {
-				return fmt.Errorf("%w: %w", errTorn, err)
-			}
-			return out.WriteChannel(channel)
+			return copyRecord(record, mcap.ParseChannel, out.WriteChannel)
 		case mcap.TokenMessage:
-			message, err := mcap.ParseMessage(record)
-			if err != nil {
-				return fmt.Errorf("%w: %w", errTorn, err)
-			}
-			return out.WriteMessage(message)
+			return copyRecord(record, mcap.ParseMessage, out.WriteMessage)
 		case mcap.TokenMetadata:
-			metadata, err := mcap.ParseMetadata(record)
-			if err != nil {
-				return fmt.Errorf("%w: %w", errTorn, err)
-			}
-			return out.WriteMetadata(metadata)
+			return copyRecord(record, mcap.ParseMetadata, out.WriteMetadata)
 		}
 		return nil
 	})
@@ -118,4 +104,13 @@ func copyWhole(torn io.Reader, out *mcap.Writer) error {
 		return nil // the end
 	}
 	return err
+}
+
+// copyRecord copies one record; one that makes no sense is the end of what can be read.
+func copyRecord[T any](record []byte, parse func([]byte) (*T, error), write func(*T) error) error {
+	m, err := parse(record)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errTorn, err)
+	}
+	return write(m)
 }

@@ -28,6 +28,13 @@ const (
 	skipRest    = 1<<32 - 1 // a length: the next entry begins at the start of the memory
 )
 
+// entrySize is how many bytes the entry of a message takes.
+//
+//rt:noalloc
+func entrySize(message int) int {
+	return (entryHeader + message + entryAlign - 1) / entryAlign * entryAlign
+}
+
 func newWindow(size int, span time.Duration) *window {
 	return &window{span: span, buf: make([]byte, size/entryAlign*entryAlign)}
 }
@@ -36,7 +43,7 @@ func newWindow(size int, span time.Duration) *window {
 //
 //rt:noalloc
 func (w *window) put(channel uint16, at rt.Instant, message []byte) bool {
-	need := uint64(entryHeader+len(message)+entryAlign-1) / entryAlign * entryAlign
+	need := uint64(entrySize(len(message)))
 	size := uint64(len(w.buf))
 	if need > size {
 		return false
@@ -74,7 +81,7 @@ func (w *window) evict(head uint64, now rt.Instant) {
 		if head-w.tail <= size && now.Sub(rt.Instant(binary.LittleEndian.Uint64(b[8:]))) <= w.span {
 			return
 		}
-		w.tail += (entryHeader + uint64(length) + entryAlign - 1) / entryAlign * entryAlign
+		w.tail += uint64(entrySize(int(length)))
 		w.first++
 	}
 }
@@ -105,7 +112,7 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 			c.at += size - c.at%size
 			continue
 		}
-		need := int(entryHeader+length+entryAlign-1) / entryAlign * entryAlign
+		need := entrySize(int(length))
 		switch {
 		case need > len(room):
 			c.lost++
@@ -126,8 +133,7 @@ func nextEntry(b []byte) (channel uint16, at rt.Instant, message, rest []byte, o
 		return 0, 0, nil, nil, false
 	}
 	length := int(binary.LittleEndian.Uint32(b))
-	need := (entryHeader + length + entryAlign - 1) / entryAlign * entryAlign
-	return binary.LittleEndian.Uint16(b[4:]), rt.Instant(binary.LittleEndian.Uint64(b[8:])), b[entryHeader:][:length], b[need:], true
+	return binary.LittleEndian.Uint16(b[4:]), rt.Instant(binary.LittleEndian.Uint64(b[8:])), b[entryHeader:][:length], b[entrySize(length):], true
 }
 
 // waits is how many entries a reader has not read, those among them that gave way.

@@ -35,6 +35,9 @@ const (
 // What happens between two saves is in memory still when the second comes.
 const _ = uint(messageSpan - rarestSave - longestSave)
 
+// recordAll is why a file of that mode is begun.
+const recordAll = "--record all"
+
 // writer is the thread that writes. Nothing waits for it.
 type writer struct {
 	r        *Recorder
@@ -113,7 +116,7 @@ func (w *writer) due(now rt.Instant, ended bool) (why string) {
 		if w.waiting() == 0 {
 			return ""
 		}
-		return "--record all"
+		return recordAll
 	}
 	asked := w.r.asked.Load()
 	if asked == nil || !ended && !w.r.urgent.Load() && w.closedAt != 0 && now.Sub(w.closedAt) < w.every {
@@ -139,16 +142,13 @@ func (w *writer) open(now rt.Instant, why string) error {
 	}
 	if w.zstd == nil {
 		var err error
-		if w.zstd, err = zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
-			zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(zstdWindow)); err != nil {
+		if w.zstd, err = newCompressor(); err != nil {
 			return err
 		}
 	}
-	total, err := w.clear()
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := w.clear(); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	w.total = total
 	wall := w.r.setWall()
 	f, err := w.create(w.r.cfg.ID, time.Unix(0, int64(now)+wall))
 	if err != nil {
@@ -252,7 +252,7 @@ func (w *writer) write(entries []byte, lost, done *atomic.Uint64) error {
 
 func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 	if w.file == nil {
-		if err := w.open(w.r.cfg.Clock.Now(), "--record all"); err != nil {
+		if err := w.open(w.r.cfg.Clock.Now(), recordAll); err != nil {
 			return err
 		}
 	}
@@ -267,11 +267,9 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 	w.total += f.written - before
 	w.r.counts.bytes.Add(uint64(f.written - before))
 	if w.total+chunkBytes > w.limit {
-		total, err := w.clear()
-		if err != nil {
+		if err := w.clear(); err != nil {
 			return err
 		}
-		w.total = total
 	}
 	if w.r.cfg.Mode == All && f.written >= min(fileBytes, w.folder.size/fileShare) {
 		return w.close(w.r.cfg.Clock.Now())
@@ -280,11 +278,11 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 }
 
 // clear makes room for another chunk.
-func (w *writer) clear() (total int64, err error) {
-	total, deleted, err := w.folder.makeRoom(chunkBytes)
+func (w *writer) clear() (err error) {
+	var deleted int
+	w.total, w.limit, deleted, err = w.folder.makeRoom(chunkBytes)
 	w.r.counts.deleted.Add(uint64(deleted))
-	w.limit = w.folder.room(total)
-	return total, err
+	return err
 }
 
 func (w *writer) close(now rt.Instant) error {
@@ -374,6 +372,12 @@ func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 
 // RunMetadata is the name of the metadata that says what the run is.
 const RunMetadata = "run"
+
+// newCompressor compresses chunks in little memory, on the thread that writes.
+func newCompressor() (*zstd.Encoder, error) {
+	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
+		zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(zstdWindow))
+}
 
 // newMCAP is the library's writer as all our files are written: in chunks, with indexes
 // and CRCs. zstd, because half of what ticks say repeats; it costs a picture, which does
