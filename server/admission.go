@@ -433,8 +433,8 @@ func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *re
 }
 
 // robot is one of so many control steps a second, the policy's own where it did not say
-// or says what none has, that asks every so often, as far as is known. One that asks more seldom than edge-rt does by
-// itself may do so as often tomorrow.
+// or says what none has, that asks every so often, as far as is known. One that asks more
+// seldom than edge-rt does by itself may do so as often tomorrow.
 func (q *queries) robot(fps float64, every time.Duration) plan.Robot {
 	if !plan.Playable(fps) {
 		fps = q.meta.FPS

@@ -243,10 +243,7 @@ func (s *Server) totals() map[string]any {
 		}
 		return counts
 	}
-	refused, outcomes := map[string]uint64{}, map[string]uint64{}
-	for r := range numRefused {
-		refused[r.String()] = st.refused[r].Load()
-	}
+	outcomes := map[string]uint64{}
 	for o := audit.Answered + 1; o < audit.NumOutcomes; o++ {
 		outcomes[o.String()] = st.outcomes[o].Load()
 	}
@@ -256,7 +253,7 @@ func (s *Server) totals() map[string]any {
 	}
 	lost := func(value func(zenoh.Stats) uint64) uint64 { return uint64(s.transportStat(value)) }
 	return map[string]any{
-		"chunks": st.outcomes[audit.Answered].Load(), "failed": some(outcomes), "refused": some(refused), "conditioning": some(modes), "fairness": round(fairness(s.sessions.all())),
+		"chunks": st.outcomes[audit.Answered].Load(), "failed": some(outcomes), "refused": st.refusals(), "conditioning": some(modes), "fairness": round(fairness(s.sessions.all())),
 		"dropped": some(map[string]uint64{
 			"superseded": st.superseded.Load(), "late": st.late.Load(), "gave way": st.gaveWay.Load(), "memory": st.noRoom.Load(), "unknown session": st.unknown.Load(), "malformed": st.malformed.Load(),
 		}),

@@ -169,6 +169,7 @@ type counting struct {
 }
 
 func (c counting) Stats() zenoh.Stats { return c.lost }
+func (c counting) MemoryUsed() int    { return 0 }
 
 // Goal: what the transport counts reaches Prometheus, each under its own reason.
 func TestTransportLossesAreShown(t *testing.T) {

@@ -125,8 +125,12 @@ type service struct {
 	draining atomic.Bool
 }
 
-// transport is a network that counts what it loses: ours does, the C library's does not.
-type transport interface{ Stats() zenoh.Stats }
+// transport is a network that counts what it loses and holds: ours does, the C library's
+// does not.
+type transport interface {
+	Stats() zenoh.Stats
+	MemoryUsed() int
+}
 
 func (s *service) transportStat(value func(zenoh.Stats) uint64) float64 {
 	if s.transport == nil {
@@ -150,10 +154,10 @@ func (s *service) capacity() int {
 
 // transportMemory is what the links hold, 0 where the transport does not say.
 func (s *service) transportMemory() int64 {
-	if t, ok := s.network.(interface{ MemoryUsed() int }); ok {
-		return int64(t.MemoryUsed())
+	if s.transport == nil {
+		return 0
 	}
-	return 0
+	return int64(s.transport.MemoryUsed())
 }
 
 // lostLines is how many lines of the log nobody read.

@@ -256,17 +256,23 @@ type Summary struct {
 	} `json:"exit"`
 }
 
+// refusals are how many sessions were refused, by reason; only those that happened.
+func (s *stats) refusals() map[string]uint64 {
+	refused := make(map[string]uint64)
+	for r := range numRefused {
+		if n := s.refused[r].Load(); n > 0 {
+			refused[r.String()] = n
+		}
+	}
+	return refused
+}
+
 func (s *stats) fill(out *Summary) {
 	out.Requests, out.Errors = s.outcomes[audit.Answered].Load(), sum(s.outcomes[audit.Answered+1:])
 	out.Superseded, out.Late = s.superseded.Load(), s.late.Load()
 	out.Unknown, out.Malformed = s.unknown.Load(), s.malformed.Load()
 	out.Sessions.Opened, out.Sessions.Closed, out.Sessions.Refused = s.opened.Load(), s.closed.Load(), sum(s.refused[:])
-	out.Refusals = make(map[string]uint64)
-	for r := range numRefused {
-		if n := s.refused[r].Load(); n > 0 {
-			out.Refusals[r.String()] = n
-		}
-	}
+	out.Refusals = s.refusals()
 	out.StalePictures, out.WarnedPictures, out.SqueezedPictures = sum(s.stale[:]), sum(s.stray[:]), sum(s.squeezed[:])
 	out.Conditioning = make(map[string]uint64)
 	for mode := range s.modes {

@@ -28,16 +28,34 @@ type Set struct {
 
 // Counter adds a series of a counter.
 func (s *Set) Counter(name, help string, labels []Label, value func() float64) {
-	v := new(float64)
-	s.add(name, help, dto.MetricType_COUNTER, &dto.Metric{Label: pairs(labels), Counter: &dto.Counter{Value: v}})
-	s.update = append(s.update, func() { *v = value() })
+	s.value(name, help, dto.MetricType_COUNTER, labels, value)
 }
 
 // Gauge adds a series of a gauge.
 func (s *Set) Gauge(name, help string, labels []Label, value func() float64) {
-	v := new(float64)
-	s.add(name, help, dto.MetricType_GAUGE, &dto.Metric{Label: pairs(labels), Gauge: &dto.Gauge{Value: v}})
-	s.update = append(s.update, func() { *v = value() })
+	s.value(name, help, dto.MetricType_GAUGE, labels, value)
+}
+
+func (s *Set) value(name, help string, kind dto.MetricType, labels []Label, value func() float64) {
+	m := newSeries(kind, pairs(labels))
+	s.add(name, help, kind, m.Metric)
+	s.update = append(s.update, func() { *m.value = value() })
+}
+
+// series is one of a counter or a gauge, and its value.
+type series struct {
+	*dto.Metric
+	value *float64
+}
+
+func newSeries(kind dto.MetricType, labels []*dto.LabelPair) series {
+	s := series{&dto.Metric{Label: labels}, new(float64)}
+	if kind == dto.MetricType_COUNTER {
+		s.Counter = &dto.Counter{Value: s.value}
+	} else {
+		s.Gauge = &dto.Gauge{Value: s.value}
+	}
+	return s
 }
 
 // Histogram adds a histogram. read puts the numbers of values up to each bound into
@@ -58,7 +76,9 @@ func (s *Set) Info(name, help string, values func() []Label) {
 	s.update = append(s.update, func() {
 		if len(f.Metric) == 0 {
 			if labels := values(); labels != nil {
-				f.Metric = append(f.Metric, &dto.Metric{Label: pairs(labels), Gauge: &dto.Gauge{Value: new(1.0)}})
+				m := newSeries(dto.MetricType_GAUGE, pairs(labels))
+				*m.value = 1
+				f.Metric = append(f.Metric, m.Metric)
 			}
 		}
 	})
@@ -67,29 +87,19 @@ func (s *Set) Info(name, help string, values func() []Label) {
 // Vector adds a metric with a series for each of what there is at a scrape.
 type Vector struct {
 	family *dto.MetricFamily
-	made   []*dto.Metric // at any scrape so far
+	label  string
+	made   []series // at any scrape so far
 }
 
 // Add has the next series of this scrape: its label, and its value.
 func (v *Vector) Add(label string, value float64) {
 	n := len(v.family.Metric)
 	if n == len(v.made) {
-		m := &dto.Metric{Label: []*dto.LabelPair{{Name: v.made[0].Label[0].Name, Value: new(string)}}}
-		if *v.family.Type == dto.MetricType_COUNTER {
-			m.Counter = &dto.Counter{Value: new(float64)}
-		} else {
-			m.Gauge = &dto.Gauge{Value: new(float64)}
-		}
-		v.made = append(v.made, m)
+		v.made = append(v.made, newSeries(*v.family.Type, []*dto.LabelPair{{Name: &v.label, Value: new(string)}}))
 	}
 	m := v.made[n]
-	*m.Label[0].Value = label
-	if m.Counter != nil {
-		*m.Counter.Value = value
-	} else {
-		*m.Gauge.Value = value
-	}
-	v.family.Metric = v.made[:n+1]
+	*m.Label[0].Value, *m.value = label, value
+	v.family.Metric = append(v.family.Metric, m.Metric)
 }
 
 // Gauges adds a gauge with a series for each that fill adds at a scrape.
@@ -103,16 +113,9 @@ func (s *Set) Counters(name, help, label string, fill func(*Vector)) {
 }
 
 func (s *Set) vector(name, help, label string, kind dto.MetricType, fill func(*Vector)) {
-	v := &Vector{family: s.family(name, help, kind)}
-	first := &dto.Metric{Label: pairs([]Label{{label, ""}})}
-	if kind == dto.MetricType_COUNTER {
-		first.Counter = &dto.Counter{Value: new(float64)}
-	} else {
-		first.Gauge = &dto.Gauge{Value: new(float64)}
-	}
-	v.made = append(v.made, first)
+	v := &Vector{family: s.family(name, help, kind), label: label}
 	s.update = append(s.update, func() {
-		v.family.Metric = v.made[:0]
+		v.family.Metric = v.family.Metric[:0]
 		fill(v)
 	})
 }
