@@ -3,10 +3,9 @@ package main
 import (
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
 
 	"edgert/edge"
+	"edgert/internal/bytesize"
 	"edgert/record"
 )
 
@@ -25,24 +24,12 @@ func (f *recordFlags) apply(cfg *edge.Config) {
 // bytesFlag is a size on the command line: 2GiB, 500MB.
 type bytesFlag int64
 
-var byteUnits = []struct {
-	name string
-	size float64
-}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"TiB", 1 << 40}, {"GB", 1e9}, {"MB", 1e6}, {"TB", 1e12}}
-
 // UnmarshalText refuses what is no size and what is too small for one save.
 func (b *bytesFlag) UnmarshalText(text []byte) error {
-	for _, unit := range byteUnits {
-		number, ok := strings.CutSuffix(string(text), unit.name)
-		if !ok {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if size := n * unit.size; err == nil && size >= edge.MinRecordSize && size < math.MaxInt64/2 {
-			*b = bytesFlag(size)
-			return nil
-		}
-		break
+	size, ok := bytesize.Parse(string(text), "MiB", "GiB", "TiB", "MB", "GB", "TB")
+	if !ok || !(size >= edge.MinRecordSize && size < math.MaxInt64/2) {
+		return fmt.Errorf("got %q, want a size of at least 64MiB, such as 2GiB or 500MB", text)
 	}
-	return fmt.Errorf("got %q, want a size of at least 64MiB, such as 2GiB or 500MB", text)
+	*b = bytesFlag(size)
+	return nil
 }

@@ -18,6 +18,7 @@ var layers = []struct {
 	{1, "rt/rttest", "the fake clock, for the tests of every layer"},
 	{1, "internal/exit", "one table of exit codes for all programs"},
 	{1, "internal/logline", "log lines of all programs"},
+	{1, "internal/bytesize", "sizes that people write, in flags and manifests"},
 	{1, "internal/capped", "files that may be anything, wherever one is read"},
 	{1, "internal/strictyaml", "YAML that people write, wherever it is read"},
 	{1, "internal/safetensors", "the files of golden sets and captures"},

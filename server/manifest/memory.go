@@ -2,9 +2,8 @@ package manifest
 
 import (
 	"fmt"
-	"strconv"
-	"strings"
 
+	"edgert/internal/bytesize"
 	"edgert/wire/zenoh"
 )
 
@@ -15,26 +14,13 @@ const (
 	transportFraction = 2
 )
 
-// units are those of memory, the longest names first.
-var units = []struct {
-	name  string
-	bytes float64
-}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"KB", 1e3}, {"MB", 1e6}, {"GB", 1e9}}
-
 // parseSize reads a size such as 512MiB.
 func parseSize(text string) (bytes int64, err error) {
-	for _, u := range units {
-		number, found := strings.CutSuffix(text, u.name)
-		if !found {
-			continue
-		}
-		n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
-		if err != nil || !(n >= 0) || n*u.bytes > memoryMax {
-			break
-		}
-		return int64(n * u.bytes), nil
+	n, ok := bytesize.Parse(text, "KiB", "MiB", "GiB", "KB", "MB", "GB")
+	if !ok || !(n >= 0 && n <= memoryMax) {
+		return 0, fmt.Errorf("got '%s', want a number and a unit, such as 512MiB or 2GiB, at most 1024GiB", text)
 	}
-	return 0, fmt.Errorf("got '%s', want a number and a unit, such as 512MiB or 2GiB, at most 1024GiB", text)
+	return int64(n), nil
 }
 
 // MemoryBytes is the bound on all that robots can make the server keep.

@@ -1,0 +1,25 @@
+// Package bytesize reads sizes as people write them, such as 512MiB or 2GB.
+package bytesize
+
+import (
+	"strconv"
+	"strings"
+)
+
+// units are the names that may stand behind a number, and what they mean in bytes.
+var units = map[string]float64{
+	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
+	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
+}
+
+// Parse returns how many bytes a number with one of these units is, which may be any
+// number that strconv reads; ok is false when text is none.
+func Parse(text string, names ...string) (bytes float64, ok bool) {
+	for _, name := range names {
+		if number, found := strings.CutSuffix(text, name); found {
+			n, err := strconv.ParseFloat(strings.TrimSpace(number), 64)
+			return n * units[name], err == nil
+		}
+	}
+	return 0, false
+}
