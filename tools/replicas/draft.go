@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"edgert/bench"
 	"edgert/internal/network"
 	"edgert/jpeg"
 	"edgert/policy"
@@ -48,7 +49,7 @@ func (s *stand) addDraft() (*draft, error) {
 		return nil, err
 	}
 	d := &draft{meta: &bundle.Meta, stop: make(chan struct{}), chunks: map[uint64]int{}}
-	if d.prefix, err = wire.ServicePrefix("demo/around-the-post", "main", "demo"); err != nil {
+	if d.prefix, err = wire.ServicePrefix(bench.DemoModel, "main", bench.DemoService); err != nil {
 		return nil, err
 	}
 	if d.link, err = network.Open(context.Background(), zenoh.Config{Connect: []string{s.at}}); err != nil {
@@ -152,11 +153,10 @@ func (d *draft) run() {
 
 // server is the one that the robot's newest chunk came from.
 func (d *draft) server(s *stand) *server {
-	opened := draftOpened
 	var at *server
 	var when time.Time
 	for _, sv := range s.servers {
-		if l := sv.said(opened); len(l) > 0 && l[len(l)-1].at.After(when) {
+		if l := sv.said(draftOpened); len(l) > 0 && l[len(l)-1].at.After(when) {
 			at, when = sv, l[len(l)-1].at
 		}
 	}

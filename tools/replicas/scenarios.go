@@ -3,6 +3,8 @@ package main
 import (
 	"fmt"
 	"time"
+
+	"edgert/bench"
 )
 
 // scenario is what is done to servers while robots stream.
@@ -149,7 +151,7 @@ var scenarios = []scenario{
 		return nil
 	}},
 	{name: "another revision and another service come and go", fed: true, run: func(s *stand) error {
-		if err := s.begin(2, s.o.robots, "--service", "demo"); err != nil {
+		if err := s.begin(2, s.o.robots, "--service", bench.DemoService); err != nil {
 			return err
 		}
 		for _, of := range []serving{{service: "other"}, {service: "other", revision: "two"}} {
