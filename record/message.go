@@ -106,6 +106,8 @@ type Tick struct {
 	OverrunOwn  int64 // ns that an earlier tick computed and waited for the bus, when that was more than a period
 	OverrunHost int64 // ns that the machine took around it
 	Suspended   int64 // ns that the machine was suspended before this tick
+
+	Intervention bool // Action is a person's, at a leader arm
 }
 
 // RunStates names the values of RunState.
@@ -147,6 +149,7 @@ func (t *Tick) visit(c *coder) {
 	c.int("overrun_own_ns", &t.OverrunOwn)
 	c.int("overrun_host_ns", &t.OverrunHost)
 	c.int("suspended_ns", &t.Suspended)
+	c.bool("intervention", &t.Intervention)
 }
 
 // Request is one time that the tick asked for a chunk.
@@ -257,6 +260,32 @@ func (k *Chunk) visit(c *coder) {
 	session(c, &k.Session)
 }
 
+// Outcomes of an Episode. One without is under way, or was cut short by the end of the run.
+const (
+	Success  = "success"
+	Failure  = "failure"
+	Discard  = "discard"  // to be left out of a data set
+	Rerecord = "rerecord" // likewise; the next one takes its place
+)
+
+// Episode is the begin of one, or its end: ticks from the one to the other are its frames.
+type Episode struct {
+	At      rt.Instant
+	Number  uint32 // the first of a run is 1
+	Ended   bool
+	Outcome string // of one that has ended
+	Task    Text
+}
+
+//rt:noalloc
+func (e *Episode) visit(c *coder) {
+	c.int("t_ns", (*int64)(&e.At))
+	c.uint32("number", &e.Number)
+	c.bool("ended", &e.Ended)
+	c.string("outcome", &e.Outcome)
+	c.text("task", &e.Task)
+}
+
 // Levels of an Event, foxglove.Log's.
 const (
 	LevelInfo    = 2
@@ -331,8 +360,8 @@ func (m *Image) visit(c *coder) {
 	c.string("frame_id", &m.Camera)
 }
 
-// Parse reads a message into one of *Tick, *Request, *Sent, *Chunk, *Session, *Event and
-// *Image; wall is the file's ns from an instant to the time of day.
+// Parse reads a message into one of *Tick, *Request, *Sent, *Chunk, *Session, *Event,
+// *Episode and *Image; wall is the file's ns from an instant to the time of day.
 func Parse(m message, data []byte, wall int64) error {
 	var c coder
 	if err := c.parse(data); err != nil {

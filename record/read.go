@@ -39,6 +39,7 @@ type Visitor struct {
 	Chunk   func(*Chunk) error
 	Session func(*Session) error
 	Event   func(*Event) error
+	Episode func(*Episode) error
 	Image   func(*Image) error
 }
 
@@ -100,6 +101,8 @@ func (v *Visitor) message(topic string, data []byte, wall int64) error {
 		return visit(&Session{}, v.Session, topic, data, wall)
 	case topic == EventTopic:
 		return visit(&Event{}, v.Event, topic, data, wall)
+	case topic == EpisodeTopic:
+		return visit(&Episode{}, v.Episode, topic, data, wall)
 	case strings.HasPrefix(topic, CameraTopic):
 		return visit(&Image{}, v.Image, topic, data, wall)
 	}

@@ -15,6 +15,7 @@ const (
 	channelSession
 	channelEvent
 	channelLog
+	channelEpisode
 	channelCamera
 )
 
@@ -35,6 +36,7 @@ const (
 	SessionTopic = "/session"
 	EventTopic   = "/event"
 	LogTopic     = "/log"
+	EpisodeTopic = "/episode"
 	CameraTopic  = "/camera/"
 )
 
@@ -50,6 +52,7 @@ var channels = []struct {
 	{SessionTopic, "edgert.Session", &Session{}},
 	{EventTopic, "edgert.Event", &Event{}},
 	{LogTopic, "foxglove.Log", &logLine{}},
+	{EpisodeTopic, "edgert.Episode", &Episode{}},
 	{CameraTopic, "foxglove.CompressedImage", &Image{}},
 }
 
