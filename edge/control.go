@@ -85,6 +85,7 @@ type bus interface {
 type operatorRequests struct {
 	leave  atomic.Bool   // park and stop
 	hurry  atomic.Bool   // stop without parking
+	limp   atomic.Bool   // and take the torque, whatever --on-exit says
 	pause  atomic.Bool   // hold, and ask for nothing; the schedule stays
 	resets atomic.Uint32 // episodes asked for so far
 }

@@ -27,11 +27,54 @@ const (
 	tickTimeout = time.Second            // for the tick to take a command
 )
 
-// CtlCommands are the words of edge-rt ctl; CtlTask is followed by a text.
-var CtlCommands = []string{"pause", "resume", "reset", CtlTask, "save", "status"}
+// Command is one word of edge-rt ctl, and one button of the page.
+type Command struct {
+	Word  string
+	Help  string // what it does, for --help
+	Text  string // what stands behind the word; empty: nothing
+	Label string // its button's; empty: it has none
+	Ask   string // what the page asks before; empty: nothing
+
+	run func(*Edge, context.Context, string) (acked bool, err error)
+}
 
 // CtlTask is the word that gives the arm another task.
 const CtlTask = "task"
+
+const ctlStatus = "status"
+
+// Commands are all of them. One that is added here is a word of edge-rt ctl, has its line
+// in --help and its button on the page.
+var Commands = []Command{
+	{Word: "pause", Label: "Pause", Help: "hold and keep the queue", run: (*Edge).pause},
+	{Word: "resume", Label: "Resume", Help: "go on", run: (*Edge).resumeRun},
+	{Word: "reset", Label: "New episode", Help: "new episode, the queue is dropped", run: (*Edge).resetBoth},
+	{Word: CtlTask, Text: "TEXT", Help: "new episode with another task, for policies that read it", run: (*Edge).runTask},
+	{Word: "save", Label: "Save the record", Help: "write what --record ring has in memory", run: (*Edge).save},
+	{Word: "stop", Label: "Stop", Ask: "End the run? The arm does what --on-exit says, and the program ends.", Help: "end the run as Ctrl-C does", run: (*Edge).stopRun},
+	{
+		Word: "release", Label: "Torque off", Ask: "Take the torque now? The arm falls where nobody holds it, and the program ends.",
+		Help: "end the run where the arm stands and let it go, whatever --on-exit says: hold on to it", run: (*Edge).releaseArm,
+	},
+	{Word: ctlStatus, Help: "print the state", run: func(*Edge, context.Context, string) (bool, error) { return false, nil }},
+}
+
+// FindCommand returns the command of a word.
+func FindCommand(word string) (Command, error) {
+	i := slices.IndexFunc(Commands, func(c Command) bool { return c.Word == word })
+	if i < 0 {
+		return Command{}, fmt.Errorf("unknown command %q, want one of %s", word, strings.Join(CommandWords(), ", "))
+	}
+	return Commands[i], nil
+}
+
+// CommandWords are the words of Commands.
+func CommandWords() (words []string) {
+	for _, c := range Commands {
+		words = append(words, c.Word)
+	}
+	return words
+}
 
 // listenOperator opens the socket; the id is locked, so an old one is a dead edge's.
 func (e *Edge) listenOperator(context.Context) (err error) {
@@ -65,36 +108,21 @@ func (e *Edge) serveOperator(ctx context.Context) error {
 	}
 }
 
-// command carries out one of CtlCommands.
+// command carries out one line of Commands.
 func (e *Edge) command(ctx context.Context, line string) CtlReply {
 	e.operating.Lock()
 	defer e.operating.Unlock()
-	c := e.control
-	var err error
 	word, text, _ := strings.Cut(line, " ")
 	acked := false
-	switch word {
-	case "pause":
-		c.operator.pause.Store(true)
-	case "resume":
-		c.operator.pause.Store(false)
-	case "reset":
-		if err = e.reset(); err == nil {
-			acked, _ = e.link.reset(ctx, c.stats.episode.Load(), "")
-		}
-	case CtlTask:
-		err = e.setTask(ctx, strings.TrimSpace(text))
-		acked = err == nil && e.link.flags.epoch.Load() != 0
-	case "save":
-		if e.record == nil {
-			err = errors.New("nothing is kept that could be saved: the run has --record off")
-		}
-		e.record.Save(&savedByHand, true)
-	case "status":
+	c, err := FindCommand(word)
+	switch text = strings.TrimSpace(text); {
+	case err != nil:
+	case c.Text == "" && text != "":
+		err = fmt.Errorf("%s takes nothing behind it, got %q", word, text)
 	default:
-		err = fmt.Errorf("unknown command %q, want one of %v", word, CtlCommands)
+		acked, err = c.run(e, ctx, text)
 	}
-	if word != "status" {
+	if word != ctlStatus {
 		e.noteOperator(line, err)
 	}
 	reply := e.ctlReply()
@@ -103,6 +131,51 @@ func (e *Edge) command(ctx context.Context, line string) CtlReply {
 		reply.Error = err.Error()
 	}
 	return reply
+}
+
+func (e *Edge) pause(context.Context, string) (bool, error) {
+	e.control.operator.pause.Store(true)
+	return false, nil
+}
+
+func (e *Edge) resumeRun(context.Context, string) (bool, error) {
+	e.control.operator.pause.Store(false)
+	return false, nil
+}
+
+// resetBoth begins an episode here and at the server, which may confirm it.
+func (e *Edge) resetBoth(ctx context.Context, _ string) (acked bool, err error) {
+	if err = e.reset(); err == nil {
+		acked, _ = e.link.reset(ctx, e.control.stats.episode.Load(), "")
+	}
+	return acked, err
+}
+
+func (e *Edge) runTask(ctx context.Context, text string) (acked bool, err error) {
+	err = e.setTask(ctx, text)
+	return err == nil && e.link.flags.epoch.Load() != 0, err
+}
+
+func (e *Edge) save(context.Context, string) (bool, error) {
+	if e.record == nil {
+		return false, errors.New("nothing is kept that could be saved: the run has --record off")
+	}
+	e.record.Save(&savedByHand, true)
+	return false, nil
+}
+
+func (e *Edge) stopRun(context.Context, string) (bool, error) {
+	e.control.operator.leave.Store(true)
+	return false, nil
+}
+
+// releaseArm ends the run without parking, and takes the torque also under --on-exit hold.
+func (e *Edge) releaseArm(context.Context, string) (bool, error) {
+	o := &e.control.operator
+	o.limp.Store(true)
+	o.hurry.Store(true)
+	o.leave.Store(true)
+	return false, nil
 }
 
 // ctlReply is the status as edge-rt ctl prints it.
@@ -179,8 +252,8 @@ func abandoned(socket string) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
 }
 
-// Ctl sends one line to the edge called id, or to the only one when id is empty: one of
-// CtlCommands, and behind CtlTask a text.
+// Ctl sends one line to the edge called id, or to the only one when id is empty: a word
+// of Commands, and the text that it takes.
 func Ctl(id, line string) (CtlReply, error) {
 	var reply CtlReply
 	dir, err := stateDir()

@@ -60,6 +60,17 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	}
 }
 
+// Each command is one word, says what it does, and can be carried out.
+func TestEveryCommandIsWhole(t *testing.T) {
+	seen := map[string]bool{}
+	for _, c := range Commands {
+		if c.Word == "" || c.Help == "" || c.run == nil || strings.ContainsAny(c.Word, " \n,") || seen[c.Word] {
+			t.Errorf("%+v", c)
+		}
+		seen[c.Word] = true
+	}
+}
+
 func TestCtlOverTheSocket(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	id, err := claim("arm")
@@ -93,6 +104,9 @@ func TestCtlOverTheSocket(t *testing.T) {
 	}
 	if _, err = Ctl("//", "status"); exit.Of(err) != exit.Usage {
 		t.Errorf("status of an id without letters = %v, want a wrong flag", err)
+	}
+	if _, err = Ctl("arm", "pause now"); err == nil || !strings.Contains(err.Error(), "nothing behind it") || r.operator.pause.Load() {
+		t.Errorf("pause with a text = %v, want it refused", err)
 	}
 	if _, err = Ctl("arm", "dance"); err == nil || !strings.Contains(err.Error(), "dance") {
 		t.Errorf("unknown command = %v", err)

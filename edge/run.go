@@ -123,7 +123,7 @@ func (e *Edge) torqueOff(err error) error {
 	if failed := e.control.failed.Load(); err == nil && failed != nil {
 		err = *failed
 	}
-	e.held = follow.ExitModes[e.cfg.OnExit] == follow.ExitHold && slices.Contains(exit.Held, exit.Of(err))
+	e.held = follow.ExitModes[e.cfg.OnExit] == follow.ExitHold && slices.Contains(exit.Held, exit.Of(err)) && !e.control.operator.limp.Load()
 	if e.held || !e.control.stats.touched.Load() {
 		return nil
 	}

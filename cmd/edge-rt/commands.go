@@ -92,18 +92,31 @@ func (versionCmd) Run() error {
 }
 
 type ctlCmd struct {
-	Word string   `arg:"" enum:"pause,resume,reset,task,save,status" help:"pause: hold and keep the queue. resume: go on. reset: new episode, the queue is dropped. task TEXT: new episode with another task, for policies that read it. save: write what --record ring has in memory. status: print the state."`
+	Word string   `arg:"" enum:"${ctl_words}" help:"${ctl_help}"`
 	Text []string `arg:"" optional:"" help:"The task."`
+}
+
+// ctlHelp are the commands' parts of the grammar, from their one table.
+func ctlHelp() map[string]string {
+	var lines []string
+	for _, c := range edge.Commands {
+		lines = append(lines, strings.TrimSpace(c.Word+" "+c.Text)+": "+c.Help+".")
+	}
+	return map[string]string{"ctl_words": strings.Join(edge.CommandWords(), ","), "ctl_help": strings.Join(lines, " ")}
 }
 
 // Run sends one command and prints what the edge answers, as JSON.
 func (c *ctlCmd) Run(flags *cli) error {
+	command, err := edge.FindCommand(c.Word)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
 	line := c.Word
 	switch text := strings.Join(c.Text, " "); {
-	case c.Word == edge.CtlTask && text == "":
-		return exit.Errorf(exit.Usage, `ctl task: want the text behind it, such as: edge-rt ctl task "pick up the cube"`)
-	case c.Word == edge.CtlTask:
-		if err := edge.CheckTask("ctl task: the text", text); err != nil {
+	case command.Text != "" && text == "":
+		return exit.Errorf(exit.Usage, `ctl %s: want the text behind it, such as: edge-rt ctl task "pick up the cube"`, c.Word)
+	case command.Text != "":
+		if err := edge.CheckTask("ctl "+c.Word+": the text", text); err != nil {
 			return err
 		}
 		line += " " + text

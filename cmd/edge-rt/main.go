@@ -61,7 +61,7 @@ func main() { os.Exit(int(run(os.Args[1:]))) }
 
 func run(args []string) exit.Code {
 	var c cli
-	p := program.Program{Name: name, Description: description, Env: "EDGE_RT", Stdout: os.Stdout, Stderr: os.Stderr}
+	p := program.Program{Name: name, Description: description, Env: "EDGE_RT", Stdout: os.Stdout, Stderr: os.Stderr, Vars: ctlHelp()}
 	ctx, code, done := p.Parse(&c, args)
 	if done {
 		return code

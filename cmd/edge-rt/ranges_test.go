@@ -12,7 +12,8 @@ import (
 // its range passes all checks of a run, and just outside it is refused by name.
 func TestRanges(t *testing.T) {
 	flags := programtest.CheckRanges(t, programtest.Commands{
-		New: func() any { return new(cli) },
+		New:  func() any { return new(cli) },
+		Vars: ctlHelp(),
 		Needs: map[string]string{
 			"move":                 "elbow_flex 10",
 			"filter-order":         "--filter-cutoff 3",

@@ -155,6 +155,15 @@ const encoderFault = 1 << 1
 // where that was asked for.
 func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	t.Parallel()
+	ctl := func(word string) func(*exec.Cmd, *holdServer, *servosim.Bus) {
+		return func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) {
+			hand := exec.Command(binary, "ctl", word, "--id", "arm")
+			hand.Env = c.Env
+			if said, err := hand.CombinedOutput(); err != nil {
+				t.Errorf("ctl %s: %v\n%s", word, err, said)
+			}
+		}
+	}
 	tests := []struct {
 		name  string
 		args  []string
@@ -171,6 +180,9 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 		}, 0, 0},
 		{"on-exit off", []string{"--on-exit", "off"}, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
 		{"on-exit hold", []string{"--on-exit", "hold"}, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 6},
+		{"ctl stop", nil, ctl("stop"), 0, 0},
+		{"ctl stop, on-exit hold", []string{"--on-exit", "hold"}, ctl("stop"), 0, 6},
+		{"ctl release, on-exit hold", []string{"--on-exit", "hold"}, ctl("release"), 0, 0},
 		{"the end of its duration", []string{"--duration", "1500ms"}, func(*exec.Cmd, *holdServer, *servosim.Bus) {}, 0, 0},
 		{"a server that comes back as another", nil, func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) {
 			s.mu.Lock()

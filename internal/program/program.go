@@ -24,7 +24,8 @@ import (
 // Program is one of them.
 type Program struct {
 	Name, Description string
-	Env               string // the prefix of its variables
+	Env               string            // the prefix of its variables
+	Vars              map[string]string // what stands for ${name} in the grammar's tags
 	Stdout, Stderr    io.Writer
 }
 
@@ -42,7 +43,7 @@ const lenientTag = "lenient"
 // file behind --config below it. done: help was asked for, or the line is wrong.
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
 	left := -1 // set when the parser wants to leave, after --help
-	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env),
+	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env), kong.Vars(p.Vars),
 		kong.Configuration(loadConfig), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}), kong.Help(help))
 	if err != nil {

@@ -20,6 +20,7 @@ import (
 // Commands are a program's commands and flags.
 type Commands struct {
 	New   func() any        // an empty grammar
+	Vars  map[string]string // program.Program's
 	Needs map[string]string // flag, or command, to other words of the line that it needs, with blanks
 	Check func(any) error   // what a run checks in addition, of a line without a command; nil: nothing
 }
@@ -29,7 +30,7 @@ type Commands struct {
 // got. It reads the tags by itself, and returns how many flags it has tried.
 func CheckRanges(t *testing.T, c Commands) (flags int) {
 	t.Helper()
-	parser, err := kong.New(c.New())
+	parser, err := kong.New(c.New(), kong.Vars(c.Vars))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -70,7 +71,7 @@ func (c *Commands) try(t *testing.T, command, flag, value string, inside bool) {
 	line := strings.Fields(strings.Join([]string{command, c.Needs[command], c.Needs[flag], fmt.Sprintf("--%s=%s", flag, value)}, " "))
 	grammar := c.New()
 	var said strings.Builder
-	p := program.Program{Name: "program", Env: "RANGES_TEST", Stdout: t.Output(), Stderr: &said}
+	p := program.Program{Name: "program", Env: "RANGES_TEST", Stdout: t.Output(), Stderr: &said, Vars: c.Vars}
 	_, code, _ := p.Parse(grammar, line)
 	want := fmt.Sprintf("program: --%s is %s, want ", flag, value)
 	switch {
