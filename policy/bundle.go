@@ -67,6 +67,9 @@ type Bundle struct {
 // LoadBundle reads bundle.json, strictly, and the digest of every file in dir.
 // Every failure wraps ErrBundle and names the file and the key that is wrong.
 func LoadBundle(dir string) (*Bundle, error) {
+	if err := ordinary(filepath.Join(dir, manifestName)); err != nil {
+		return nil, fmt.Errorf("%w: %s is not a bundle directory: %w", ErrBundle, dir, err)
+	}
 	raw, err := capped.ReadFile(filepath.Join(dir, manifestName), maxManifestBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s is not a bundle directory: %w", ErrBundle, dir, err)
@@ -132,10 +135,20 @@ func listFiles(dir string) ([]string, error) {
 			return fmt.Errorf("more than %d files: this is not a bundle directory", maxBundleFiles)
 		}
 		paths = append(paths, path)
-		return nil
+		return ordinary(filepath.Join(dir, filepath.FromSlash(path)))
 	})
 	slices.Sort(paths)
 	return paths, err
+}
+
+// ordinary refuses what is no file, or no link to one: reading a pipe waits, a device
+// has no end.
+func ordinary(path string) error {
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no ordinary file (%s): a bundle holds what the export wrote and nothing else", path, info.Mode().Type())
+	}
+	return err
 }
 
 func hashFile(path string) (string, error) {

@@ -1,0 +1,228 @@
+package policy
+
+import (
+	"bytes"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// The fields of ONNX's tensors, beside those of probe_test.go.
+const (
+	graphTensor    = 5
+	tensorRaw      = 9
+	tensorExternal = 13
+	tensorLocation = 14
+	entryKey       = 1
+	entryValue     = 2
+	external       = 1
+)
+
+// weightsAt returns the graph with its largest weights in a file of their own, of
+// which it declares place and length, and these weights.
+func weightsAt(t *testing.T, graph []byte, location string, length int) (changed, weights []byte) {
+	t.Helper()
+	var tensor []byte // the largest
+	fields(t, graph, func(number protowire.Number, _, graph []byte) {
+		if number != modelGraph {
+			return
+		}
+		fields(t, graph, func(number protowire.Number, _, one []byte) {
+			if number != graphTensor {
+				return
+			}
+			fields(t, one, func(number protowire.Number, _, raw []byte) {
+				if number == tensorRaw && len(raw) > len(weights) {
+					tensor, weights = one, raw
+				}
+			})
+		})
+	})
+	if len(weights) < 1024 {
+		t.Fatalf("the largest weights of the graph have %d bytes", len(weights))
+	}
+	if length == 0 {
+		length = len(weights)
+	}
+	var beside []byte
+	fields(t, tensor, func(number protowire.Number, raw, _ []byte) {
+		if number != tensorRaw {
+			beside = append(beside, raw...)
+		}
+	})
+	for _, entry := range [][2]string{{"location", location}, {"length", fmt.Sprint(length)}} {
+		beside = field(beside, tensorExternal, field(field(nil, entryKey, []byte(entry[0])), entryValue, []byte(entry[1])))
+	}
+	beside = protowire.AppendVarint(protowire.AppendTag(beside, tensorLocation, protowire.VarintType), external)
+	fields(t, graph, func(number protowire.Number, raw, graph []byte) {
+		if number != modelGraph {
+			changed = append(changed, raw...)
+			return
+		}
+		var parts []byte
+		fields(t, graph, func(number protowire.Number, raw, one []byte) {
+			if number == graphTensor && bytes.Equal(one, tensor) {
+				raw = field(nil, graphTensor, beside)
+			}
+			parts = append(parts, raw...)
+		})
+		changed = field(changed, modelGraph, parts)
+	})
+	return changed, weights
+}
+
+// Weights beside the graph are read from the bundle, whose digest covers them, and
+// from nowhere else: a graph of a stranger must not make the server read its files,
+// nor be another policy under the same digest.
+func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
+	needRuntime(t)
+	graph, err := os.ReadFile(filepath.Join(demoDir, graphName))
+	if err != nil {
+		t.Fatal(err)
+	}
+	parent := t.TempDir()
+	outside := filepath.Join(parent, "outside.data")
+	for _, tt := range []struct {
+		name, location string
+		length         int
+		want           string // empty: it opens
+	}{
+		{"beside the graph", graphName + weightsExt, 0, ""},
+		{"above the bundle", "../outside.data", 0, "outside.data"},
+		{"by a path from the root", outside, 0, "Absolute paths not allowed"},
+		{"by a folder and back", "golden/../../outside.data", 0, "outside.data"},
+		{"a file of the system", "/etc/passwd", 0, "Absolute paths not allowed"},
+		{"a file that is not there", "nothing.data", 0, "nothing.data"},
+		{"more than the file has", graphName + weightsExt, 1 << 40, graphName},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := filepath.Join(parent, strings.ReplaceAll(tt.name, " ", "-"))
+			if err := os.Rename(copyBundle(t, demoDir, nil), dir); err != nil {
+				t.Fatal(err)
+			}
+			changed, weights := weightsAt(t, graph, tt.location, tt.length)
+			if err := os.WriteFile(outside, weights, 0o600); err != nil {
+				t.Fatal(err)
+			}
+			replaceFile(t, dir, graphName, changed)
+			replaceFile(t, dir, graphName+weightsExt, weights)
+			b, err := LoadBundle(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			m, err := b.Open(Options{})
+			if err == nil {
+				m.Close()
+			}
+			if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want)) {
+				t.Errorf("Open = %v, want %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// A bundle's files are ordinary ones: what waits for a writer, or never ends, must
+// not hold up a server's start.
+func TestLoadBundleRefusesWhatIsNoFile(t *testing.T) {
+	for _, tt := range []struct {
+		name, want string
+		put        func(dir string) error
+	}{
+		{"a pipe", "golden/pipe.safetensors", func(dir string) error {
+			return syscall.Mkfifo(filepath.Join(dir, goldenDir, "pipe.safetensors"), 0o600)
+		}},
+		{"a pipe for a manifest", manifestName, func(dir string) error {
+			path := filepath.Join(dir, manifestName)
+			return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600))
+		}},
+		{"a device without an end", "golden/zero.safetensors", func(dir string) error {
+			return os.Symlink("/dev/zero", filepath.Join(dir, goldenDir, "zero.safetensors"))
+		}},
+		{"a link to a folder", "tokenizer", func(dir string) error {
+			return os.Symlink(os.TempDir(), filepath.Join(dir, tokenizerDir))
+		}},
+		{"a link to nothing", "nowhere.data", func(dir string) error {
+			return os.Symlink("/nowhere", filepath.Join(dir, "nowhere.data"))
+		}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			dir := copyBundle(t, stillDir, nil)
+			if err := tt.put(dir); err != nil {
+				t.Skip(err)
+			}
+			done := make(chan error, 1)
+			go func() {
+				_, err := LoadBundle(dir)
+				done <- err
+			}()
+			select {
+			case err := <-done:
+				if !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+					t.Errorf("LoadBundle = %v, want ErrBundle and %s named", err, tt.want)
+				}
+			case <-time.After(20 * time.Second):
+				t.Fatal("LoadBundle waits")
+			}
+		})
+	}
+}
+
+// Files that a tool keeps as links to one store (the hub's cache does) are files.
+func TestLoadBundleReadsLinkedFiles(t *testing.T) {
+	dir, store := copyBundle(t, stillDir, nil), t.TempDir()
+	for _, name := range []string{manifestName, graphName} {
+		blob := filepath.Join(store, name)
+		if err := errors.Join(os.Rename(filepath.Join(dir, name), blob), os.Symlink(blob, filepath.Join(dir, name))); err != nil {
+			t.Skip(err)
+		}
+	}
+	there, err := LoadBundle(copyBundle(t, stillDir, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if b, err := LoadBundle(dir); err != nil || b.SHA256 != there.SHA256 {
+		t.Errorf("LoadBundle of linked files = %v, want the bundle that they are", err)
+	}
+}
+
+// What bundle.json may declare one by one can be too much together.
+func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
+	m := &Model{bundle: &Bundle{Meta: Meta{
+		ChunkSize: 50, ActionDim: 6, StateNames: []string{"a"}, RTC: "none", ObservationSteps: MaxObserved,
+		Cameras: []Camera{{Name: "top", H: 4096, W: 4096}, {Name: "low", H: 4096, W: 4096}},
+	}}, opt: Options{MaxBatch: 16, Buffers: 2}}
+	if err := m.allocate(); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), "48.0 GiB") || !strings.Contains(err.Error(), "max_batch") {
+		t.Errorf("allocate = %v, want ErrBundle, how much it would be and what to lower", err)
+	}
+	if m.host != nil {
+		t.Errorf("%d tensors were made", len(m.host))
+	}
+}
+
+// A safetensors header that declares more than the file has is refused without
+// asking for the memory.
+func TestGoldenSetOfHugeSizes(t *testing.T) {
+	header, err := json.Marshal(map[string]any{"in/state": map[string]any{"dtype": "F32", "shape": []int64{1 << 31, 1 << 30}, "data_offsets": []int64{0, 1 << 62}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := append(binary.LittleEndian.AppendUint64(nil, uint64(len(header))), header...)
+	dir := copyBundle(t, stillDir, nil)
+	replaceFile(t, dir, filepath.Join(goldenDir, "b9_huge.safetensors"), file)
+	b, err := LoadBundle(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := b.loadGolden(goldenDir + "/b9_huge.safetensors"); err == nil || !strings.Contains(err.Error(), "in/state") {
+		t.Errorf("a tensor of 2^61 values: %v, want it named", err)
+	}
+}
