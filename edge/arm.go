@@ -3,13 +3,19 @@ package edge
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"edgert/edge/device"
 	"edgert/edge/hotplug"
+	"edgert/edge/leader"
 	"edgert/internal/exit"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+	"edgert/sim"
 )
 
 const (
@@ -68,20 +74,45 @@ func (e *Edge) takePolicyRate(ctx context.Context) error {
 }
 
 func (e *Edge) openSim() (err error) {
-	if e.simBus, e.world, err = device.OpenSim(e.robot, e.cfg.Seed, e.clock); err != nil {
+	if n := len(e.robot.Motors); n != sim.DOF {
+		return exit.Errorf(exit.Usage, "--bus sim simulates %d joints, robot %s has %d", sim.DOF, e.robot.Name, n)
+	}
+	e.world = device.World(e.cfg.Seed, e.clock)
+	if e.simBus, err = servosim.Open(simBusOf(e.robot, e.world, e.clock)); err != nil {
 		return err
 	}
 	e.onClose(func() { e.simBus.Close() })
 	return nil
 }
 
+func simBusOf(r robot.Robot, plant servosim.Plant, clock rt.Clock) servosim.Config {
+	cfg := servosim.Config{Plant: plant, Clock: clock, Baud: r.Baud}
+	for _, m := range r.Motors {
+		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+	}
+	return cfg
+}
+
 // calibration loads the robot's file; the simulated arm brings its own.
 func (e *Edge) calibration() (servo.Calibration, error) {
 	if e.cfg.Bus == device.Sim && e.cfg.Calibration == "" {
-		return device.SimCalibration(e.robot), nil
+		return simCalibration(e.robot), nil
 	}
 	place := device.Place{Bus: e.cfg.Bus, Robot: e.robot, ID: e.cfg.ID, Calibration: e.cfg.Calibration}
 	return place.Load()
+}
+
+// simCalibration is the simulated arm's; a test compares testdata/demo/so101.json.
+func simCalibration(r robot.Robot) servo.Calibration {
+	c := servo.Calibration{}
+	for _, m := range r.Motors {
+		k := servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
+		if m.Norm == robot.Range0100 {
+			k.RangeMin, k.RangeMax = 1000, 3000
+		}
+		c[m.Name] = k
+	}
+	return c
 }
 
 // retryArm opens the arm; ports, power and cables that fail may become better.
@@ -159,4 +190,79 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 		e.log.Warn("the bus loses or spoils replies, which the run bears", "replies", motors, "damaged", all.Corrupt, "cure", cure)
 	}
 	return nil
+}
+
+// openLeader opens the leader arm, where there is one, and leaves it limp.
+func (e *Edge) openLeader(ctx context.Context) error {
+	place := e.cfg.Leader
+	if place.Bus == "" {
+		return nil
+	}
+	var err error
+	if place.Robot, err = device.Leader(e.cfg.LeaderRobot, e.robot); err != nil {
+		return err
+	}
+	if e.cfg.Takeover == TakeoverPush && !place.Robot.Actuated {
+		return exit.Errorf(exit.Usage, "--takeover push wants a leader that can be brought to the follower, and a %s cannot: the follower would go wherever somebody has knocked it. Leave it out, or say actuated: true in the leader's description", place.Robot.Name)
+	}
+	calibration, err := place.Load()
+	if err != nil {
+		return fmt.Errorf("the leader: %w", err)
+	}
+	e.waitFor("the leader")
+	cfg := servo.ArmConfig{Path: place.Bus, Robot: place.Robot, Calibration: calibration, Clock: e.clock}
+	arm, err := e.openLimp(ctx, cfg)
+	if err != nil {
+		return fmt.Errorf("the leader: %w", err)
+	}
+	e.onClose(func() { e.leaderArm.Close() })
+	e.leaderArm = hotplug.New(arm, cfg, e.clock)
+	m, err := arm.Measure(measuredCycles)
+	if err == nil {
+		err = arm.CheckLosses(m)
+	}
+	if err != nil {
+		return fmt.Errorf("the leader: %w", exit.With(exit.Absent, err))
+	}
+	every, err := leader.Interval(m.P99)
+	if err != nil {
+		return exit.With(exit.Config, err)
+	}
+	if err := arm.HoldTriggers(); err != nil {
+		return fmt.Errorf("the leader: %w", exit.With(exit.Absent, errors.Join(err, arm.TorqueOff())))
+	}
+	e.leader = leader.New(leader.Config{
+		Arm: e.leaderArm, Robot: place.Robot, Clock: e.clock, Every: every, Push: e.cfg.Takeover == TakeoverPush, Say: e.sayOfLeader,
+	})
+	return nil
+}
+
+// openLimp opens an arm and lets it go, which a killed run may have left stiff. What could
+// not be set while it was is set then.
+func (e *Edge) openLimp(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, error) {
+	for {
+		arm, err := e.retryArm(ctx, cfg)
+		if err != nil {
+			return nil, err
+		}
+		if err := arm.TorqueOff(); err != nil {
+			return nil, exit.With(exit.Absent, errors.Join(err, arm.Close()))
+		}
+		if len(arm.Unconfigured()) == 0 {
+			return arm, nil
+		}
+		arm.Close() // it is limp now
+	}
+}
+
+// sayOfLeader logs and records what the leader's thread says.
+func (e *Edge) sayOfLeader(warn bool, text string) {
+	level := uint32(record.LevelInfo)
+	if warn {
+		level = record.LevelWarning
+		e.log.Warn(text)
+	} else {
+		e.log.Info(text)
+	}
+	e.record.Note(e.clock.Now(), "leader", level, text)
 }

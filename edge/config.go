@@ -9,13 +9,13 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode/utf8"
 
 	"edgert/chunk"
 	"edgert/chunk/stage"
 	"edgert/edge/capture"
+	"edgert/edge/device"
 	"edgert/edge/follow"
-	"edgert/edge/identity"
-	"edgert/edge/operator"
 	"edgert/edge/page"
 	"edgert/internal/exit"
 	"edgert/internal/network"
@@ -31,6 +31,12 @@ import (
 const (
 	fpsRefuse = "refuse"
 	fpsAllow  = "allow"
+)
+
+// The values of --takeover: what has a person take the arm over.
+const (
+	TakeoverKey  = "key"  // edge-rt ctl correct, the page and the keys of a terminal
+	TakeoverPush = "push" // these, and a hand that moves the leader
 )
 
 // Limits of what a configuration or a server may ask for.
@@ -74,6 +80,9 @@ type Config struct {
 	ID          string       // empty: this host's own
 	Schedule    chunk.Config // the discipline; sizes and rate are filled in at Open
 	Stages      stage.Config // between schedule and bus
+	Leader      device.Place // a leader arm to take over with, its Robot is looked up; no Bus: none
+	LeaderRobot string       // name or file; empty: the robot's name and _leader
+	Takeover    string       // TakeoverKey (also empty) or TakeoverPush
 	Record      record.Mode  // what is kept of the run; empty: off
 	RecordDir   string       // where its files go; empty: records, beside the robot's id
 	RecordSize  int64        // most bytes of them all
@@ -128,6 +137,9 @@ func (c *Config) Check() error {
 	if _, ok := follow.ExitModes[c.OnExit]; !ok {
 		return usage("--on-exit is %q, want park, hold or off", c.OnExit)
 	}
+	if err := c.checkLeader(); err != nil {
+		return err
+	}
 	if c.HTTP != "" {
 		var err error
 		if c.HTTP, err = page.Address(c.HTTP); err != nil {
@@ -137,10 +149,28 @@ func (c *Config) Check() error {
 	return c.checkCameras(usage)
 }
 
+// checkLeader refuses settings of a leader that there is not, and one on the follower's bus.
+func (c *Config) checkLeader() error {
+	if c.Leader.Bus != "" {
+		return device.CheckPorts(c.Leader.Bus, c.Bus)
+	}
+	for _, f := range []struct{ flag, value string }{
+		{"--leader-robot", c.LeaderRobot}, {"--leader-id", c.Leader.ID}, {"--leader-calibration", c.Leader.Calibration},
+	} {
+		if f.value != "" {
+			return exit.Errorf(exit.Usage, "%s is %q, and there is no --leader: give the leader's serial port", f.flag, f.value)
+		}
+	}
+	if c.Takeover == TakeoverPush {
+		return exit.Errorf(exit.Usage, "--takeover push wants a leader to push: give its serial port as --leader")
+	}
+	return nil
+}
+
 // checkNames refuses names that a message to a server cannot hold.
 func (c *Config) checkNames() error {
 	if c.ID != "" {
-		if _, err := identity.Name(c.ID); err != nil {
+		if _, err := robotID(c.ID); err != nil {
 			return err
 		}
 	}
@@ -152,10 +182,8 @@ func (c *Config) checkNames() error {
 	if n := len(c.Tags); n > maxTags {
 		return exit.Errorf(exit.Usage, "%d times --tag, want at most %d", n, maxTags)
 	}
-	if c.Task != "" {
-		if err := operator.CheckTask("--task", c.Task); err != nil {
-			return err
-		}
+	if err := CheckTask("--task", c.Task); err != nil {
+		return err
 	}
 	c.ExpectModel = strings.ToLower(c.ExpectModel)
 	if sha := c.ExpectModel; sha != "" && (len(sha) < minModelDigits || len(sha) > maxModelDigits || strings.Trim(sha, "0123456789abcdef") != "") {
@@ -167,6 +195,18 @@ func (c *Config) checkNames() error {
 		}
 	}
 	return nil
+}
+
+// CheckTask refuses a text that is not the same at its end: in a log, in a line of
+// edge-rt ctl, in a message.
+func CheckTask(what, text string) error {
+	switch {
+	case !utf8.ValidString(text):
+		return exit.Errorf(exit.Usage, "%s is not UTF-8: %q", what, text)
+	case strings.ContainsAny(text, "\r\n"):
+		return exit.Errorf(exit.Usage, "%s has a line break, want one line: %q", what, text)
+	}
+	return checkText(what, text, wire.MaxTextBytes)
 }
 
 func checkText(what, text string, most int) error {

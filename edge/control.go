@@ -8,7 +8,6 @@ import (
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/history"
-	"edgert/edge/recording"
 	"edgert/edge/tick"
 	"edgert/internal/exit"
 	"edgert/record"
@@ -44,6 +43,7 @@ type control struct {
 	operator operatorRequests // any thread
 	run      runState
 	session  sessionState
+	takeover takeover
 	out      mailboxes
 
 	blocked    block      // why this tick sends nothing
@@ -84,11 +84,12 @@ type bus interface {
 
 // operatorRequests is what other threads ask of the tick.
 type operatorRequests struct {
-	leave  atomic.Bool   // park and stop
-	hurry  atomic.Bool   // stop without parking
-	limp   atomic.Bool   // and take the torque, whatever --on-exit says
-	pause  atomic.Bool   // hold, and ask for nothing; the schedule stays
-	resets atomic.Uint32 // episodes asked for so far
+	leave   atomic.Bool   // park and stop
+	hurry   atomic.Bool   // stop without parking
+	limp    atomic.Bool   // and take the torque, whatever --on-exit says
+	pause   atomic.Bool   // hold, and ask for nothing; the schedule stays
+	correct atomic.Bool   // a person has the arm, with the leader; pause wins
+	resets  atomic.Uint32 // episodes asked for so far
 }
 
 // runState is where the run stands.
@@ -163,7 +164,12 @@ const (
 	blockNoPicture                     // a camera has not given its first picture
 	blockNoSession                     // the link has none
 	blockEnding                        // the arm parks, or the run is over
+	blockAligning                      // a person is about to take the arm over: it holds
+	blockCorrecting                    // a person has it
 )
+
+// blockHeld is that nothing moves the arm, though the bus would let it.
+const blockHeld = blockPaused | blockAligning
 
 // newControl returns the tick of an arm on chunks of horizon rows.
 func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
@@ -206,7 +212,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 		c.events.Emit(now, event.TickOverrun, int64(o.CPU+o.IOWait), int64(o.Stolen))
 	}
 	c.phases.Begin(now)
-	c.entry = recording.Begin(c.record, t)
+	c.beginRecord(t)
 	if t.Suspended > 0 {
 		c.onSuspend(t)
 	}
@@ -221,6 +227,10 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 		c.armStep(t)
 	case follow.Armed:
 		c.act(now)
+	case follow.Unarmed:
+		if c.blocked&(blockCorrecting|blockHeld|blockBusSilent) == blockCorrecting && !c.operator.leave.Load() {
+			c.correct(now) // which has it armed
+		}
 	case follow.Parking:
 		c.arm.ParkStep(now, c.operator.hurry.Load())
 	}
@@ -241,6 +251,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 //rt:noalloc
 func (c *control) onSuspend(t rt.Tick) {
 	c.events.Emit(t.Woke, event.Suspended, int64(t.Suspended), 0)
+	c.takeover.since = t.Woke
 	c.operator.resets.Add(1)
 	c.flags.resumedAt.Store(int64(t.Woke))
 }
@@ -256,6 +267,7 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 		c.needResume, c.paused = true, true
 		c.stats.needResume.Store(true)
 		c.operator.pause.Store(true)
+		c.operator.correct.Store(false)
 	}
 	warned := c.bus.Warned()
 	if warned&^c.warned != 0 {
@@ -273,13 +285,17 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 
 //rt:noalloc
 func (c *control) applyRequests(now rt.Instant) {
+	c.updateTakeover(now)
 	pause := c.operator.pause.Load()
-	if pause {
-		// Nothing is asked, so no answer is missing; and no joint gets torque.
+	if pause || c.takeover.phase != autonomous {
+		// Nothing is asked, so no answer is missing.
 		c.run.lastMerge = now
 		c.flags.mergedAt.Store(int64(now))
-		c.arm.CancelArming()
-	} else if c.paused {
+	}
+	if pause || c.takeover.phase == aligning {
+		c.arm.CancelArming() // no joint gets torque
+	}
+	if c.paused && !pause {
 		c.arm.Resume()
 		c.needResume = false
 		c.stats.needResume.Store(false)
@@ -298,6 +314,12 @@ func (c *control) applyRequests(now rt.Instant) {
 func (c *control) blocks() (b block) {
 	if c.operator.pause.Load() {
 		b |= blockPaused
+	}
+	switch c.takeover.phase {
+	case aligning:
+		b |= blockAligning
+	case correcting:
+		b |= blockCorrecting
 	}
 	if c.arm.Silent() {
 		b |= blockBusSilent
@@ -332,19 +354,23 @@ func (c *control) act(now rt.Instant) {
 	case c.operator.leave.Load():
 		c.arm.Finish(now)
 		return
-	case c.arm.Rescuing() && c.blocked&blockPaused == 0:
+	case c.arm.Rescuing() && c.blocked&blockHeld == 0:
 		c.core.Hold()
 		if err := c.arm.RescueStep(now); err != nil {
 			c.fail(err)
 		}
 		return
-	case c.blocked&(blockPaused|blockBusSilent) != 0:
+	case c.blocked&(blockHeld|blockBusSilent) != 0:
 		c.core.Hold() // and nothing is sent: the motors hold
 		if c.blocked&blockBusSilent != 0 {
 			c.stats.starved.Add(1)
 			c.stats.starvedBus.Add(1)
 			c.recordStarved()
 		}
+		return
+	case c.blocked&blockCorrecting != 0:
+		c.core.Hold()
+		c.correct(now)
 		return
 	}
 	action := c.core.Next(now)
@@ -411,7 +437,7 @@ func (c *control) merge(now rt.Instant) {
 	c.stats.network.Record(max(0, res.RTT-served))
 	c.run.lastMerge, c.run.firstRequest, c.session.start = now, 0, false
 	c.flags.mergedAt.Store(int64(now))
-	if c.blocked&blockPaused == 0 {
+	if c.blocked&(blockHeld|blockCorrecting) == 0 {
 		c.arm.StartArming()
 	}
 	c.change(now, causeMerged)
@@ -500,7 +526,7 @@ func (c *control) updateState(now rt.Instant) {
 	if c.flags.lost.Swap(false) {
 		c.change(now, causeLinkLost)
 	}
-	if c.flags.refused.Load() {
+	if c.flags.refused.Load() && c.takeover.phase != correcting { // a person gives it back first
 		c.change(now, causeRefused)
 	}
 	if now.Sub(c.run.lastMerge) >= c.maxOffline && c.arm.Phase < follow.Parking {

@@ -14,11 +14,14 @@
 //	sender.go    newest pictures (package capture), encoded: the observation leaves
 //	receiver.go  chunks are checked as they come; the newest waits for the tick
 //
+// A person takes the arm over with a leader (package leader; state.go has who has the arm).
+//
 // The threads meet the tick only in rt.Latest, rt.Ring and atomic flags. What the
 // tick decides is package tick, what the arm may do package follow.
 //
 // All of them count in stats.go; state.go is where the run stands, status.go the JSON
-// that page, ctl and summary share, and config.go what the flags say.
+// that page, ctl and summary share, config.go what the flags say, and identity.go the
+// robot's id.
 package edge
 
 import (
@@ -32,9 +35,8 @@ import (
 	"edgert/camera"
 	"edgert/edge/capture"
 	"edgert/edge/hotplug"
-	"edgert/edge/identity"
+	"edgert/edge/leader"
 	"edgert/edge/page"
-	"edgert/edge/recording"
 	"edgert/internal/backoff"
 	"edgert/internal/notify"
 	"edgert/record"
@@ -61,11 +63,11 @@ type Edge struct {
 	robot    robot.Robot
 	joints   []string // robot.Joints of each bit set, for the log
 	resume   string   // what an operator has to do once a motor has restarted
-	identity *identity.Identity
+	identity *identity
 	notifier *notify.Notifier
 	operator net.Listener
 	page     *page.Page       // nil: none
-	record   *record.Recorder // its lanes; nil: none
+	record   *record.Recorder // nil: none
 	closers  []func()         // what closes each thing that was opened, in the order of opening
 
 	devices
@@ -76,8 +78,8 @@ type Edge struct {
 	sender   *sender
 	loop     *rt.Loop
 
-	operating sync.Mutex           // one command of an operator at a time
-	recording *recording.Recording // nil: nothing is recorded
+	operating sync.Mutex // one command of an operator at a time
+	recording recording
 
 	stop    atomic.Bool // ends the tick
 	ending  atomic.Bool // ends every other thread
@@ -89,12 +91,15 @@ type Edge struct {
 // devices are the arm and the cameras.
 type devices struct {
 	arm         *hotplug.Arm
-	simBus      *servosim.Bus // nil on hardware
-	world       *sim.Live     // nil on hardware
-	still       *sim.Live     // what simulated cameras see on a real bus
-	files       []openedFile  // the cameras that play files
+	leaderArm   *hotplug.Arm   // nil: none
+	leader      *leader.Leader // likewise
+	simBus      *servosim.Bus  // nil on hardware
+	world       *sim.Live      // nil on hardware
+	still       *sim.Live      // what simulated cameras see on a real bus
+	files       []openedFile   // the cameras that play files
 	cameras     []*capture.Camera
 	encoders    []*capture.Encoder // each camera's
+	taps        []tap              // each camera's, for the record
 	cameraWaits []waitLog          // each camera's; owner: the housekeeping goroutine
 }
 

@@ -9,8 +9,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/identity"
-	"edgert/edge/recording"
 	"edgert/edge/replica"
 	"edgert/internal/backoff"
 	"edgert/internal/exit"
@@ -59,7 +57,7 @@ type contract struct {
 type link struct {
 	// Constant after Open.
 	cfg      *Config
-	identity *identity.Identity
+	identity *identity
 	names    []string // action names in order
 	units    []string // each action's
 	log      *slog.Logger
@@ -178,7 +176,7 @@ func (l *link) maintain(ctx context.Context) error {
 			}
 			l.flags.refused.Store(true)
 			l.record.Note(l.clock.Now(), "link", record.LevelError, "refused: "+err.Error())
-			l.record.Save(&recording.SavedRefusal, true)
+			l.record.Save(&savedRefusal, true)
 			return err
 		}
 	}

@@ -12,7 +12,6 @@ import (
 	"edgert/edge/device"
 	"edgert/edge/event"
 	"edgert/edge/follow"
-	"edgert/edge/identity"
 	"edgert/edge/tick"
 	"edgert/internal/exit"
 	"edgert/internal/network"
@@ -60,7 +59,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}
 	for _, step := range []func(context.Context) error{
-		e.openCameraFiles, e.openPage, e.claimID, e.openRecord, e.openArm, e.connect, e.takePolicyRate, e.openCameras, e.build, e.listenOperator,
+		e.openCameraFiles, e.openPage, e.claimID, e.openRecord, e.openArm, e.openLeader, e.connect, e.takePolicyRate, e.openCameras, e.build, e.listenOperator,
 	} {
 		if err = step(ctx); err != nil {
 			return e, err
@@ -114,10 +113,10 @@ func (e *Edge) connect(ctx context.Context) error {
 }
 
 func (e *Edge) claimID(context.Context) (err error) {
-	if e.identity, err = identity.Claim(e.cfg.ID); err != nil {
+	if e.identity, err = claim(e.cfg.ID); err != nil {
 		return exit.With(exit.Config, err)
 	}
-	e.onClose(e.identity.Release)
+	e.onClose(e.identity.release)
 	if e.identity.ID != e.identity.Asked {
 		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
 	}
@@ -161,6 +160,9 @@ func (e *Edge) build(context.Context) error {
 		flags: e.receiver.flags, inbox: e.receiver.inbox, stats: e.receiver.stats,
 	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
+	if e.leader != nil {
+		e.control.takeover.leader = e.leader
+	}
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.control.flags.missingCameras.Store(int32(len(e.cameras)))
 	if contract.steps > 1 {

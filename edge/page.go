@@ -62,7 +62,7 @@ func (e *Edge) showPage() error {
 func (e *Edge) live() *Live {
 	c, st := e.control, e.control.stats
 	l := &Live{
-		Status: e.status(), Robot: e.cfg.Robot, State: state(st.state.Load()).String(), Paused: c.operator.pause.Load(), Waits: e.waits(),
+		Status: e.status(), Robot: e.cfg.Robot, State: state(st.state.Load()).String(), Paused: c.operator.pause.Load(), Phase: c.phaseText(), Waits: e.waits(),
 		Episode: st.episode.Load(), Queue: st.size.Load(), Bus: busSummary(e.arm.Stats()), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
 	}
 	if l.Server != nil && e.link.uplink.Load() == nil {

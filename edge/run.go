@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	"edgert/edge/device"
 	"edgert/edge/follow"
-	"edgert/edge/operator"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
@@ -20,6 +20,7 @@ var errStuck = fmt.Errorf("a thread did not end within %v of the arm: a camera o
 
 const (
 	stuckLimit = 5 * time.Second
+	joinPoll   = 2 * time.Millisecond
 )
 
 // Run ticks until ctx ends, the duration is over or the run fails, and lets the arm go.
@@ -38,13 +39,14 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.flags.missingCameras); return nil })
 	}
 	e.spawn(func() error { return e.sender.run(&e.ending) })
-	e.recording.Start()
+	e.startRecord()
 	e.threads.Go(func() { linked <- e.link.maintain(ctx) })
-	e.spawn(func() error {
-		operator.Serve(e.operator, func(line string) operator.Reply { return e.command(ctx, line) })
-		return nil
-	})
+	e.spawn(func() error { return e.serveOperator(ctx) })
 	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
+	if e.leader != nil {
+		e.spawn(func() error { e.leaderArm.KeepOpen(&e.ending); return nil })
+		e.spawn(func() error { return e.leader.Run(&e.ending, e.control.operator.hurry.Load) })
+	}
 	ticked := make(chan error, 1)
 	go func() { ticked <- e.tickThread() }()
 
@@ -102,7 +104,23 @@ func (e *Edge) join(linked <-chan error) (linkErr, other error) {
 	return <-linked, nil
 }
 
-func (e *Edge) joined() bool { return device.Within(e.clock, stuckLimit, &e.threads) }
+func (e *Edge) joined() bool { return e.within(stuckLimit, &e.threads) }
+
+// within reports whether all threads of a group end in that time.
+func (e *Edge) within(d time.Duration, threads *sync.WaitGroup) bool {
+	ended := make(chan struct{})
+	go func() { threads.Wait(); close(ended) }()
+	for limit := e.clock.Now().Add(d); ; e.clock.SleepUntil(e.clock.Now().Add(joinPoll)) {
+		select {
+		case <-ended:
+			return true
+		default:
+		}
+		if e.clock.Now() > limit {
+			return false
+		}
+	}
+}
 
 // torqueOff takes the torque, unless --on-exit and exit.Held keep it. The tick has ended.
 func (e *Edge) torqueOff(err error) error {
@@ -139,10 +157,13 @@ func (e *Edge) EndError(end, other error) error {
 	case other == nil:
 		return end
 	case e.held:
-		return exit.Keep(end, other)
+		return keepCode(end, other)
 	}
 	return errors.Join(end, other)
 }
+
+// keepCode adds to the error that a run ends with, or nil, what is said under its code.
+func keepCode(end, other error) error { return exit.With(exit.Of(end), errors.Join(end, other)) }
 
 // verdict picks the error that explains the end.
 func (e *Edge) verdict(tickErr, linkErr error) error {

@@ -1,5 +1,14 @@
 package edge
 
+import (
+	"time"
+
+	"edgert/edge/event"
+	"edgert/edge/follow"
+	"edgert/edge/leader"
+	"edgert/rt"
+)
+
 // state is where the robot's run stands; the summary counts seconds in each.
 type state uint8
 
@@ -45,3 +54,138 @@ var transitions = [numStates][numCauses]state{
 
 //rt:noalloc
 func (s state) after(c cause) state { return transitions[s][c] }
+
+// leaderSilent is how old a leader's pose may be that the follower goes to.
+const leaderSilent = 100 * time.Millisecond
+
+// phase is who has the arm. The names are LeRobot's, of its DAgger strategy; aligning is
+// the part of its PAUSED in which the leader is brought to the follower.
+type phase uint32
+
+const (
+	autonomous phase = iota // the policy
+	paused                  // nobody: it holds
+	aligning                // nobody yet: the leader comes to the follower
+	correcting              // a person, with the leader
+)
+
+var takeoverPhases = [...]string{"autonomous", "paused", "aligning", "correcting"}
+
+func (p phase) String() string { return takeoverPhases[p] }
+
+// leaderArm is what the tick asks of a leader: of a *leader.Leader, and in tests of one
+// that needs no motors.
+type leaderArm interface {
+	Pose() *leader.Pose // lent until the next call
+	Want(now rt.Instant, number uint32, align bool, place []float32)
+	Actuated() bool
+}
+
+// takeover is how a person takes the arm over from the policy. Owner: the tick thread.
+type takeover struct {
+	leader leaderArm  // nil: the run has none
+	phase  phase      // autonomous also while it is paused
+	order  uint32     // take-overs so far
+	pushes uint32     // of the leader, that were seen
+	since  rt.Instant // older poses do not count: the machine was suspended
+	silent bool       // the leader leads, and does not answer
+}
+
+// updateTakeover takes the arm from the policy, or gives it back: what was planned and asked
+// before does not run afterwards.
+//
+//rt:noalloc
+func (c *control) updateTakeover(now rt.Instant) {
+	k := &c.takeover
+	if k.leader == nil {
+		return
+	}
+	if c.needResume && c.operator.correct.Swap(false) {
+		c.operator.pause.Store(true) // only a resume is an operator's consent
+	}
+	pause := c.operator.pause.Load()
+	pose := k.leader.Pose()
+	ends := c.operator.leave.Load() || c.run.state == stateDead
+	if pose.Pushes != k.pushes {
+		k.pushes = pose.Pushes
+		if k.phase == autonomous && !pause && !ends && c.arm.Phase == follow.Armed {
+			c.events.Emit(now, event.LeaderPushed, 0, 0)
+			c.operator.correct.Store(true)
+		}
+	}
+	want := c.operator.correct.Load() && !pause && !ends
+	switch {
+	case k.phase == autonomous && want:
+		k.order++
+		c.stats.takeovers.Add(1)
+		c.operator.resets.Add(1)
+		if k.phase = correcting; k.leader.Actuated() {
+			k.phase = aligning
+		}
+		c.arm.StartSlowly(now)
+	case k.phase == aligning && !want:
+		k.phase = autonomous
+	case k.phase == aligning && pose.Order == k.order && pose.State == leader.Failed:
+		k.phase = autonomous
+		c.operator.pause.Store(true)
+		c.operator.correct.Store(false)
+	case k.phase == aligning && pose.Order == k.order && pose.State == leader.Ready && !pose.Stiff:
+		k.phase = correcting
+		c.arm.StartSlowly(now)
+	case k.phase == correcting && !want:
+		k.phase, k.silent = autonomous, false
+		c.operator.resets.Add(1)
+		c.arm.StartSlowly(now)
+	}
+	k.leader.Want(now, k.order, k.phase == aligning, c.arm.Goal)
+	c.stats.leaderAt.Store(int64(pose.At))
+	c.stats.leaderStiff.Store(pose.Stiff)
+	c.reportPhase(now)
+}
+
+// reportPhase tells the other threads who has the arm.
+//
+//rt:noalloc
+func (c *control) reportPhase(now rt.Instant) {
+	p := c.takeover.phase
+	if p == autonomous && c.operator.pause.Load() {
+		p = paused
+	}
+	if was := phase(c.stats.phase.Swap(uint32(p))); was != p {
+		c.events.Emit(now, event.PhaseChanged, int64(was), int64(p))
+	}
+}
+
+// correct gives the follower the leader's pose. While the leader is silent it stays, and
+// then starts slowly: the leader may have moved.
+//
+//rt:noalloc
+func (c *control) correct(now rt.Instant) {
+	k := &c.takeover
+	pose := k.leader.Pose()
+	if pose.At <= k.since || pose.Stiff || now.Sub(pose.At) >= leaderSilent {
+		if !k.silent {
+			k.silent = true
+			c.events.Emit(now, event.LeaderSilent, 0, 0)
+		}
+		c.arm.CancelArming()
+		c.arm.StartSlowly(now)
+		return
+	}
+	if k.silent {
+		k.silent = false
+		c.events.Emit(now, event.LeaderBack, 0, 0)
+	}
+	switch c.arm.Phase {
+	case follow.Unarmed:
+		c.arm.StartArming()
+	case follow.Armed:
+		c.arm.Drive(now, pose.Joints)
+		c.source = pose.At
+		c.stats.corrected.Add(1)
+		if e := c.entry; e != nil {
+			e.Intervention, e.Source = true, pose.At
+			e.Action.Set(pose.Joints)
+		}
+	}
+}

@@ -39,6 +39,13 @@ type tickStats struct {
 	inState                                    [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network                          *rt.Hist
 
+	// Written by the tick, where there is a leader.
+	phase       atomic.Uint32
+	takeovers   atomic.Uint32 // so far
+	corrected   atomic.Uint64 // ticks that a person drove the arm
+	leaderAt    atomic.Int64  // instant of the newest pose
+	leaderStiff atomic.Bool   // it may be under torque
+
 	// Written by the tick and the receiver.
 	dropped [numDrops]atomic.Uint64
 

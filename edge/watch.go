@@ -158,11 +158,15 @@ func (e *Edge) report(ev event.Event) {
 	case event.JointWarned:
 		level, attrs[0], attrs[1], n = slog.LevelWarn, e.joint(ev.A), slog.Int64("joint_bits", ev.A), 4
 		attrs[2], attrs[3] = slog.Int64("hottest_celsius", ev.B>>16), slog.Float64("lowest_volts", float64(ev.B&0xFFFF)/10)
-	case event.TorqueOn:
+	case event.PhaseChanged:
+		attrs[0], attrs[1], n = slog.String("from", phase(ev.A).String()), slog.String("to", phase(ev.B).String()), 2
+	case event.LeaderSilent:
+		level = slog.LevelWarn
+	case event.TorqueOn, event.LeaderPushed, event.LeaderBack:
 	default:
 		return
 	}
-	e.recording.Event(ev, level, attrs[:n])
+	e.recordEvent(ev, level, attrs[:n])
 	e.log.LogAttrs(context.Background(), level, ev.Code.String(), attrs[:n]...)
 }
 

@@ -36,11 +36,11 @@ type expectedRegister struct {
 	value int
 }
 
-// markerOf returns the marker of a unit; none for
-// a leader, which gets no torque, and for models without such a register.
+// markerOf returns the marker of a unit; none for a leader that gets no torque, and for
+// models without such a register.
 func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
 	r, known := markerRegisters[a.bus.protocol]
-	if !known || a.robot.Leader || !u.model.Has(r.ram) || !u.model.Has(r.boot) {
+	if !known || a.robot.Leader && !a.robot.Actuated || !u.model.Has(r.ram) || !u.model.Has(r.boot) {
 		return s, false, nil
 	}
 	boot, _, err := a.bus.ReadRegister(u.id, u.model.Row(r.boot))

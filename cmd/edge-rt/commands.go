@@ -1,11 +1,11 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"os/signal"
 	"strings"
@@ -18,7 +18,6 @@ import (
 	"edgert/edge/bringup"
 	"edgert/edge/capture"
 	"edgert/edge/device"
-	"edgert/edge/operator"
 	"edgert/edge/teleop"
 	"edgert/edge/watchdog"
 	"edgert/internal/exit"
@@ -30,9 +29,9 @@ import (
 // commands are what an operator runs beside a run. The uses tags are the table of
 // which of runFlags each of them takes; help and refusals are made from it.
 type commands struct {
-	Ctl     ctlCmd     `cmd:"" uses:"id" help:"Pause, resume or reset a running edge, or ask how it goes."`
+	Ctl     ctlCmd     `cmd:"" uses:"id" help:"Pause, resume, take over or reset a running edge, or ask how it goes."`
 	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
-	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit" lenient:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
+	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit,leader,leader-robot" lenient:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
 	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json typed" help:"List the cameras with their modes and controls; or take one picture."`
 
 	Ports       portsCmd       `cmd:"" uses:"json typed" help:"List the serial ports; --unplug finds the arm's by pulling its cable."`
@@ -41,7 +40,7 @@ type commands struct {
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration typed,json typed" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,quiet" help:"Drive the arm with a leader arm, on the same tick, and record what it does."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick."`
 
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
@@ -117,14 +116,14 @@ func (c *ctlCmd) Run(flags *cli) error {
 	case command.Text != "" && text == "":
 		return exit.Errorf(exit.Usage, `ctl %s: want the text behind it, such as: edge-rt ctl task "pick up the cube"`, c.Word)
 	case command.Text != "":
-		if err := operator.CheckTask("ctl "+c.Word+": the text", text); err != nil {
+		if err := edge.CheckTask("ctl "+c.Word+": the text", text); err != nil {
 			return err
 		}
 		line += " " + text
 	case text != "":
 		return exit.Errorf(exit.Usage, "ctl %s takes nothing behind it, got %q", c.Word, text)
 	}
-	reply, err := operator.Ctl(flags.ID, line)
+	reply, err := edge.Ctl(flags.ID, line)
 	if err != nil {
 		return err
 	}
@@ -149,7 +148,9 @@ Examples:
 func (c *torqueCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	program.IgnoreSIGPIPE()
 	if !c.Orphan {
-		return bringup.TorqueOff(bringup.TorqueOffConfig{Bus: flags.Bus, Robot: flags.Robot, OnExit: flags.OnExit}, os.Stdout)
+		return bringup.TorqueOff(bringup.TorqueOffConfig{
+			Bus: flags.Bus, Robot: flags.Robot, OnExit: flags.OnExit, Leader: flags.Leader, LeaderRobot: flags.LeaderRobot,
+		}, os.Stdout)
 	}
 	text, err := watchdog.Run(os.Stdin, flags.Bus, flags.Robot)
 	if text != "" {
@@ -304,12 +305,7 @@ func (c *moveCmd) Run(flags *cli) error {
 	})
 }
 
-type teleopCmd struct {
-	Leader            string `help:"Serial port of the leader arm." placeholder:"PORT"`
-	LeaderRobot       string `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
-	LeaderID          string `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
-	LeaderCalibration string `help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
-}
+type teleopCmd struct{}
 
 func (teleopCmd) Help() string {
 	return `The follower starts slowly from where it stands until it has caught up with the leader. Either arm may be unplugged and plugged in again. At the end --on-exit decides.
@@ -317,51 +313,39 @@ func (teleopCmd) Help() string {
 Examples:
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
   edge-rt teleop --leader /dev/ttyACM1 --leader-id white --bus /dev/ttyACM0 --id black
-  edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100
-  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0 --camera top=/dev/video0 --record all --task "pick up the cube"
-                                                        everything on record, pictures too: docs/record.md`
+  edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100`
 }
 
-func (c *teleopCmd) Run(flags *cli, screen *terminal.Terminal) error {
+func (teleopCmd) Run(flags *cli) error {
 	interrupt, stop := interruptible()
 	defer stop()
-	cfg, err := c.config(&flags.runFlags, screen)
+	follower, err := flags.place()
 	if err != nil {
 		return err
 	}
-	leader := armAt{c.Leader, cmp.Or(c.LeaderRobot, cfg.Follower.Robot.Name+"_leader")} // its trigger is held
-	return withWatchdogs(func() error { return teleop.Run(interrupt, cfg) }, armAt{flags.Bus, flags.Robot}, leader)
-}
-
-// config turns the flags into the teleoperation's configuration.
-func (c *teleopCmd) config(flags *runFlags, screen *terminal.Terminal) (teleop.Config, error) {
-	follower, err := flags.place()
-	if err != nil {
-		return teleop.Config{}, err
-	}
-	cfg := teleop.Config{
-		FPS: program.ValueOr(flags.FPS, 60), Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: os.Stdout,
-		Follower: follower, Leader: device.Place{Bus: c.Leader, ID: c.LeaderID, Calibration: c.LeaderCalibration}, LeaderRobot: c.LeaderRobot,
-		Task: flags.Task, Seed: flags.Seed, Record: flags.Record, RecordDir: flags.RecordDir, RecordSize: int64(flags.RecordSize),
-		Encoding: capture.Encoding{Quality: defaultQuality}, Log: flags.log(screen),
-	}
-	if flags.JPEGQuality != nil {
-		cfg.Encoding.Quality, cfg.Encoding.Reencode = *flags.JPEGQuality, true
-	}
-	cfg.Cameras, err = flags.cameras()
-	return cfg, err
+	return withWatchdogs(func() error {
+		return teleop.Run(interrupt, teleop.Config{
+			FPS: program.ValueOr(flags.FPS, 60), Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: os.Stdout,
+			Follower: follower, Leader: flags.leaderPlace(), LeaderRobot: flags.LeaderRobot,
+		})
+	}, armAt{flags.Bus, flags.Robot}, flags.leaderAt(follower.Robot)) // its trigger is held
 }
 
 type armAt struct{ bus, robot string }
 
+// guard starts a watchdog process for each arm; one has no port where there is none.
+func guard(w io.Writer, instead string, arms ...armAt) (dogs []*watchdog.Watchdog) {
+	for _, a := range arms {
+		if dog := watchdog.Start(a.bus, a.robot, instead, warnOn(w)); dog != nil {
+			dogs, instead = append(dogs, dog), ""
+		}
+	}
+	return dogs
+}
+
 // withWatchdogs runs such a command.
 func withWatchdogs(run func() error, arms ...armAt) error {
-	var dogs []*watchdog.Watchdog
-	instead := "Ctrl-C ends it"
-	for _, a := range arms {
-		dogs = append(dogs, watchdog.Start(a.bus, a.robot, instead, warnOn(os.Stderr)))
-		instead = ""
-	}
+	dogs := guard(os.Stderr, "Ctrl-C ends it", arms...)
 	err := run()
 	for _, w := range dogs { // not when it panics
 		w.Stop()

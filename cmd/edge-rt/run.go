@@ -64,6 +64,7 @@ type runFlags struct {
 	Rescue                  bool              `help:"Walk an arm that stands outside its calibrated range in slowly, instead of refusing to arm it."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
 	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
+	leaderFlags             `embed:"" group:"A leader arm:"`
 	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
 	recordFlags             `embed:"" group:"What is kept of a run:"`
 	WireFaults              string `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
@@ -108,12 +109,15 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
 		<-again
 		e.Hurry()
 	}()
-	var dog *watchdog.Watchdog
+	var dogs []*watchdog.Watchdog
 	if !notify.Managed() { // a service has ExecStopPost=
-		dog = watchdog.Start(cfg.Bus, cfg.Robot, "edge-rt ctl pause holds it, Ctrl-C ends it", warnOn(screen))
+		follower, _ := r.place() // Open has found its description
+		dogs = guard(screen, "edge-rt ctl pause holds it, Ctrl-C ends it", armAt{r.Bus, r.Robot}, r.leaderAt(follower.Robot))
 	}
 	summary, err := e.Run(ctx)
-	dog.Stop()
+	for _, dog := range dogs {
+		dog.Stop()
+	}
 	leave := make(chan os.Signal, 1)
 	signal.Notify(leave, syscall.SIGINT, syscall.SIGTERM)
 	signal.Stop(again)
@@ -164,9 +168,10 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		Task: r.Task, ExpectModel: r.ExpectModel, ID: r.ID, Duration: r.Duration, Seed: r.Seed,
 		RT: modes[r.RT], CPU: r.CPU,
 		JPEGQuality: defaultQuality, OnExit: r.OnExit, Rescue: r.Rescue, Fallback: r.Fallback,
+		Leader: r.leaderPlace(), LeaderRobot: r.LeaderRobot, Takeover: r.Takeover,
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
-		Tags: r.Tag, HTTP: r.HTTP, Log: r.log(screen),
+		Tags: r.Tag, HTTP: r.HTTP, Log: slog.New(slog.DiscardHandler),
 	}
 	if err := r.scheduleFlags.apply(&cfg); err != nil {
 		return cfg, err
@@ -188,32 +193,20 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 			return faulty.Wrap(s, rt.KernelClock(), plan)
 		}
 	}
-	if !r.Quiet && terminal.Is(os.Stderr) {
-		cfg.Status = screen
-	}
-	var err error
-	cfg.Cameras, err = r.cameras()
-	return cfg, err
-}
-
-// cameras reads --camera.
-func (r *runFlags) cameras() (cameras []capture.Config, err error) {
 	for _, c := range r.Camera {
 		cam, err := capture.Parse(c)
 		if err != nil {
-			return nil, err
+			return cfg, err
 		}
-		cameras = append(cameras, cam)
+		cfg.Cameras = append(cfg.Cameras, cam)
 	}
-	return cameras, nil
-}
-
-// log is where a run says what happens.
-func (r *runFlags) log(screen *terminal.Terminal) *slog.Logger {
-	if r.Quiet {
-		return slog.New(slog.DiscardHandler)
+	if !r.Quiet {
+		cfg.Log = slog.New(logline.New(screen, slog.LevelInfo))
+		if terminal.Is(os.Stderr) {
+			cfg.Status = screen
+		}
 	}
-	return slog.New(logline.New(screen, slog.LevelInfo))
+	return cfg, nil
 }
 
 func readFaults(name string) (*faulty.Script, error) {

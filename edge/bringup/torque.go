@@ -1,6 +1,7 @@
 package bringup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -22,15 +23,36 @@ type TorqueOffConfig struct {
 	Bus    string // sim, or a serial port
 	Robot  string // so101
 	OnExit string // how the run ended, as ExecStopPost= sees it: see heldOnPurpose
+
+	Leader      string // serial port of the run's leader arm; empty: it has none
+	LeaderRobot string // empty: the robot's name and _leader
 }
 
 // TorqueOff tells all motors at once, then asks each for a confirmation; the error names
 // those without. It needs no calibration: systemd calls it after an edge was killed.
+// A leader, which a take-over may have left stiff, is never held on purpose.
 func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	r, err := device.Robot(cfg.Robot)
-	switch {
-	case err != nil:
+	if err != nil {
 		return err
+	}
+	var leader error
+	if cfg.Leader != "" {
+		leader = releaseLeader(cfg, r, out)
+	}
+	return errors.Join(torqueOff(cfg, r, out), leader)
+}
+
+func releaseLeader(cfg TorqueOffConfig, follower robot.Robot, out io.Writer) error {
+	r, err := device.Robot(cmp.Or(cfg.LeaderRobot, device.LeaderOf(follower)))
+	if err != nil {
+		return err
+	}
+	return releaseNow(cfg.Leader, r, out)
+}
+
+func torqueOff(cfg TorqueOffConfig, r robot.Robot, out io.Writer) error {
+	switch {
 	case cfg.Bus == "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port (edge-rt torque off --bus /dev/ttyACM0), or the --config of its run")
 	case cfg.Bus == device.Sim:
@@ -40,10 +62,14 @@ func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 		fmt.Fprintln(out, "the edge left by itself and holds the arm, as --on-exit hold says: torque stays")
 		return nil
 	}
+	return releaseNow(cfg.Bus, r, out)
+}
+
+func releaseNow(bus string, r robot.Robot, out io.Writer) error {
 	if os.Getenv("SERVICE_RESULT") != "" {
-		return ReleaseFor(afterService, cfg.Bus, r, out)
+		return ReleaseFor(afterService, bus, r, out)
 	}
-	return release(cfg.Bus, r, out)
+	return release(bus, r, out)
 }
 
 // afterService is how long systemd's command retries; an operator's does not.

@@ -6,10 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 
 	"edgert/internal/exit"
+	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
+	"edgert/sim"
 )
 
 // Sim is the --bus of the simulated arm inside a run.
@@ -22,6 +25,48 @@ func Robot(name string) (robot.Robot, error) {
 		return r, exit.With(exit.Config, err)
 	}
 	return r, exit.With(exit.Usage, err)
+}
+
+// Leader returns the description of a follower's leader; an empty name is the follower's
+// with _leader behind it. Its joints have to be the follower's, in the same units.
+func Leader(name string, follower robot.Robot) (robot.Robot, error) {
+	if name == "" {
+		name = LeaderOf(follower)
+	}
+	l, err := Robot(name)
+	if err != nil {
+		return l, fmt.Errorf("--leader-robot: %w", err)
+	}
+	if len(l.Motors) != len(follower.Motors) {
+		return l, exit.Errorf(exit.Config, "a %s has %d joints and a %s %d: they do not fit", l.Name, len(l.Motors), follower.Name, len(follower.Motors))
+	}
+	for i, m := range follower.Motors {
+		if o := l.Motors[i]; o.Name != m.Name || o.Norm != m.Norm {
+			return l, exit.Errorf(exit.Config, "joint %d is %s in %s on a %s and %s in %s on a %s: they do not fit", i+1, o.Name, o.Norm, l.Name, m.Name, m.Norm, follower.Name)
+		}
+	}
+	return l, nil
+}
+
+// LeaderOf is the description of a follower's leader, where none is named.
+func LeaderOf(follower robot.Robot) string { return follower.Name + "_leader" }
+
+// CheckPorts refuses a leader without an adapter of its own; links to one port are one.
+func CheckPorts(leader, follower string) error {
+	switch {
+	case leader == Sim:
+		return exit.Errorf(exit.Usage, "--leader sim: the simulated arm inside a run is a follower: start edge-rt sim-bus --robot so101_leader --link /tmp/leader, and give its link")
+	case realPath(leader) == realPath(follower):
+		return exit.Errorf(exit.Usage, "leader and follower are both on %s: each arm has its own adapter", leader)
+	}
+	return nil
+}
+
+func realPath(port string) string {
+	if path, err := filepath.EvalSymlinks(port); err == nil {
+		return path
+	}
+	return port
 }
 
 // Place says where one arm is, and under which name it was calibrated.
@@ -70,4 +115,9 @@ func Absent(err error) error {
 		return err
 	}
 	return exit.With(exit.Absent, err)
+}
+
+// World is a seed's simulated world, which starts now, its first target on the right.
+func World(seed uint64, clock rt.Clock) *sim.Live {
+	return sim.NewLive(sim.NewWorld(seed, 1), clock, clock.Now())
 }

@@ -23,6 +23,10 @@ const (
 	JointStalled         //
 	JointMoved           //
 	JointWarned          // A: the joints, one bit each; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
+	PhaseChanged         // who has the arm, in a run with a leader. A: before; B: after: 0 the policy, 1 nobody, 2 nobody, while the leader comes to the follower, 3 a person
+	LeaderPushed         // with --takeover push
+	LeaderSilent         // while it leads
+	LeaderBack           //
 	numCodes
 )
 
@@ -42,12 +46,17 @@ var messages = [numCodes]string{
 	JointStalled:    "a joint works hard and does not move: something is in its way, or it holds on to something",
 	JointMoved:      "a limp joint moves while the arm is to be armed: it is armed as soon as it is held still",
 	JointWarned:     "a motor is hotter, or its supply lower, than the robot's description wants",
+	PhaseChanged:    "who has the arm",
+	LeaderPushed:    "a hand moves the leader: the arm is handed over",
+	LeaderSilent:    "the leader does not answer: the follower holds; edge-rt ctl resume gives it back to the policy",
+	LeaderBack:      "the leader answers: the follower goes slowly to where it is",
 }
 
 // kinds group the codes on record.
 var kinds = [...]string{
 	StateChanged: "state", TickOverrun: "tick", Suspended: "tick", TorqueOn: "joint", BusLost: "bus", BusBack: "bus", JointFrozen: "joint", JointHeld: "joint",
 	JointOverloaded: "joint", JointBlind: "joint", JointLimp: "joint", JointStalled: "joint", JointMoved: "joint", JointWarned: "joint",
+	PhaseChanged: "operator", LeaderPushed: "operator", LeaderSilent: "leader", LeaderBack: "leader",
 }
 
 // Kind is the group on record that it belongs to.

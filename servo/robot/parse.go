@@ -20,6 +20,7 @@ type robotFile struct {
 	Name        string            `yaml:"name"`
 	Kind        string            `yaml:"kind"` // follower, leader
 	Calibration []string          `yaml:"calibration"`
+	Actuated    *bool             `yaml:"actuated"`
 	Factory     *bool             `yaml:"factory_calibrated"`
 	Baud        int               `yaml:"baud"`
 	Settings    yaml.MapSlice     `yaml:"settings"`
@@ -113,6 +114,9 @@ func (f *robotFile) fill(r *Robot) error {
 		r.Leader = f.Kind == "leader" || f.Kind == "" && r.Leader
 	default:
 		return fmt.Errorf("kind: got %q, want follower or leader", f.Kind)
+	}
+	if f.Actuated != nil {
+		r.Actuated = *f.Actuated
 	}
 	if len(f.Calibration) > 0 {
 		r.Calibration = f.Calibration
@@ -289,6 +293,8 @@ func (r *Robot) check() error {
 		return fmt.Errorf("calibration is missing: want the folder of LeRobot's files, such as [so_follower]")
 	case len(r.Motors) == 0 || len(r.IDs()) > maxMotors:
 		return fmt.Errorf("motors: got %d, want 1 to %d", len(r.IDs()), maxMotors)
+	case r.Actuated && !r.Leader:
+		return fmt.Errorf("actuated: only a leader is, a follower is driven anyway")
 	case r.Baud < 1200 || r.Baud > 10_500_000:
 		return fmt.Errorf("baud: got %d, want 1200 to 10500000", r.Baud)
 	}
@@ -336,6 +342,8 @@ func (r *Robot) checkMotor(m Motor) error {
 		return fmt.Errorf("shadow: %s has no Secondary_ID", m.Model.Name)
 	case m.Trigger != nil && !r.Leader:
 		return fmt.Errorf("trigger: only a leader has one")
+	case m.Trigger != nil && r.Actuated:
+		return fmt.Errorf("trigger: it is held where it is, and an actuated leader is driven: leave one of them out")
 	}
 	if err := m.Bounds.check(r.Safety); err != nil {
 		return err

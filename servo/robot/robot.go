@@ -39,7 +39,8 @@ const (
 type Robot struct {
 	Name        string
 	From        string   // what ByName was asked for: a built-in arm's name, or a file
-	Leader      bool     // moved by hand: it never gets torque, but for triggers
+	Leader      bool     // moved by hand: it never gets torque, but for triggers and where it is Actuated
+	Actuated    bool     // a leader that a take-over brings to where the follower is
 	Calibration []string // LeRobot's folders for it below robots/ or teleoperators/, the newest first
 	Factory     bool     // calibrated by its maker: nothing to move by hand
 	Baud        int

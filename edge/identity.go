@@ -1,6 +1,4 @@
-// Package identity is a robot's name on the network, which it has for itself while it
-// locks a file in the state directory. Every command that drives an arm has one.
-package identity
+package edge
 
 import (
 	"crypto/rand"
@@ -26,8 +24,8 @@ const (
 	maxSocketBytes = 107                            // length of a path, unix(7)
 )
 
-// Identity is a robot's name on the network, its own while it locks a file.
-type Identity struct {
+// identity is a robot's name on the network, its own while it locks a file.
+type identity struct {
 	ID       string
 	Asked    string // ID differs from it when another edge on this host has that
 	Dir      string
@@ -37,8 +35,8 @@ type Identity struct {
 	epoch    uint32
 }
 
-// NextEpoch returns an epoch that this robot has never used, also before a restart.
-func (i *Identity) NextEpoch() uint32 {
+// nextEpoch returns an epoch that this robot has never used, also before a restart.
+func (i *identity) nextEpoch() uint32 {
 	if i.epoch++; i.epoch == 0 {
 		i.epoch = 1
 	}
@@ -49,7 +47,7 @@ func (i *Identity) NextEpoch() uint32 {
 	return i.epoch
 }
 
-func (i *Identity) resume() {
+func (i *identity) resume() {
 	var b [16]byte
 	n, _ := i.lock.ReadAt(b[:], 0)
 	last, err := strconv.ParseUint(strings.TrimSpace(string(b[:n])), 10, 32)
@@ -58,8 +56,8 @@ func (i *Identity) resume() {
 	}
 }
 
-// Dir is where the edge keeps its id: systemd's, else the user's.
-func Dir() (string, error) {
+// stateDir is where the edge keeps its id: systemd's, else the user's.
+func stateDir() (string, error) {
 	if dir := os.Getenv("STATE_DIRECTORY"); dir != "" {
 		return dir, nil
 	}
@@ -73,12 +71,12 @@ func Dir() (string, error) {
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
 
-// SocketPath is where the edge called id listens for its operator.
-func SocketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
+// socketPath is where the edge called id listens for its operator.
+func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
-// Claim locks the id want, else this host's own, else the next free of <id>-2, <id>-3, …
-func Claim(want string) (*Identity, error) {
-	dir, err := Dir()
+// claim locks the id want, else this host's own, else the next free of <id>-2, <id>-3, …
+func claim(want string) (*identity, error) {
+	dir, err := stateDir()
 	if err != nil {
 		return nil, err
 	}
@@ -90,10 +88,10 @@ func Claim(want string) (*Identity, error) {
 			return nil, fmt.Errorf("robot id: %w", err)
 		}
 	}
-	if want, err = Name(want); err != nil {
+	if want, err = robotID(want); err != nil {
 		return nil, err
 	}
-	if n := len(SocketPath(dir, want)) + len("-64"); n > maxSocketBytes {
+	if n := len(socketPath(dir, want)) + len("-64"); n > maxSocketBytes {
 		return nil, exit.Errorf(exit.Config, "the operator's socket in %s would have a path of %d bytes, and the kernel takes %d: set XDG_STATE_HOME to a shorter directory, or --id to a shorter name", dir, n, maxSocketBytes)
 	}
 	for n := 1; n <= maxSuffix; n++ {
@@ -107,7 +105,7 @@ func Claim(want string) (*Identity, error) {
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			claimed := &Identity{ID: id, Asked: want, Dir: dir, Instance: NewInstance(), Host: hostName(), lock: f}
+			claimed := &identity{ID: id, Asked: want, Dir: dir, Instance: newInstance(), Host: hostName(), lock: f}
 			claimed.resume()
 			return claimed, nil
 		}
@@ -119,8 +117,7 @@ func Claim(want string) (*Identity, error) {
 	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host", want, maxSuffix-1)
 }
 
-// NewInstance is a random text that tells processes apart.
-func NewInstance() string {
+func newInstance() string {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails, says its documentation
 	return hex.EncodeToString(random[:])
@@ -135,8 +132,8 @@ func hostName() string {
 	return strings.ToValidUTF8(host, "")
 }
 
-// Name is the name that a robot has on the network for what --id says.
-func Name(text string) (string, error) {
+// robotID is the name that a robot has on the network for what --id says.
+func robotID(text string) (string, error) {
 	id, err := wire.Slug(text)
 	switch {
 	case len(id) > maxIDBytes:
@@ -157,7 +154,7 @@ func hostID(path string) (string, error) {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	id := "edge-" + NewInstance()[:8]
+	id := "edge-" + newInstance()[:8]
 	// Another edge may be doing the same: the first to make the file wins.
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.WriteFile(tmp, []byte(id+"\n"), 0o644); err != nil {
@@ -173,5 +170,4 @@ func hostID(path string) (string, error) {
 	return id, nil
 }
 
-// Release gives the name back.
-func (i *Identity) Release() { i.lock.Close() }
+func (i *identity) release() { i.lock.Close() }

@@ -1,0 +1,26 @@
+package main
+
+import (
+	"cmp"
+
+	"edgert/edge/device"
+	"edgert/servo/robot"
+)
+
+// leaderFlags are a leader arm's, of a run and of teleop.
+type leaderFlags struct {
+	Leader            string `help:"Serial port of a leader arm: beside a policy, for a person to take the arm over (edge-rt ctl correct)." placeholder:"PORT"`
+	LeaderRobot       string `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
+	LeaderID          string `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
+	LeaderCalibration string `help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
+	Takeover          string `default:"key" enum:"key,push" help:"What has a person take the arm over: key (edge-rt ctl correct), or push (that, and a hand that moves the leader)."`
+}
+
+func (f *leaderFlags) leaderPlace() device.Place {
+	return device.Place{Bus: f.Leader, ID: f.LeaderID, Calibration: f.LeaderCalibration}
+}
+
+// leaderAt is the leader for its watchdog process.
+func (f *leaderFlags) leaderAt(follower robot.Robot) armAt {
+	return armAt{f.Leader, cmp.Or(f.LeaderRobot, device.LeaderOf(follower))}
+}

@@ -1,0 +1,130 @@
+package leader
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"edgert/edge/follow"
+	"edgert/rt"
+)
+
+// How an actuated leader is brought to the follower. It may meet a hand, so it is slow.
+const (
+	alignPace  = 0.12                   // share of its velocity limit: 30 degrees a second
+	alignLimit = 15 * time.Second       // more than half a turn takes
+	alignNear  = 8.0                    // robot units that its weight may keep it off; the follower goes the rest slowly
+	settleFor  = 300 * time.Millisecond // that it has to be there
+	handTravel = 4.0                    // robot units by which a hand has to move it then, with Push
+	handLimit  = time.Minute            // to wait for one: motors that hold get warm
+)
+
+// alignment is one time that the leader is brought to the follower.
+type alignment struct {
+	arm     *follow.Follower
+	by      rt.Instant
+	there   rt.Instant // since when it has been; 0: it is not
+	settled []float32  // where it stood when it had settled; nil: it has not
+}
+
+// beginAlignment allocates, once a take-over.
+func (l *Leader) beginAlignment(now rt.Instant, number uint32) {
+	l.answered = number
+	if l.stiff {
+		l.fail(now, errors.New("it does not let go"))
+		return
+	}
+	r := l.cfg.Robot
+	gate := follow.NewGate(l.cfg.Arm.Arm(), l.cfg.Every)
+	l.align = &alignment{by: now.Add(alignLimit), arm: follow.New(l.cfg.Arm, follow.Config{
+		Period: l.cfg.Every, Safety: r.Safety, Gate: gate, Exit: follow.ExitOff, Clock: l.cfg.Clock,
+	}, len(r.Motors))}
+}
+
+// alignStep drives the leader one step towards the follower, and lets it go there.
+func (l *Leader) alignStep(now rt.Instant, order *Order) {
+	a := l.align
+	t := rt.Tick{Deadline: now, Woke: now}
+	a.arm.ReadBy(t, l.readBy(now))
+	if a.arm.Stale() == 0 {
+		l.keep(now, a.arm.State)
+	}
+	switch {
+	case !order.Align || order.Number != l.answered:
+		l.endAlignment(now, Limp)
+	case l.cfg.Arm.Away() || a.arm.NeedsResume():
+		l.fail(now, errors.New("it was unplugged, or a motor restarted; one that is unplugged stays as it is until it is plugged in again, or its supply is off"))
+	case a.arm.Fatal() != nil:
+		l.fail(now, a.arm.Fatal())
+	case now >= a.by:
+		l.fail(now, l.obstacle(order.Place))
+	case a.arm.Phase == follow.Unarmed:
+		a.arm.StartArming()
+	case a.arm.Phase == follow.Arming:
+		touched, err := a.arm.ArmStep(t)
+		l.stiff = l.stiff || touched
+		if err != nil {
+			l.fail(now, err)
+		}
+	default:
+		a.arm.DriveAt(now, order.Place, alignPace)
+		l.checkArrival(now, order)
+	}
+}
+
+// checkArrival hands a leader over that is there: at once, or with Push once a hand has it.
+func (l *Leader) checkArrival(now rt.Instant, order *Order) {
+	a := l.align
+	if a.settled != nil {
+		if _, moved := farthest(a.arm.Place, a.settled); moved > handTravel {
+			l.endAlignment(now, Ready)
+		}
+		return
+	}
+	if _, far := farthest(a.arm.Place, order.Place); far > alignNear {
+		a.there = 0
+		return
+	}
+	if a.there == 0 {
+		a.there = now
+	}
+	switch {
+	case now.Sub(a.there) < settleFor:
+	case l.cfg.Push:
+		a.settled, a.by = slices.Clone(a.arm.Place), now.Add(handLimit)
+		l.say(false, "the leader is where the follower is: take it")
+	default:
+		l.endAlignment(now, Ready)
+	}
+}
+
+// obstacle says why the leader did not get there in time.
+func (l *Leader) obstacle(place []float32) error {
+	a := l.align
+	if a.settled != nil {
+		return fmt.Errorf("nobody took it within %v", handLimit)
+	}
+	j, far := farthest(a.arm.Place, place)
+	m := l.cfg.Robot.Motors[j]
+	if a.arm.Phase != follow.Armed {
+		return fmt.Errorf("it could not be switched on within %v: hold it still", alignLimit)
+	}
+	low, high := a.arm.Gate().Min[j], a.arm.Gate().Max[j]
+	return fmt.Errorf("its %s is at %.1f %s, %.1f from the follower's %.1f, after %v: its range is %.1f to %.1f; see what is in its way",
+		m.Name, a.arm.Place[j], m.Norm, far, place[j], alignLimit, low, high)
+}
+
+func (l *Leader) fail(now rt.Instant, why error) {
+	l.say(true, fmt.Sprintf("the leader could not be brought to the follower, which holds: %v; edge-rt ctl correct tries again, resume gives the arm back to the policy", why))
+	l.endAlignment(now, Failed)
+}
+
+// endAlignment lets the leader go. It is Ready only once its motors confirm.
+func (l *Leader) endAlignment(now rt.Instant, end State) {
+	l.align, l.state = nil, end
+	l.feeling.known, l.relaxAt = false, 0
+	if l.stiff {
+		l.relax(now)
+	}
+}

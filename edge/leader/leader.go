@@ -1,0 +1,282 @@
+// Package leader is the leader arm beside a running policy, with which a person takes the
+// follower over and gives it back.
+//
+// A thread of its own reads it (Run) and leaves the newest Pose for the tick, which never
+// waits for the leader's bus. The tick says in each period what it wants of it (Order). An
+// actuated leader is driven to where the follower is (align.go), slowly and through a gate
+// of its own, and is limp before the follower obeys it; at all other times it is limp. Any
+// other leader never gets torque, but for its triggers.
+package leader
+
+import (
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"edgert/edge/follow"
+	"edgert/edge/hotplug"
+	"edgert/rt"
+	"edgert/servo/robot"
+)
+
+const (
+	readEvery  = 10 * time.Millisecond // at best: a slow adapter is read less often
+	busShare   = 0.5                   // of that time which reading may take
+	slowest    = 50 * time.Millisecond // between reads; a slower bus is refused
+	relaxEvery = 100 * time.Millisecond
+	pushTravel = 10.0        // robot units that a limp leader's joint moves when a hand takes it
+	pushWithin = time.Second // in which it does: what sinks is slower
+)
+
+// State is what became of the leader.
+type State uint8
+
+const (
+	Limp   State = iota // free to be moved
+	Driven              // under torque: on its way to the follower, or there and waiting for a hand
+	Ready               // was brought to the follower, and is limp now
+	Failed              // could not be brought there
+)
+
+// Pose is what the tick knows of the leader.
+type Pose struct {
+	At     rt.Instant // when Joints were measured, all of them; 0: never
+	Joints []float32  // [dof]
+	State  State
+	Stiff  bool   // torque may be on
+	Order  uint32 // number of the newest order that State is about
+	Pushes uint32 // times that a hand has moved the limp leader
+}
+
+// Order is what the tick wants of the leader.
+type Order struct {
+	Number uint32    // counts the times that it shall be brought to the follower
+	Align  bool      // now; else it shall be limp
+	Place  []float32 // [dof] where the follower is
+}
+
+// Config is one leader arm's.
+type Config struct {
+	Arm   *hotplug.Arm
+	Robot robot.Robot
+	Clock rt.Clock
+	Every time.Duration // between reads, from Interval
+	Push  bool          // a hand that moves the leader takes over, and none is given a leader that nobody holds
+	Say   func(warn bool, text string)
+}
+
+// Leader is a leader arm. Owner: the thread of Run, apart from what says otherwise.
+type Leader struct {
+	cfg    Config
+	poses  *rt.Latest[Pose]  // to the tick
+	orders *rt.Latest[Order] // from the tick
+
+	read     []float32 // what came last
+	joints   []float32 // newest, of all joints at once
+	at       rt.Instant
+	state    State
+	answered uint32 // number of the newest order that was begun
+	align    *alignment
+	stiff    bool // torque may be on
+	relaxAt  rt.Instant
+	told     bool // that it does not let go
+	feeling  feeling
+}
+
+// New prepares a leader arm that is open and limp.
+func New(cfg Config) *Leader {
+	n := len(cfg.Robot.Motors)
+	row := func() []float32 { return make([]float32, n) }
+	cfg.Arm.SetPeriod(cfg.Every)
+	return &Leader{
+		cfg: cfg, read: row(), joints: row(), feeling: feeling{rest: row()},
+		poses:  rt.NewLatest(func(p *Pose) { p.Joints = row() }),
+		orders: rt.NewLatest(func(o *Order) { o.Place = row() }),
+	}
+}
+
+// Interval is how often a leader is read whose cycle takes that long; an error says that
+// its bus is too slow to lead.
+func Interval(cycle time.Duration) (time.Duration, error) {
+	every := max(readEvery, time.Duration(float64(cycle)/busShare))
+	if every > slowest {
+		return 0, fmt.Errorf("the leader's bus takes %v per cycle, want at most %v: set its adapter's latency timer to 1 ms, or raise its servos' baud rate",
+			cycle.Round(10*time.Microsecond), time.Duration(busShare*float64(slowest)))
+	}
+	return every, nil
+}
+
+// Actuated reports whether it is brought to the follower before it leads.
+func (l *Leader) Actuated() bool { return l.cfg.Robot.Actuated }
+
+// Pose lends the newest pose until the next call. Owner: the tick thread.
+//
+//rt:noalloc
+func (l *Leader) Pose() *Pose {
+	p, _, _ := l.poses.Front()
+	return p
+}
+
+// Want says what the leader shall do, and where the follower is. Owner: the tick thread.
+//
+//rt:noalloc
+func (l *Leader) Want(now rt.Instant, number uint32, align bool, place []float32) {
+	o := l.orders.Back()
+	o.Number, o.Align = number, align
+	copy(o.Place, place)
+	l.orders.Publish(int64(now))
+}
+
+// Run reads the leader until ending is set, and lets it go.
+func (l *Leader) Run(ending *atomic.Bool, hurry func() bool) (err error) {
+	defer func() {
+		if off := l.release(hurry); off != nil && err == nil {
+			err = off
+		}
+	}()
+	next := l.cfg.Clock.Now()
+	for !ending.Load() {
+		now := l.cfg.Clock.Now()
+		l.cycle(now)
+		if next = next.Add(l.cfg.Every); next < now {
+			next = now.Add(l.cfg.Every)
+		}
+		l.cfg.Clock.SleepUntil(next)
+	}
+	return nil
+}
+
+// cycle is one read of the leader, and what comes of it.
+func (l *Leader) cycle(now rt.Instant) {
+	order, _, _ := l.orders.Front()
+	if l.align == nil && order.Align && order.Number != l.answered {
+		l.beginAlignment(now, order.Number)
+	}
+	if l.align != nil {
+		l.alignStep(now, order)
+	} else {
+		l.readLimp(now)
+		if !order.Align && l.state != Limp {
+			l.state = Limp
+		}
+	}
+	if l.stiff && l.align == nil {
+		l.relax(now)
+	}
+	l.publish(now)
+}
+
+func (l *Leader) readBy(now rt.Instant) rt.Instant {
+	return now.Add(l.cfg.Every - follow.Reserve(l.cfg.Every))
+}
+
+// readLimp reads a leader that is not driven. One that comes back may be stiff: it was unplugged under
+// torque, or its motors boot with it.
+func (l *Leader) readLimp(now rt.Instant) {
+	arm := l.cfg.Arm
+	if arm.Read(l.read, l.readBy(now)) == 0 && arm.Reactions().Encoder == 0 {
+		l.keep(now, l.read)
+	}
+	if why, _ := arm.Reconnected(); why != 0 {
+		l.comeBack(why)
+	}
+}
+
+func (l *Leader) comeBack(why hotplug.Cause) {
+	l.say(false, fmt.Sprintf("the leader is back: %s", why))
+	l.feeling.known = false
+	if l.cfg.Robot.Actuated {
+		l.stiff, l.relaxAt = true, 0
+		return
+	}
+	if err := l.cfg.Arm.Arm().HoldTriggers(); err != nil {
+		l.say(true, fmt.Sprintf("the leader's trigger is limp: %v", err))
+	}
+}
+
+// keep takes a whole pose, and notices a hand.
+func (l *Leader) keep(now rt.Instant, joints []float32) {
+	copy(l.joints, joints)
+	l.at = now
+	if l.align == nil && l.cfg.Push {
+		l.feeling.feel(now, l.joints)
+	}
+}
+
+// relax lets the leader go, again and again until its motors confirm.
+func (l *Leader) relax(now rt.Instant) {
+	if now < l.relaxAt || l.cfg.Arm.Away() {
+		return
+	}
+	l.relaxAt = now.Add(relaxEvery)
+	err := l.cfg.Arm.Arm().TorqueOff()
+	if err == nil {
+		l.stiff, l.told = false, false
+		return
+	}
+	if !l.told {
+		l.told = true
+		l.say(true, fmt.Sprintf("the leader may be stiff, and is told to let go until it does: %v", err))
+	}
+}
+
+//rt:noalloc
+func (l *Leader) publish(now rt.Instant) {
+	p := l.poses.Back()
+	copy(p.Joints, l.joints)
+	p.At, p.State, p.Stiff, p.Order, p.Pushes = l.at, l.state, l.stiff, l.answered, l.feeling.pushes
+	if l.align != nil {
+		p.State = Driven
+	}
+	l.poses.Publish(int64(now))
+}
+
+// release lets the leader go at the end, whatever ended it.
+func (l *Leader) release(hurry func() bool) error {
+	triggers := len(l.cfg.Arm.Arm().Triggers()) > 0
+	if !l.stiff && !triggers {
+		return nil
+	}
+	err := l.cfg.Arm.RetryTorqueOff(hurry)
+	if err == nil || !l.stiff {
+		return nil // a trigger's spring holds nothing up
+	}
+	return fmt.Errorf("the leader's torque may still be on: %w; hold on to it: edge-rt torque off --bus PORT --robot %s, with its port, lets it go once its motors answer", err, l.cfg.Robot.Flag())
+}
+
+func (l *Leader) say(warn bool, text string) {
+	if l.cfg.Say != nil {
+		l.cfg.Say(warn, text)
+	}
+}
+
+// feeling notices a hand at a limp leader.
+type feeling struct {
+	rest   []float32 // where it stood at restAt
+	restAt rt.Instant
+	known  bool
+	pushes uint32
+}
+
+// feel counts a push where a joint has moved by pushTravel within pushWithin.
+func (f *feeling) feel(at rt.Instant, joints []float32) {
+	if !f.known || at.Sub(f.restAt) > pushWithin {
+		copy(f.rest, joints)
+		f.restAt, f.known = at, true
+		return
+	}
+	if _, moved := farthest(joints, f.rest); moved > pushTravel {
+		f.pushes++
+		f.known = false
+	}
+}
+
+// farthest returns the joint that is farthest from where it is wanted, and how far that is.
+func farthest(joints, want []float32) (joint int, far float32) {
+	for j := range joints {
+		if d := max(joints[j]-want[j], want[j]-joints[j]); d > far {
+			joint, far = j, d
+		}
+	}
+	return joint, far
+}

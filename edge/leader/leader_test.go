@@ -1,0 +1,384 @@
+package leader
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/edge/hotplug"
+	"edgert/edge/leader/leadertest"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo"
+	"edgert/servo/referee"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+// stand is a leader on a simulated bus, whose thread the test is, apart from Run.
+type stand struct {
+	*Leader
+	t     *testing.T
+	bus   *servosim.Bus
+	hand  *leadertest.Hand
+	judge *referee.Referee
+	arm   *hotplug.Arm
+	place []float32
+
+	mu   sync.Mutex
+	said []string
+}
+
+const middle = 2048
+
+// newStand is a leader that is read every 10 ms; change may be nil.
+func newStand(t *testing.T, name string, change func(*Config)) *stand {
+	t.Helper()
+	r, err := robot.ByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &stand{t: t, hand: leadertest.New(len(r.Motors), middle), place: make([]float32, len(r.Motors))}
+	sim := servosim.Config{Plant: s.hand, Link: filepath.Join(t.TempDir(), name), BootTime: 50 * time.Millisecond}
+	judged := referee.Config{Period: readEvery}
+	c := servo.Calibration{}
+	for _, m := range r.Motors {
+		sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+		k := servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
+		unit := 4096. / 360
+		if m.Norm == robot.Range0100 {
+			k.RangeMin, k.RangeMax, unit = 1000, 3000, 20
+		}
+		c[m.Name] = k
+		judged.Joints = append(judged.Joints, referee.Joint{
+			ID: m.ID, Name: m.Name, Min: k.RangeMin, Max: k.RangeMax, Velocity: alignPace * m.MaxVelocity * unit, Degree: 4096. / 360,
+		})
+		s.place[len(judged.Joints)-1] = 0
+		if m.Norm == robot.Range0100 {
+			s.place[len(judged.Joints)-1] = 50
+		}
+	}
+	s.judge = referee.New(judged)
+	if name == "so101_leader" {
+		sim.Watch = s.judge.Watch
+	}
+	if s.bus, err = servosim.Open(sim); err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { s.bus.Close() })
+	cfg := servo.ArmConfig{Path: sim.Link, Robot: r, Calibration: c, Clock: rt.KernelClock()}
+	arm, err := servo.OpenArm(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.arm = hotplug.New(arm, cfg, cfg.Clock)
+	t.Cleanup(func() { s.arm.Close() })
+	how := Config{Arm: s.arm, Robot: r, Clock: cfg.Clock, Every: readEvery, Say: func(_ bool, text string) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.said = append(s.said, text)
+	}}
+	if change != nil {
+		change(&how)
+	}
+	s.Leader = New(how)
+	s.judge.FirstChunk(0)
+	return s
+}
+
+// says reports whether the leader has said so.
+func (s *stand) says(words string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains(text, words) })
+}
+
+// until runs cycles until so.
+func (s *stand) until(what string, so func(*Pose) bool) {
+	s.t.Helper()
+	clock := s.cfg.Clock
+	for end := clock.Now().Add(20 * time.Second); ; {
+		now := clock.Now()
+		s.cycle(now)
+		if so(s.Pose()) {
+			return
+		}
+		if now > end {
+			s.t.Fatalf("never %s: %+v, it says %q", what, *s.Pose(), s.said)
+		}
+		clock.SleepUntil(now.Add(s.cfg.Every))
+	}
+}
+
+func (s *stand) cycles(n int) {
+	s.t.Helper()
+	s.until(fmt.Sprintf("%d cycles", n), func(*Pose) bool { n--; return n < 0 })
+}
+
+func (s *stand) want(number uint32, align bool) {
+	s.Want(s.cfg.Clock.Now(), number, align, s.place)
+}
+
+func (s *stand) stiff() bool { return slices.Contains(s.bus.TorqueEnabled(), true) }
+
+// Goal: an actuated leader goes to where the follower is, slowly, and is limp there before
+// it is handed over.
+func TestLeaderIsBroughtToTheFollower(t *testing.T) {
+	s := newStand(t, "so101_leader", nil)
+	for j := range s.place {
+		s.place[j] += 20
+	}
+	for round := range uint32(3) {
+		s.judge.Consent(s.cfg.Clock.Now())
+		began, from := s.cfg.Clock.Now(), middle
+		if round > 0 {
+			s.hand.Move(began, from, 1e5)
+			s.cycles(3)
+		}
+		s.want(round+1, true)
+		driven := false
+		s.until("brought there", func(p *Pose) bool {
+			driven = driven || p.State == Driven && s.stiff()
+			return p.State == Ready && p.Order == round+1
+		})
+		if !driven || s.Pose().Stiff || s.stiff() {
+			t.Errorf("driven %v, stiff %v, torque %v: want it driven there, and limp", driven, s.Pose().Stiff, s.bus.TorqueEnabled())
+		}
+		if _, far := farthest(s.Pose().Joints, s.place); far > alignNear {
+			t.Errorf("it is %.1f units from the follower, want at most %v", far, alignNear)
+		}
+		if took := s.cfg.Clock.Now().Sub(began); took < 400*time.Millisecond {
+			t.Errorf("it took %v for 12 degrees of 20, want 30 degrees a second", took)
+		}
+		s.want(round+1, false)
+		s.cycles(2)
+	}
+	v := s.judge.Verdict()
+	if len(v.Kept) > 0 || v.Goals == 0 {
+		t.Errorf("the referee saw %d goals and says %v", v.Goals, v.Kept)
+	}
+}
+
+// The tick may change its mind: the leader is limp at once.
+func TestLeaderThatIsNotWantedAnyMore(t *testing.T) {
+	s := newStand(t, "so101_leader", nil)
+	s.place[0] = 60
+	s.want(1, true)
+	s.until("under torque", func(*Pose) bool { return s.stiff() })
+	s.want(1, false)
+	s.cycles(2)
+	if s.stiff() || s.Pose().State != Limp || s.Pose().Stiff {
+		t.Errorf("torque %v, %+v: want it limp", s.bus.TorqueEnabled(), *s.Pose())
+	}
+}
+
+// What keeps a leader from coming there is said with the joint, and it is limp.
+func TestLeaderThatDoesNotGetThere(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes as long as a leader may")
+	}
+	s := newStand(t, "so101_leader", nil)
+	s.bus.Block(2, middle, true)
+	s.place[1] = 40
+	s.want(1, true)
+	s.until("given up", func(p *Pose) bool { return p.State == Failed })
+	s.cycles(2)
+	if !s.says("its shoulder_lift is at") || !s.says("edge-rt ctl correct tries again") || s.stiff() || s.Pose().Order != 1 {
+		t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
+	}
+}
+
+// Outside its range it is not armed.
+func TestLeaderOutsideItsRange(t *testing.T) {
+	s := newStand(t, "so101_leader", nil)
+	s.hand.Move(s.cfg.Clock.Now(), 900, 1e6)
+	s.cycles(3)
+	s.want(1, true)
+	s.until("refused", func(p *Pose) bool { return p.State == Failed })
+	if !s.says("gripper is at") || s.stiff() {
+		t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
+	}
+}
+
+// A leader that was unplugged under torque is let go as soon as it is back, and no follower
+// is handed to it.
+func TestLeaderUnpluggedUnderTorque(t *testing.T) {
+	s := newStand(t, "so101_leader", nil)
+	var ending atomic.Bool
+	kept := make(chan struct{})
+	go func() { defer close(kept); s.arm.KeepOpen(&ending) }()
+	t.Cleanup(func() { ending.Store(true); <-kept })
+	s.place[0] = 80
+	s.want(1, true)
+	s.until("under torque", func(*Pose) bool { return s.stiff() })
+	s.bus.Unplug()
+	s.until("given up", func(p *Pose) bool { return p.State == Failed && p.Stiff })
+	if !s.stiff() || !s.says("stays as it is until it is plugged in again") {
+		t.Fatalf("torque %v: what is simulated keeps torque without its adapter; it says %q", s.bus.TorqueEnabled(), s.said)
+	}
+	s.want(1, false)
+	s.bus.Replug()
+	s.until("limp", func(p *Pose) bool { return !p.Stiff })
+	if s.stiff() || !s.says("the leader is back") {
+		t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
+	}
+	before := s.Pose().At
+	s.cycles(2)
+	if s.Pose().At <= before {
+		t.Error("it is not read any more")
+	}
+	s.judge.Consent(s.cfg.Clock.Now())
+	s.want(2, true)
+	s.until("brought there", func(p *Pose) bool { return p.State == Ready })
+}
+
+// A motor that does not confirm that it is limp keeps the leader from being handed over.
+func TestStiffLeaderIsNotReady(t *testing.T) {
+	s := newStand(t, "so101_leader", nil)
+	s.place[0] = 10
+	s.want(1, true)
+	s.until("near", func(p *Pose) bool { return s.align != nil && s.align.there != 0 })
+	s.bus.Mute(4, true) // it does not hear, either
+	s.until("to be handed over", func(p *Pose) bool { return s.align == nil })
+	s.cycles(5)
+	if p := s.Pose(); !p.Stiff || !s.says("may be stiff") {
+		t.Errorf("%+v, it says %q: motor 4 is under torque", *p, s.said)
+	}
+	s.bus.Mute(4, false)
+	s.until("limp", func(p *Pose) bool { return !p.Stiff })
+	if s.stiff() {
+		t.Errorf("torque %v", s.bus.TorqueEnabled())
+	}
+}
+
+// With Push a hand takes the limp leader, which is then held where the follower is until the
+// hand is felt again. What moves slowly is no hand.
+func TestAPushTakesOver(t *testing.T) {
+	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
+	s.hand.Move(s.cfg.Clock.Now(), middle+150, 60) // 13 degrees in 2.5 s
+	s.cycles(250)
+	if n := s.Pose().Pushes; n != 0 {
+		t.Fatalf("%d pushes by what sinks, want 0", n)
+	}
+	s.hand.Move(s.cfg.Clock.Now(), middle+400, 2000)
+	s.until("felt", func(p *Pose) bool { return p.Pushes == 1 })
+	s.want(1, true)
+	s.until("there", func(*Pose) bool { return s.align != nil && s.align.settled != nil })
+	s.cycles(50)
+	if !s.stiff() || s.Pose().State != Driven {
+		t.Fatalf("torque %v, %+v: want it held until somebody takes it", s.bus.TorqueEnabled(), *s.Pose())
+	}
+	s.hand.Bend(s.cfg.Clock.Now(), 60)
+	s.until("handed over", func(p *Pose) bool { return p.State == Ready && !p.Stiff })
+	if s.stiff() {
+		t.Errorf("torque %v", s.bus.TorqueEnabled())
+	}
+}
+
+// Nobody comes: it is limp after a while.
+func TestHandThatDoesNotCome(t *testing.T) {
+	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
+	s.want(1, true)
+	s.until("there", func(*Pose) bool { return s.align != nil && s.align.settled != nil })
+	s.align.by = s.cfg.Clock.Now()
+	s.until("given up", func(p *Pose) bool { return p.State == Failed })
+	if s.stiff() || !s.says("nobody took it") {
+		t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
+	}
+}
+
+// Whatever ends the thread, the leader is limp behind it.
+func TestRunLetsGo(t *testing.T) {
+	for _, name := range []string{"asked", "panic"} {
+		t.Run(name, func(t *testing.T) {
+			clock := &breaking{Clock: rt.KernelClock()}
+			s := newStand(t, "so101_leader", func(c *Config) { c.Clock = clock })
+			s.place[0] = 80
+			s.want(1, true)
+			var ending atomic.Bool
+			ended := make(chan any, 1)
+			go func() {
+				defer func() { ended <- recover() }()
+				if err := s.Run(&ending, func() bool { return false }); err != nil {
+					t.Error(err)
+				}
+			}()
+			rttest.Eventually(t, "under torque", s.stiff)
+			if name == "panic" {
+				clock.now.Store(true)
+			} else {
+				ending.Store(true)
+			}
+			if p := <-ended; (p != nil) != (name == "panic") {
+				t.Errorf("it ended with %v", p)
+			}
+			if s.stiff() {
+				t.Errorf("torque %v at the end", s.bus.TorqueEnabled())
+			}
+		})
+	}
+}
+
+// breaking is a clock that panics once, when now is set.
+type breaking struct {
+	rt.Clock
+	now atomic.Bool
+}
+
+func (c *breaking) SleepUntil(at rt.Instant) {
+	if c.now.Swap(false) {
+		panic("a mistake of ours")
+	}
+	c.Clock.SleepUntil(at)
+}
+
+// A leader that is not actuated never gets torque, but its trigger, which is released at the
+// end.
+func TestLeaderWithATrigger(t *testing.T) {
+	s := newStand(t, "koch_leader", nil)
+	if err := s.arm.Arm().HoldTriggers(); err != nil {
+		t.Fatal(err)
+	}
+	s.cycles(5)
+	if on := s.bus.TorqueEnabled(); !slices.Equal(on, []bool{false, false, false, false, false, true}) || s.Actuated() || s.Pose().At == 0 {
+		t.Errorf("torque %v, actuated %v, %+v: want the trigger alone", on, s.Actuated(), *s.Pose())
+	}
+	var ending atomic.Bool
+	ending.Store(true)
+	if err := s.Run(&ending, func() bool { return false }); err != nil || s.stiff() {
+		t.Errorf("%v, torque %v at the end", err, s.bus.TorqueEnabled())
+	}
+}
+
+func TestInterval(t *testing.T) {
+	for _, tt := range []struct {
+		cycle, every time.Duration
+		fails        bool
+	}{{time.Millisecond, readEvery, false}, {17 * time.Millisecond, 34 * time.Millisecond, false}, {40 * time.Millisecond, 0, true}} {
+		if every, err := Interval(tt.cycle); every != tt.every || (err != nil) != tt.fails {
+			t.Errorf("Interval(%v) = %v, %v, want %v", tt.cycle, every, err, tt.every)
+		}
+	}
+}
+
+// The tick's two calls allocate nothing.
+func TestPoseAndWantAllocateNothing(t *testing.T) {
+	s := newStand(t, "so101_leader", nil)
+	at := rt.Instant(0)
+	if n := testing.AllocsPerRun(100, func() {
+		at++
+		s.Want(at, 0, false, s.place)
+		_ = s.Pose()
+	}); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+	now := s.cfg.Clock.Now()
+	if n := testing.AllocsPerRun(50, func() { now = s.cfg.Clock.Now(); s.cycle(now) }); n != 0 {
+		t.Errorf("a cycle of a limp leader allocates %v times, want 0: the run counts all that the process allocates", n)
+	}
+}

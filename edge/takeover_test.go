@@ -1,0 +1,483 @@
+package edge
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/edge/event"
+	"edgert/edge/follow"
+	"edgert/edge/hotplug"
+	"edgert/edge/leader"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+)
+
+// fakeLeader is a leader of two joints that needs no motors; the test says what it is.
+type fakeLeader struct {
+	pose     leader.Pose
+	actuated bool
+	number   uint32 // what the tick wants
+	align    bool
+	place    [testDOF]float32
+}
+
+func (l *fakeLeader) Pose() *leader.Pose { return &l.pose }
+func (l *fakeLeader) Actuated() bool     { return l.actuated }
+func (l *fakeLeader) Want(_ rt.Instant, number uint32, align bool, place []float32) {
+	l.number, l.align, l.place = number, align, [testDOF]float32(place)
+}
+
+// lead gives the rig a leader that stands at a place.
+func (r *rig) lead(actuated bool, at ...float32) *fakeLeader {
+	l := &fakeLeader{actuated: actuated, pose: leader.Pose{At: r.time.Now(), Joints: at}}
+	r.takeover.leader = l
+	return l
+}
+
+// led is step with a leader that answers in every tick.
+func (r *rig) led(n int, l *fakeLeader) {
+	for range n {
+		l.pose.At = r.time.Now()
+		r.step(1)
+	}
+}
+
+// handOver brings the leader to the follower, and hands that over.
+func (r *rig) handOver(t *testing.T, l *fakeLeader) {
+	t.Helper()
+	r.operator.correct.Store(true)
+	r.operator.pause.Store(false)
+	r.led(1, l)
+	if !l.actuated {
+		return
+	}
+	if r.holder() != aligning || !l.align {
+		t.Fatalf("%v, wanted at the follower: %v, want it aligning", r.holder(), l.align)
+	}
+	copy(l.pose.Joints, l.place[:])
+	l.pose.State, l.pose.Order = leader.Ready, l.number
+	r.led(1, l)
+	l.pose.State = leader.Limp
+	if r.holder() != correcting || l.align {
+		t.Fatalf("%v, wanted at the follower: %v, want a person to have the arm", r.holder(), l.align)
+	}
+}
+
+// giveBack is an operator's resume.
+func (r *rig) giveBack(l *fakeLeader) {
+	r.operator.correct.Store(false)
+	r.operator.pause.Store(false)
+	r.led(1, l)
+}
+
+// Goal: the arm holds while the leader comes, obeys it then and nobody else, and the policy
+// gets it back with a chunk that was asked for afterwards, conditioned by nothing.
+func TestTakeover(t *testing.T) {
+	r := newRig(t)
+	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	r.slope = 0.5
+	r.serve(60, 3, 10)
+	l := r.lead(true, -40, 10)
+	before, asked, episode := [testDOF]float32(r.arm.Goal), r.session.key, r.session.episode
+	r.operator.correct.Store(true)
+	r.led(1, l)
+	writes, sent := len(r.bus.writes), r.stats.requests.Load()
+	r.answer(asked, 60) // what was under way
+	r.led(20, l)
+	if len(r.bus.writes) != writes || r.stats.requests.Load() != sent || [testDOF]float32(r.arm.Goal) != before {
+		t.Errorf("%d goals and %d requests while the leader comes, goal %v, want none and %v", len(r.bus.writes)-writes, r.stats.requests.Load()-sent, r.arm.Goal, before)
+	}
+	if l.place != before || l.number != 1 {
+		t.Errorf("the leader is wanted at %v, order %d, want the follower's goal %v, order 1", l.place, l.number, before)
+	}
+	l.pose.State, l.pose.Order, l.pose.Stiff = leader.Ready, 1, true
+	r.led(3, l)
+	if r.holder() != aligning || len(r.bus.writes) != writes {
+		t.Fatalf("%v with a stiff leader, want it waited for", r.holder())
+	}
+	l.pose.Stiff, l.pose.Joints = false, []float32{before[0] + 5, before[1]}
+	r.led(1, l)
+	l.pose.State = leader.Limp
+	if d := r.arm.Goal[0] - before[0]; r.holder() != correcting || d <= 0 || d > 1.5+1e-3 {
+		t.Errorf("%v, the first step is %v, want it correcting, and half of the 3 that a tick may travel at most", r.holder(), d)
+	}
+	r.led(20, l)
+	if d := r.arm.Goal[0] - before[0]; d != 5 {
+		t.Errorf("the follower is %v from where it was, want the leader's 5", d)
+	}
+	if r.stats.requests.Load() != sent || r.stats.starved.Load() != 0 || r.stats.corrected.Load() == 0 {
+		t.Errorf("%d requests, %d starved, %d corrected", r.stats.requests.Load()-sent, r.stats.starved.Load(), r.stats.corrected.Load())
+	}
+	l.pose.Joints = []float32{90, 100}
+	from := r.arm.Goal[0]
+	r.led(1, l)
+	if d := r.arm.Goal[0] - from; d != 3 {
+		t.Errorf("a leader that is thrown moves the follower by %v in a tick, want the 3 of the gate", d)
+	}
+
+	r.giveBack(l)
+	if r.holder() != autonomous || r.session.episode == episode {
+		t.Fatalf("%v, episode %d, want autonomous in a new one", r.holder(), r.session.episode)
+	}
+	held := [testDOF]float32(r.arm.Goal)
+	r.led(3, l)
+	if r.stats.requests.Load() == sent {
+		t.Fatal("nothing is asked after it was given back")
+	}
+	if s, _, _ := r.out.snapshots.Front(); s.ask.Rows != 0 || !s.start || s.episode != r.session.episode {
+		t.Errorf("the first request has %d rows of prefix, start %v, episode %d: want none, true, %d", s.ask.Rows, s.start, s.episode, r.session.episode)
+	}
+	if [testDOF]float32(r.arm.Goal) != held {
+		t.Errorf("goal %v before an answer, want %v held", r.arm.Goal, held)
+	}
+	r.answerEpisode(r.session.key, -80, r.session.episode)
+	r.led(2, l)
+	if d := r.arm.Goal[0] - held[0]; d >= 0 || d < -1.5-1e-3 {
+		t.Errorf("the policy's first step is %v, want -1.5: as slowly as the first of a run", d)
+	}
+}
+
+// What is on record while a person has the arm: the leader's pose as the action, marked.
+func TestCorrectionsAreOnRecord(t *testing.T) {
+	r := newRig(t)
+	dir := t.TempDir()
+	var err error
+	if r.record, err = record.New(record.Config{Mode: record.All, Dir: dir, Size: MinRecordSize, ID: "arm", Clock: r.time, Report: func(record.Report) {}, Closed: func() {}}); err != nil {
+		t.Fatal(err)
+	}
+	r.serve(30, 3, 10)
+	l := r.lead(true, 0, 0)
+	r.handOver(t, l)
+	l.pose.Joints = []float32{7, 8}
+	r.led(5, l)
+	r.step(20) // it is silent
+	var stop atomic.Bool
+	stop.Store(true)
+	r.record.Collect()
+	r.record.Write(&stop)
+	var ticks []record.Tick
+	if _, err := record.ReadFolder(dir, record.Visitor{Tick: func(k *record.Tick) error { ticks = append(ticks, *k); return nil }}); err != nil || len(ticks) == 0 {
+		t.Fatalf("%d ticks, %v", len(ticks), err)
+	}
+	marked := 0
+	for _, k := range ticks {
+		if !k.Intervention {
+			continue
+		}
+		marked++
+		if k.Action.N != testDOF || k.Paused || k.Starved || k.Seq != 0 {
+			t.Fatalf("a person's tick is %+v", k)
+		}
+	}
+	last := ticks[len(ticks)-1]
+	if marked < 5 || marked > 5+int(leaderSilent/testPeriod)+1 || last.Intervention || last.Action.N != 0 {
+		t.Errorf("%d ticks are a person's, the last one %v: want those of which the leader was heard", marked, last.Intervention)
+	}
+}
+
+// A leader without motors of its own is met by the follower, slowly.
+func TestTakeoverByALeaderThatCannotCome(t *testing.T) {
+	r := newRig(t)
+	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	r.serve(60, 1, 10)
+	l := r.lead(false, 70, 10)
+	from := r.arm.Goal[0]
+	r.handOver(t, l)
+	r.led(2, l)
+	if d := r.arm.Goal[0] - from; r.holder() != correcting || d < 1 || d > 3*1.5+1e-3 {
+		t.Errorf("%v, %v in three ticks, want it on its way at half speed", r.holder(), d)
+	}
+	r.led(60, l)
+	if r.arm.Goal[0] != 70 || l.align {
+		t.Errorf("goal %v, want the leader's 70, which nobody drives", r.arm.Goal)
+	}
+}
+
+// A leader that falls silent holds the follower where it is, says so once, and starts slowly
+// when it is back; the person may give the arm back meanwhile.
+func TestLeaderThatFallsSilent(t *testing.T) {
+	r := newRig(t)
+	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	r.serve(60, 1, 10)
+	l := r.lead(true, 0, 0)
+	r.handOver(t, l)
+	r.led(20, l)
+	r.step(int(leaderSilent/testPeriod) + 1)
+	held, writes := [testDOF]float32(r.arm.Goal), len(r.bus.writes)
+	l.pose.Joints = []float32{60, 60}
+	r.step(30)
+	if len(r.bus.writes) != writes || r.holder() != correcting || r.stop.Load() {
+		t.Errorf("%d goals, %v, stop %v: want it held", len(r.bus.writes)-writes, r.holder(), r.stop.Load())
+	}
+	r.led(1, l)
+	if d := r.arm.Goal[0] - held[0]; d <= 0 || d > 1.5+1e-3 {
+		t.Errorf("the first step behind the silence is %v, want half of a tick's 3", d)
+	}
+	said := map[event.Code]int{}
+	r.events.Drain(func(e event.Event) { said[e.Code]++ })
+	if said[event.LeaderSilent] != 1 || said[event.LeaderBack] != 1 {
+		t.Errorf("said %v, want the silence and its end once", said)
+	}
+	r.step(20)
+	r.giveBack(l)
+	if r.holder() != autonomous {
+		t.Errorf("%v: a silent leader keeps the arm", r.holder())
+	}
+}
+
+// A person can take the arm over in every state of the run but at its end, also where the
+// policy's server is away; nobody gives up meanwhile.
+func TestTakeoverInEveryState(t *testing.T) {
+	for _, tt := range []struct {
+		state state
+		reach func(*rig)
+	}{
+		{stateConnecting, func(r *rig) { r.step(3) }},
+		{stateStreaming, func(r *rig) { r.serve(40, 3, 10) }},
+		{stateDegraded, func(r *rig) { r.serve(40, 3, 10); r.step(12) }},
+		{stateStalled, func(r *rig) { r.serve(40, 3, 10); r.step(testHorizon + 10) }},
+		{stateReconnecting, func(r *rig) {
+			r.serve(40, 3, 10)
+			r.flags.epoch.Store(0)
+			r.flags.lost.Store(true)
+			r.step(8)
+		}},
+	} {
+		t.Run(tt.state.String(), func(t *testing.T) {
+			r := newRig(t)
+			tt.reach(r)
+			if r.run.state != tt.state {
+				t.Fatalf("state %v, want %v", r.run.state, tt.state)
+			}
+			l := r.lead(true, 0, 0)
+			r.handOver(t, l)
+			l.pose.Joints = []float32{33, 44}
+			r.led(int(r.maxOffline/testPeriod)+50, l)
+			if [testDOF]float32(r.arm.Goal) != [testDOF]float32{33, 44} || r.stop.Load() || r.run.state != tt.state {
+				t.Errorf("goal %v, stop %v, state %v: want it led to 33, 44 for as long as it takes", r.arm.Goal, r.stop.Load(), r.run.state)
+			}
+			r.giveBack(l)
+			if tt.state == stateReconnecting {
+				r.flags.epoch.Store(2)
+			}
+			r.led(2, l)
+			r.answerEpisode(r.session.key, 20, r.session.episode)
+			r.led(8, l)
+			if r.run.state != stateStreaming || r.arm.Goal[0] >= 33 {
+				t.Errorf("state %v, goal %v: want the policy's 20", r.run.state, r.arm.Goal)
+			}
+		})
+	}
+}
+
+// Where the server has gone for good meanwhile, the run ends once it gets the arm back.
+func TestRefusalWaitsForThePerson(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	l := r.lead(true, 0, 0)
+	r.handOver(t, l)
+	r.flags.refused.Store(true)
+	r.led(20, l)
+	if r.holder() != correcting || r.operator.leave.Load() {
+		t.Fatalf("%v, leaving %v: the arm was taken from a person's hand", r.holder(), r.operator.leave.Load())
+	}
+	r.giveBack(l)
+	if r.led(1, l); r.run.state != stateDead {
+		t.Errorf("state %v, want DEAD", r.run.state)
+	}
+	r.operator.correct.Store(true)
+	if r.led(3, l); r.holder() != autonomous || l.align {
+		t.Errorf("%v: a run that ends was taken over", r.holder())
+	}
+}
+
+// A pause takes the arm from the person, and a correction takes it out of the pause.
+func TestPauseAndTakeover(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	l := r.lead(true, 0, 0)
+	r.handOver(t, l)
+	l.pose.Joints = []float32{40, 40}
+	r.led(3, l)
+	r.operator.pause.Store(true)
+	r.operator.correct.Store(false)
+	r.led(1, l)
+	writes := len(r.bus.writes)
+	r.led(20, l)
+	if r.holder() != paused || len(r.bus.writes) != writes || l.align {
+		t.Fatalf("%v, %d goals, want it paused", r.holder(), len(r.bus.writes)-writes)
+	}
+	r.handOver(t, l)
+	l.pose.Joints = []float32{50, 50}
+	if r.led(20, l); r.arm.Goal[0] != 50 || l.number != 2 {
+		t.Errorf("goal %v, order %d, want the leader's 50 and the second one", r.arm.Goal, l.number)
+	}
+	r.operator.pause.Store(true)
+	r.operator.correct.Store(false)
+	r.led(2, l)
+	sent := r.stats.requests.Load()
+	r.giveBack(l)
+	if r.led(2, l); r.holder() != autonomous || r.stats.requests.Load() == sent {
+		t.Errorf("%v, %d requests: want the policy asked", r.holder(), r.stats.requests.Load()-sent)
+	}
+}
+
+// A leader that cannot be brought there leaves the arm paused.
+func TestAlignmentThatFails(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	l := r.lead(true, 0, 0)
+	r.operator.correct.Store(true)
+	r.led(2, l)
+	l.pose.State, l.pose.Order = leader.Failed, l.number
+	r.led(3, l)
+	if r.holder() != paused || !r.operator.pause.Load() || r.operator.correct.Load() || l.align {
+		t.Errorf("%v, paused %v, correcting %v", r.holder(), r.operator.pause.Load(), r.operator.correct.Load())
+	}
+	r.handOver(t, l) // the old failure is not this order's
+}
+
+// A push takes over from a policy that drives, and from nothing else.
+func TestPushTakesOver(t *testing.T) {
+	r := newRig(t)
+	l := r.lead(true, 0, 0)
+	l.pose.Pushes = 1
+	if r.led(3, l); r.holder() != autonomous {
+		t.Errorf("%v: a push before the arm was armed", r.holder())
+	}
+	r.serve(40, 3, 10)
+	r.operator.pause.Store(true)
+	r.led(2, l)
+	l.pose.Pushes = 2
+	if r.led(2, l); r.holder() != paused {
+		t.Errorf("%v: a push ended a pause", r.holder())
+	}
+	r.operator.pause.Store(false)
+	if r.led(2, l); r.holder() != autonomous {
+		t.Errorf("%v: a push of before counts", r.holder())
+	}
+	l.pose.Pushes = 3
+	if r.led(2, l); r.holder() != aligning {
+		t.Errorf("%v: a push did nothing", r.holder())
+	}
+}
+
+// A motor of the follower that has restarted waits for an operator's resume, whoever has the
+// arm, and no correction is one.
+func TestRestartDuringACorrection(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	l := r.lead(true, 0, 0)
+	r.handOver(t, l)
+	r.led(5, l)
+	r.bus.back, r.bus.restarted, r.bus.torque = hotplug.Restarted, 1, false
+	writes := len(r.bus.writes)
+	r.led(2, l)
+	r.operator.correct.Store(true) // by a program that has not read why
+	r.operator.pause.Store(false)
+	r.led(20, l)
+	if r.bus.torque || len(r.bus.writes) != writes || r.holder() != paused {
+		t.Fatalf("torque %v, %d goals, %v, want it to wait", r.bus.torque, len(r.bus.writes)-writes, r.holder())
+	}
+	r.giveBack(l)
+	r.handOver(t, l)
+	if r.led(20, l); !r.bus.torque || r.arm.Phase != follow.Armed {
+		t.Errorf("torque %v, phase %v after the resume", r.bus.torque, r.arm.Phase)
+	}
+}
+
+// A follower that was unplugged in a person's hand goes on where it stands, slowly.
+func TestFollowerUnpluggedDuringACorrection(t *testing.T) {
+	r := newRig(t)
+	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	r.serve(40, 3, 10)
+	l := r.lead(true, 0, 0)
+	r.handOver(t, l)
+	r.led(5, l)
+	r.bus.silent = 3
+	r.led(30, l)
+	r.bus.silent, r.bus.back, r.bus.torque = 0, hotplug.Unplugged, false
+	r.bus.at = [testDOF]float32{-30, 20}
+	from := len(r.bus.writes)
+	l.pose.Joints = []float32{30, 30}
+	r.led(6, l)
+	if len(r.bus.writes) == from || !r.bus.torque {
+		t.Fatalf("it does not go on: phase %v", r.arm.Phase)
+	}
+	if first := r.bus.writes[from]; first[0] < -30 || first[0] > -30+1.5+1e-3 {
+		t.Errorf("the first goal is %v, want it half a step from -30, where the arm stands", first)
+	}
+}
+
+// What was measured of the leader before the machine slept does not move the follower.
+func TestSuspendDuringACorrection(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	l := r.lead(true, 0, 0)
+	r.handOver(t, l)
+	r.led(5, l)
+	l.pose.Joints = []float32{80, 80}
+	writes := len(r.bus.writes)
+	l.pose.At = r.time.Now().Add(-time.Millisecond)
+	r.index++
+	r.tick(rt.Tick{Index: r.index, Deadline: r.time.Now(), Woke: r.time.Now(), Suspended: time.Hour})
+	if len(r.bus.writes) != writes {
+		t.Errorf("the follower was driven to %v, where the leader stood an hour ago", r.bus.writes[len(r.bus.writes)-1])
+	}
+	r.time.SleepUntil(r.time.Now().Add(testPeriod))
+	if r.led(3, l); len(r.bus.writes) == writes {
+		t.Error("it is not driven any more")
+	}
+}
+
+// An end while a person has the arm parks it, and lets the leader be.
+func TestEndDuringACorrection(t *testing.T) {
+	for _, during := range []phase{aligning, correcting} {
+		r := newRig(t)
+		r.serve(60, 3, 10)
+		l := r.lead(true, 0, 0)
+		r.operator.correct.Store(true)
+		r.led(2, l)
+		if during == correcting {
+			r.handOver(t, l)
+			l.pose.Joints = []float32{60, 60}
+			r.led(30, l)
+		}
+		r.operator.leave.Store(true)
+		r.led(2, l)
+		if l.align || r.arm.Phase != follow.Parking {
+			t.Errorf("%v: the leader is wanted at the follower: %v, phase %v, want it let go and parking", during, l.align, r.arm.Phase)
+		}
+		r.led(300, l)
+		if !r.stop.Load() || r.failed.Load() != nil {
+			t.Errorf("%v: stop %v, failed %v", during, r.stop.Load(), r.failed.Load())
+		}
+	}
+}
+
+func TestLeaderSettings(t *testing.T) {
+	good := func() Config { return Config{Bus: "/dev/a"} }
+	for _, tt := range []struct {
+		name   string
+		change func(*Config)
+		says   string
+	}{
+		{"none", func(*Config) {}, ""},
+		{"one", func(c *Config) { c.Leader.Bus = "/dev/b" }, ""},
+		{"the follower's port", func(c *Config) { c.Leader.Bus = "/dev/a" }, "own adapter"},
+		{"sim", func(c *Config) { c.Leader.Bus = "sim" }, "edge-rt sim-bus"},
+		{"a robot without a port", func(c *Config) { c.LeaderRobot = "koch_leader" }, "--leader-robot"},
+		{"a name without a port", func(c *Config) { c.Leader.ID = "white" }, "--leader-id"},
+		{"a push without a leader", func(c *Config) { c.Takeover = TakeoverPush }, "--takeover push"},
+	} {
+		c := good()
+		tt.change(&c)
+		err := c.checkLeader()
+		if (err == nil) != (tt.says == "") || err != nil && (exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("%s: %v, want %q and code 2", tt.name, err, tt.says)
+		}
+	}
+}
