@@ -13,9 +13,6 @@ import (
 	"edgert/record"
 	"edgert/rt"
 	"edgert/servo"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
-	"edgert/sim"
 )
 
 const (
@@ -74,45 +71,20 @@ func (e *Edge) takePolicyRate(ctx context.Context) error {
 }
 
 func (e *Edge) openSim() (err error) {
-	if n := len(e.robot.Motors); n != sim.DOF {
-		return exit.Errorf(exit.Usage, "--bus sim simulates %d joints, robot %s has %d", sim.DOF, e.robot.Name, n)
-	}
-	e.world = device.World(e.cfg.Seed, e.clock)
-	if e.simBus, err = servosim.Open(simBusOf(e.robot, e.world, e.clock)); err != nil {
+	if e.simBus, e.world, err = device.OpenSim(e.robot, e.cfg.Seed, e.clock); err != nil {
 		return err
 	}
 	e.onClose(func() { e.simBus.Close() })
 	return nil
 }
 
-func simBusOf(r robot.Robot, plant servosim.Plant, clock rt.Clock) servosim.Config {
-	cfg := servosim.Config{Plant: plant, Clock: clock, Baud: r.Baud}
-	for _, m := range r.Motors {
-		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
-	}
-	return cfg
-}
-
 // calibration loads the robot's file; the simulated arm brings its own.
 func (e *Edge) calibration() (servo.Calibration, error) {
 	if e.cfg.Bus == device.Sim && e.cfg.Calibration == "" {
-		return simCalibration(e.robot), nil
+		return device.SimCalibration(e.robot), nil
 	}
 	place := device.Place{Bus: e.cfg.Bus, Robot: e.robot, ID: e.cfg.ID, Calibration: e.cfg.Calibration}
 	return place.Load()
-}
-
-// simCalibration is the simulated arm's; a test compares testdata/demo/so101.json.
-func simCalibration(r robot.Robot) servo.Calibration {
-	c := servo.Calibration{}
-	for _, m := range r.Motors {
-		k := servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
-		if m.Norm == robot.Range0100 {
-			k.RangeMin, k.RangeMax = 1000, 3000
-		}
-		c[m.Name] = k
-	}
-	return c
 }
 
 // retryArm opens the arm; ports, power and cables that fail may become better.

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/device"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -30,69 +31,8 @@ func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got := simCalibration(r); !reflect.DeepEqual(got, file) {
-		t.Errorf("simCalibration = %+v, want the file's %+v", got, file)
-	}
-}
-
-func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
-	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	first, err := claim("arm one")
-	if err != nil {
-		t.Fatal(err)
-	}
-	second, err := claim("arm one")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer second.release()
-	if first.ID != "arm-one" || second.ID != "arm-one-2" {
-		t.Errorf("ids %q and %q, want arm-one and arm-one-2", first.ID, second.ID)
-	}
-	if first.Asked != first.ID || second.Asked != first.ID {
-		t.Errorf("asked for %q and %q, want arm-one twice: the second one's log says that its name is taken", first.Asked, second.Asked)
-	}
-	if a, b := first.nextEpoch(), first.nextEpoch(); a != 1 || b != 2 {
-		t.Errorf("epochs %d, %d, want 1, 2", a, b)
-	}
-	first.release()
-	again, err := claim("arm one")
-	if err != nil || again.ID != "arm-one" {
-		t.Fatalf("after release %v, %v, want arm-one", again, err)
-	}
-	if next := again.nextEpoch(); next != 3 {
-		t.Errorf("epoch after a restart %d, want 3: an old token must not pass for a new one", next)
-	}
-	again.release()
-}
-
-func TestClaimWithoutAnIDMakesOneThatStays(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("STATE_DIRECTORY", dir)
-	first, err := claim("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	first.release()
-	second, err := claim("")
-	if err != nil {
-		t.Fatal(err)
-	}
-	second.release()
-	if first.ID != second.ID || !strings.HasPrefix(first.ID, "edge-") {
-		t.Errorf("ids %q then %q, want the same edge-…", first.ID, second.ID)
-	}
-	if b, _ := os.ReadFile(filepath.Join(dir, "id")); strings.TrimSpace(string(b)) != first.ID {
-		t.Errorf("file holds %q, want %q", b, first.ID)
-	}
-}
-
-func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
-	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	for _, id := range []string{"***", "server"} {
-		if _, err := claim(id); err == nil || !strings.Contains(err.Error(), "--id") {
-			t.Errorf("claim(%q) = %v, want an error that names --id", id, err)
-		}
+	if got := device.SimCalibration(r); !reflect.DeepEqual(got, file) {
+		t.Errorf("SimCalibration = %+v, want the file's %+v", got, file)
 	}
 }
 
@@ -144,7 +84,7 @@ func TestAnArmThatComesLater(t *testing.T) {
 				t.Skipf("no pseudo-terminals here: %v", err)
 			}
 			defer b.Close()
-			c := simCalibration(r)
+			c := device.SimCalibration(r)
 			tt.change(t, b, c)
 			e := &Edge{cfg: Config{MaxOffline: tt.offline, ReconnectInitialBackoff: 50 * time.Millisecond}, clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
 			arm, err := e.retryArm(t.Context(), servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: c})
@@ -210,7 +150,7 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 			}
 		})
 	}}
-	arm, err := waitingEdge(log).retryArm(t.Context(), servo.ArmConfig{Path: path, Robot: r, Calibration: simCalibration(r)})
+	arm, err := waitingEdge(log).retryArm(t.Context(), servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -228,7 +168,7 @@ func TestWaitingForAnArmIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := waitingEdge(io.Discard).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
+		_, err := waitingEdge(io.Discard).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
 		ended <- err
 	}()
 	rttest.Eventually(t, "the search for the motors", func() bool { return b.Counters().Requests >= 5 })

@@ -50,7 +50,7 @@ func (e *Edge) openCameras(ctx context.Context) error {
 			return err
 		}
 		e.encoders = append(e.encoders, v)
-		if err := e.tapCamera(cam, *c, d); err != nil {
+		if err := e.recording.Tap(cam, *c, d); err != nil {
 			return err
 		}
 		e.log.Info("camera "+c.Name, "picked", picked, "pictures", v.String())
@@ -131,9 +131,7 @@ func (e *Edge) closeCameras() {
 	for _, v := range e.encoders {
 		v.Close()
 	}
-	for _, t := range e.taps {
-		t.encoder.Close()
-	}
+	e.recording.Close()
 	for _, cam := range e.cameras {
 		cam.Source.Close()
 	}

@@ -9,13 +9,14 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"edgert/chunk"
 	"edgert/chunk/stage"
 	"edgert/edge/capture"
 	"edgert/edge/device"
 	"edgert/edge/follow"
+	"edgert/edge/identity"
+	"edgert/edge/operator"
 	"edgert/edge/page"
 	"edgert/internal/exit"
 	"edgert/internal/network"
@@ -170,7 +171,7 @@ func (c *Config) checkLeader() error {
 // checkNames refuses names that a message to a server cannot hold.
 func (c *Config) checkNames() error {
 	if c.ID != "" {
-		if _, err := robotID(c.ID); err != nil {
+		if _, err := identity.Name(c.ID); err != nil {
 			return err
 		}
 	}
@@ -182,8 +183,10 @@ func (c *Config) checkNames() error {
 	if n := len(c.Tags); n > maxTags {
 		return exit.Errorf(exit.Usage, "%d times --tag, want at most %d", n, maxTags)
 	}
-	if err := CheckTask("--task", c.Task); err != nil {
-		return err
+	if c.Task != "" {
+		if err := operator.CheckTask("--task", c.Task); err != nil {
+			return err
+		}
 	}
 	c.ExpectModel = strings.ToLower(c.ExpectModel)
 	if sha := c.ExpectModel; sha != "" && (len(sha) < minModelDigits || len(sha) > maxModelDigits || strings.Trim(sha, "0123456789abcdef") != "") {
@@ -195,18 +198,6 @@ func (c *Config) checkNames() error {
 		}
 	}
 	return nil
-}
-
-// CheckTask refuses a text that is not the same at its end: in a log, in a line of
-// edge-rt ctl, in a message.
-func CheckTask(what, text string) error {
-	switch {
-	case !utf8.ValidString(text):
-		return exit.Errorf(exit.Usage, "%s is not UTF-8: %q", what, text)
-	case strings.ContainsAny(text, "\r\n"):
-		return exit.Errorf(exit.Usage, "%s has a line break, want one line: %q", what, text)
-	}
-	return checkText(what, text, wire.MaxTextBytes)
 }
 
 func checkText(what, text string, most int) error {

@@ -8,6 +8,7 @@ import (
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/history"
+	"edgert/edge/recording"
 	"edgert/edge/tick"
 	"edgert/internal/exit"
 	"edgert/record"
@@ -212,7 +213,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 		c.events.Emit(now, event.TickOverrun, int64(o.CPU+o.IOWait), int64(o.Stolen))
 	}
 	c.phases.Begin(now)
-	c.beginRecord(t)
+	c.entry = recording.Begin(c.record, t)
 	if t.Suspended > 0 {
 		c.onSuspend(t)
 	}

@@ -20,8 +20,7 @@
 // tick decides is package tick, what the arm may do package follow.
 //
 // All of them count in stats.go; state.go is where the run stands, status.go the JSON
-// that page, ctl and summary share, config.go what the flags say, and identity.go the
-// robot's id.
+// that page, ctl and summary share, and config.go what the flags say.
 package edge
 
 import (
@@ -35,8 +34,10 @@ import (
 	"edgert/camera"
 	"edgert/edge/capture"
 	"edgert/edge/hotplug"
+	"edgert/edge/identity"
 	"edgert/edge/leader"
 	"edgert/edge/page"
+	"edgert/edge/recording"
 	"edgert/internal/backoff"
 	"edgert/internal/notify"
 	"edgert/record"
@@ -63,11 +64,11 @@ type Edge struct {
 	robot    robot.Robot
 	joints   []string // robot.Joints of each bit set, for the log
 	resume   string   // what an operator has to do once a motor has restarted
-	identity *identity
+	identity *identity.Identity
 	notifier *notify.Notifier
 	operator net.Listener
 	page     *page.Page       // nil: none
-	record   *record.Recorder // nil: none
+	record   *record.Recorder // its lanes; nil: none
 	closers  []func()         // what closes each thing that was opened, in the order of opening
 
 	devices
@@ -78,8 +79,8 @@ type Edge struct {
 	sender   *sender
 	loop     *rt.Loop
 
-	operating sync.Mutex // one command of an operator at a time
-	recording recording
+	operating sync.Mutex           // one command of an operator at a time
+	recording *recording.Recording // nil: nothing is recorded
 
 	stop    atomic.Bool // ends the tick
 	ending  atomic.Bool // ends every other thread
@@ -99,7 +100,6 @@ type devices struct {
 	files       []openedFile   // the cameras that play files
 	cameras     []*capture.Camera
 	encoders    []*capture.Encoder // each camera's
-	taps        []tap              // each camera's, for the record
 	cameraWaits []waitLog          // each camera's; owner: the housekeeping goroutine
 }
 

@@ -163,7 +163,7 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 		if id == "" && len(servers) > 1 {
 			id = wire.NoServer
 		}
-		l.epoch = l.identity.nextEpoch() // a session that a lost answer left open is an older one
+		l.epoch = l.identity.NextEpoch() // a session that a lost answer left open is an older one
 		ack, err := l.open(ctx, prefix, id)
 		var t contract
 		if err == nil {

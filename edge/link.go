@@ -9,6 +9,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/edge/identity"
+	"edgert/edge/recording"
 	"edgert/edge/replica"
 	"edgert/internal/backoff"
 	"edgert/internal/exit"
@@ -57,7 +59,7 @@ type contract struct {
 type link struct {
 	// Constant after Open.
 	cfg      *Config
-	identity *identity
+	identity *identity.Identity
 	names    []string // action names in order
 	units    []string // each action's
 	log      *slog.Logger
@@ -176,7 +178,7 @@ func (l *link) maintain(ctx context.Context) error {
 			}
 			l.flags.refused.Store(true)
 			l.record.Note(l.clock.Now(), "link", record.LevelError, "refused: "+err.Error())
-			l.record.Save(&savedRefusal, true)
+			l.record.Save(&recording.SavedRefusal, true)
 			return err
 		}
 	}

@@ -15,6 +15,7 @@ import (
 
 	"edgert/chunk"
 	"edgert/edge/capture"
+	"edgert/edge/identity"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -121,7 +122,7 @@ func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 			ReconnectInitialBackoff: 20 * time.Millisecond, ReconnectMaxBackoff: 50 * time.Millisecond, Tags: map[string]string{"lab": "3"},
 			Cameras: []capture.Config{{Name: "top", Source: "sim"}},
 		},
-		identity: &identity{ID: "arm", Instance: newInstance(), Host: "left-pi"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
+		identity: &identity.Identity{ID: "arm", Instance: identity.NewInstance(), Host: "left-pi"}, names: testNames, log: slog.New(slog.NewTextHandler(log, nil)), clock: rt.KernelClock(), net: n,
 		flags: flags, uplink: new(atomic.Pointer[uplink]), receive: func(wire.Sample) {},
 	}, log
 }
@@ -493,7 +494,7 @@ func TestResetNamesTheTask(t *testing.T) {
 // People hear of another robot under this name once, however many answers come.
 func TestLinkTellsOfATwinOnce(t *testing.T) {
 	log := new(bytes.Buffer)
-	l := &link{identity: &identity{ID: "arm"}, log: slog.New(slog.NewTextHandler(log, nil)), flags: &linkFlags{}}
+	l := &link{identity: &identity.Identity{ID: "arm"}, log: slog.New(slog.NewTextHandler(log, nil)), flags: &linkFlags{}}
 	l.warnDuplicate()
 	if log.Len() != 0 {
 		t.Errorf("without one: %s", log)

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"testing"
 
+	"edgert/edge/device"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -52,7 +53,7 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 					t.Skipf("no pseudo-terminals here: %v", err)
 				}
 				defer b.Close()
-				arm, err := servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: simCalibration(r)})
+				arm, err := servo.OpenArm(servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
 				if err != nil {
 					t.Fatal(err)
 				}

@@ -12,6 +12,7 @@ import (
 	"edgert/edge/device"
 	"edgert/edge/event"
 	"edgert/edge/follow"
+	"edgert/edge/identity"
 	"edgert/edge/tick"
 	"edgert/internal/exit"
 	"edgert/internal/network"
@@ -113,10 +114,10 @@ func (e *Edge) connect(ctx context.Context) error {
 }
 
 func (e *Edge) claimID(context.Context) (err error) {
-	if e.identity, err = claim(e.cfg.ID); err != nil {
+	if e.identity, err = identity.Claim(e.cfg.ID); err != nil {
 		return exit.With(exit.Config, err)
 	}
-	e.onClose(e.identity.release)
+	e.onClose(e.identity.Release)
 	if e.identity.ID != e.identity.Asked {
 		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
 	}

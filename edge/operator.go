@@ -1,32 +1,19 @@
 package edge
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"edgert/internal/exit"
+	"edgert/edge/operator"
 	"edgert/rt"
-	"edgert/wire"
 )
 
-// Limits of the operator's socket.
-const (
-	ctlTimeout  = 5 * time.Second        // one command, answer included
-	ctlRead     = 500 * time.Millisecond // for the command itself: the next client waits
-	ctlLine     = wire.MaxTextBytes + 64 // bytes of a command
-	tickTimeout = time.Second            // for the tick to take a command
-)
+// tickTimeout is for the tick to take a command.
+const tickTimeout = time.Second
 
 // Command is one word of edge-rt ctl, and one button of the page.
 type Command struct {
@@ -38,9 +25,6 @@ type Command struct {
 
 	run func(*Edge, context.Context, string) (acked bool, err error)
 }
-
-// CtlTask is the word that gives the arm another task.
-const CtlTask = "task"
 
 const ctlStatus = "status"
 
@@ -54,7 +38,7 @@ var Commands = []Command{
 		Help: "a person takes the arm over with the leader of --leader: hold it, it goes limp where the follower is", run: (*Edge).correction,
 	},
 	{Word: "reset", Label: "New episode", Help: "new episode, the queue is dropped", run: (*Edge).resetBoth},
-	{Word: CtlTask, Text: "TEXT", Help: "new episode with another task, for policies that read it", run: (*Edge).runTask},
+	{Word: operator.Task, Text: "TEXT", Help: "new episode with another task, for policies that read it", run: (*Edge).runTask},
 	{Word: "save", Label: "Save the record", Help: "write what --record ring has in memory", run: (*Edge).save},
 	{Word: "stop", Label: "Stop", Ask: "End the run? The arm does what --on-exit says, and the program ends.", Help: "end the run as Ctrl-C does", run: (*Edge).stopRun},
 	{
@@ -81,40 +65,13 @@ func CommandWords() (words []string) {
 	return words
 }
 
-// listenOperator opens the socket; the id is locked, so an old one is a dead edge's.
 func (e *Edge) listenOperator(context.Context) (err error) {
-	path := socketPath(e.identity.Dir, e.identity.ID)
-	os.Remove(path)
-	if e.operator, err = net.Listen("unix", path); err != nil {
-		return fmt.Errorf("operator socket: %w", err)
-	}
-	return nil
-}
-
-// serveOperator answers one connection at a time, until the socket is closed.
-func (e *Edge) serveOperator(ctx context.Context) error {
-	for {
-		c, err := e.operator.Accept()
-		if err != nil {
-			return nil // closed: the run is over
-		}
-		c.SetReadDeadline(time.Now().Add(ctlRead))
-		c.SetWriteDeadline(time.Now().Add(ctlTimeout))
-		r := bufio.NewReaderSize(c, ctlLine)
-		line, err := r.ReadSlice('\n')
-		var reply CtlReply
-		if err != nil {
-			reply.Error = "want one command and a newline"
-		} else {
-			reply = e.command(ctx, string(line[:len(line)-1]))
-		}
-		json.NewEncoder(c).Encode(reply)
-		c.Close()
-	}
+	e.operator, err = operator.Listen(e.identity)
+	return err
 }
 
 // command carries out one line of Commands.
-func (e *Edge) command(ctx context.Context, line string) CtlReply {
+func (e *Edge) command(ctx context.Context, line string) operator.Reply {
 	e.operating.Lock()
 	defer e.operating.Unlock()
 	word, text, _ := strings.Cut(line, " ")
@@ -128,7 +85,7 @@ func (e *Edge) command(ctx context.Context, line string) CtlReply {
 		acked, err = c.run(e, ctx, text)
 	}
 	if word != ctlStatus {
-		e.noteOperator(line, err)
+		e.recording.Operator(line, err)
 	}
 	reply := e.ctlReply()
 	reply.OK, reply.Acked = err == nil, acked
@@ -164,11 +121,7 @@ func (e *Edge) runTask(ctx context.Context, text string) (acked bool, err error)
 }
 
 func (e *Edge) save(context.Context, string) (bool, error) {
-	if e.record == nil {
-		return false, errors.New("nothing is kept that could be saved: the run has --record off")
-	}
-	e.record.Save(&savedByHand, true)
-	return false, nil
+	return false, e.recording.Save()
 }
 
 func (e *Edge) stopRun(context.Context, string) (bool, error) {
@@ -249,9 +202,9 @@ func (c *control) phaseText() string {
 }
 
 // ctlReply is the status as edge-rt ctl prints it.
-func (e *Edge) ctlReply() CtlReply {
+func (e *Edge) ctlReply() operator.Reply {
 	s, st := e.status(), e.control.stats
-	return CtlReply{
+	return operator.Reply{
 		ID: s.ID, State: state(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Phase: e.control.phaseText(), Waits: e.waits(), Episode: st.episode.Load(), Task: s.Task,
 		Ticks: s.Ticks, Queue: st.size.Load(), Starved: s.StarvedTicks, Requests: s.Requests, Chunks: s.Chunks,
 		RTTms: s.RTTms.P50, Overruns: s.OverrunsOwn, Targets: s.Targets,
@@ -285,17 +238,14 @@ func (e *Edge) SetTask(ctx context.Context, text string) error {
 	e.operating.Lock()
 	defer e.operating.Unlock()
 	err := e.setTask(ctx, text)
-	e.noteOperator(CtlTask+" "+text, err)
+	e.recording.Operator(operator.Task+" "+text, err)
 	return err
 }
 
 // setTask gives the arm another task: a new episode begins with it. One that the
 // server cannot read, or that it does not confirm, changes nothing.
 func (e *Edge) setTask(ctx context.Context, text string) error {
-	if text == "" {
-		return errors.New("want a text behind task, such as: task pick up the cube")
-	}
-	if err := CheckTask("the task", text); err != nil {
+	if err := operator.CheckTask("the task", text); err != nil {
 		return err
 	}
 	flags := e.link.flags
@@ -311,59 +261,4 @@ func (e *Edge) setTask(ctx context.Context, text string) error {
 	}
 	e.log.Info("task", "text", text, "episode", e.control.stats.episode.Load())
 	return nil
-}
-
-// abandoned reports whether nothing listens, without taking the lock of the id.
-func abandoned(socket string) bool {
-	c, err := net.DialTimeout("unix", socket, ctlTimeout)
-	if err == nil {
-		c.Close()
-	}
-	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
-}
-
-// Ctl sends one line to the edge called id, or to the only one when id is empty: a word
-// of Commands, and the text that it takes.
-func Ctl(id, line string) (CtlReply, error) {
-	var reply CtlReply
-	dir, err := stateDir()
-	if err != nil {
-		return reply, exit.With(exit.Config, err)
-	}
-	if id != "" { // as the edge itself reads its --id
-		if id, err = robotID(id); err != nil {
-			return reply, err
-		}
-	}
-	path := socketPath(dir, id)
-	if id == "" {
-		found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
-		found = slices.DeleteFunc(found, abandoned)
-		if err != nil || len(found) == 0 {
-			return reply, exit.Errorf(exit.Absent, "no edge runs here (no socket in %s)", dir)
-		}
-		if len(found) > 1 {
-			return reply, exit.Errorf(exit.Usage, "%d edges run here (%v): choose one with --id", len(found), found)
-		}
-		path = found[0]
-	}
-	c, err := net.DialTimeout("unix", path, ctlTimeout)
-	if err != nil {
-		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of one that runs, or leave it out when there is only one", path, err)
-	}
-	defer c.Close()
-	c.SetDeadline(time.Now().Add(ctlTimeout))
-	if _, err := fmt.Fprintln(c, line); err != nil {
-		return reply, err
-	}
-	if err := json.NewDecoder(c).Decode(&reply); err != nil {
-		return reply, fmt.Errorf("answer of the edge: %w", err)
-	}
-	if !reply.OK && strings.HasPrefix(line, CtlTask) { // as a session with it is refused
-		return reply, exit.With(exit.Config, errors.New(reply.Error))
-	}
-	if !reply.OK {
-		return reply, errors.New(reply.Error)
-	}
-	return reply, nil
 }

@@ -3,12 +3,12 @@ package edge
 import (
 	"context"
 	"log/slog"
-	"net"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
+	"edgert/edge/identity"
+	"edgert/edge/operator"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
@@ -73,11 +73,11 @@ func TestEveryCommandIsWhole(t *testing.T) {
 
 func TestCtlOverTheSocket(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
-	id, err := claim("arm")
+	id, err := identity.Claim("arm")
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer id.release()
+	defer id.Release()
 	r := newRig(t)
 	e := &Edge{
 		identity: id, control: r.control, clock: rt.KernelClock(), cfg: Config{FPS: 100},
@@ -88,80 +88,41 @@ func TestCtlOverTheSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	done := make(chan error, 1)
-	go func() { done <- e.serveOperator(context.Background()) }()
-	reply, err := Ctl("", "pause")
+	go func() {
+		operator.Serve(e.operator, func(line string) operator.Reply { return e.command(context.Background(), line) })
+		done <- nil
+	}()
+	reply, err := operator.Ctl("", "pause")
 	if err != nil || !reply.OK || !reply.Paused || reply.ID != "arm" || reply.State != "CONNECTING" {
 		t.Errorf("pause = %+v, %v", reply, err)
 	}
 	if !r.operator.pause.Load() {
 		t.Error("the tick was not told")
 	}
-	if reply, err = Ctl("arm", "resume"); err != nil || reply.Paused {
+	if reply, err = operator.Ctl("arm", "resume"); err != nil || reply.Paused {
 		t.Errorf("resume = %+v, %v", reply, err)
 	}
-	if reply, err = Ctl("arm ", "status"); err != nil || reply.ID != "arm" { // as edge-rt --id takes it
+	if reply, err = operator.Ctl("arm ", "status"); err != nil || reply.ID != "arm" { // as edge-rt --id takes it
 		t.Errorf("status of \"arm \" = %+v, %v", reply, err)
 	}
-	if _, err = Ctl("//", "status"); exit.Of(err) != exit.Usage {
+	if _, err = operator.Ctl("//", "status"); exit.Of(err) != exit.Usage {
 		t.Errorf("status of an id without letters = %v, want a wrong flag", err)
 	}
-	if _, err = Ctl("arm", "pause now"); err == nil || !strings.Contains(err.Error(), "nothing behind it") || r.operator.pause.Load() {
+	if _, err = operator.Ctl("arm", "pause now"); err == nil || !strings.Contains(err.Error(), "nothing behind it") || r.operator.pause.Load() {
 		t.Errorf("pause with a text = %v, want it refused", err)
 	}
-	if _, err = Ctl("arm", "dance"); err == nil || !strings.Contains(err.Error(), "dance") {
+	if _, err = operator.Ctl("arm", "dance"); err == nil || !strings.Contains(err.Error(), "dance") {
 		t.Errorf("unknown command = %v", err)
 	}
-	if _, err = Ctl("arm", "reset"); err == nil || !strings.Contains(err.Error(), "tick") {
+	if _, err = operator.Ctl("arm", "reset"); err == nil || !strings.Contains(err.Error(), "tick") {
 		t.Errorf("reset without a running tick = %v, want an error that says so", err)
-	}
-	leaveSocket(t, id.Dir, "killed")
-	if reply, err = Ctl("", "status"); err != nil || reply.ID != "arm" {
-		t.Errorf("beside the socket of an edge that was killed: %+v, %v; want the one that runs", reply, err)
 	}
 	e.operator.Close()
 	<-done
-	if _, err := os.Stat(socketPath(id.Dir, "arm")); !os.IsNotExist(err) {
+	if _, err := os.Stat(identity.SocketPath(id.Dir, "arm")); !os.IsNotExist(err) {
 		t.Errorf("the socket is left behind: %v", err)
 	}
-	if _, err := Ctl("arm", "status"); err == nil {
+	if _, err := operator.Ctl("arm", "status"); err == nil {
 		t.Error("a dead edge answered")
-	}
-}
-
-// leaveSocket leaves what a killed edge does: a socket at which nobody listens.
-func leaveSocket(t *testing.T, dir, id string) {
-	t.Helper()
-	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: socketPath(dir, id)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l.SetUnlinkOnClose(false)
-	l.Close()
-}
-
-// Who runs is told by the sockets alone: the lock belongs to the edges, and one
-// that starts while an operator held it would take another name.
-func TestCtlLeavesTheLockAlone(t *testing.T) {
-	dir := t.TempDir()
-	t.Setenv("STATE_DIRECTORY", dir)
-	leaveSocket(t, dir, "starting") // it was killed, and has its name again
-	starting, err := claim("starting")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer starting.release()
-	running, err := net.Listen("unix", socketPath(dir, "running"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer running.Close()
-	if !abandoned(socketPath(dir, "starting")) {
-		t.Error("an edge that does not listen yet is taken for one that runs")
-	}
-	if abandoned(socketPath(dir, "running")) {
-		t.Error("a socket at which an edge listens is taken for a dead edge's")
-	}
-	if _, err := os.Stat(filepath.Join(dir, "running.lock")); !os.IsNotExist(err) {
-		t.Errorf("ctl looked for the lock: %v", err)
 	}
 }

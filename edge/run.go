@@ -6,11 +6,11 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"edgert/edge/device"
 	"edgert/edge/follow"
+	"edgert/edge/operator"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
@@ -20,7 +20,6 @@ var errStuck = fmt.Errorf("a thread did not end within %v of the arm: a camera o
 
 const (
 	stuckLimit = 5 * time.Second
-	joinPoll   = 2 * time.Millisecond
 )
 
 // Run ticks until ctx ends, the duration is over or the run fails, and lets the arm go.
@@ -39,9 +38,12 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		e.spawn(func() error { cam.Run(e.clock, &e.ending, &e.control.flags.missingCameras); return nil })
 	}
 	e.spawn(func() error { return e.sender.run(&e.ending) })
-	e.startRecord()
+	e.recording.Start()
 	e.threads.Go(func() { linked <- e.link.maintain(ctx) })
-	e.spawn(func() error { return e.serveOperator(ctx) })
+	e.spawn(func() error {
+		operator.Serve(e.operator, func(line string) operator.Reply { return e.command(ctx, line) })
+		return nil
+	})
 	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
 	if e.leader != nil {
 		e.spawn(func() error { e.leaderArm.KeepOpen(&e.ending); return nil })
@@ -104,23 +106,7 @@ func (e *Edge) join(linked <-chan error) (linkErr, other error) {
 	return <-linked, nil
 }
 
-func (e *Edge) joined() bool { return e.within(stuckLimit, &e.threads) }
-
-// within reports whether all threads of a group end in that time.
-func (e *Edge) within(d time.Duration, threads *sync.WaitGroup) bool {
-	ended := make(chan struct{})
-	go func() { threads.Wait(); close(ended) }()
-	for limit := e.clock.Now().Add(d); ; e.clock.SleepUntil(e.clock.Now().Add(joinPoll)) {
-		select {
-		case <-ended:
-			return true
-		default:
-		}
-		if e.clock.Now() > limit {
-			return false
-		}
-	}
-}
+func (e *Edge) joined() bool { return device.Within(e.clock, stuckLimit, &e.threads) }
 
 // torqueOff takes the torque, unless --on-exit and exit.Held keep it. The tick has ended.
 func (e *Edge) torqueOff(err error) error {
@@ -157,13 +143,10 @@ func (e *Edge) EndError(end, other error) error {
 	case other == nil:
 		return end
 	case e.held:
-		return keepCode(end, other)
+		return exit.Keep(end, other)
 	}
 	return errors.Join(end, other)
 }
-
-// keepCode adds to the error that a run ends with, or nil, what is said under its code.
-func keepCode(end, other error) error { return exit.With(exit.Of(end), errors.Join(end, other)) }
 
 // verdict picks the error that explains the end.
 func (e *Edge) verdict(tickErr, linkErr error) error {

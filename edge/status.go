@@ -85,28 +85,6 @@ type Joint struct {
 	Why        string  `json:"why"`    // why it is told what it is
 }
 
-// CtlReply is the answer to a command of edge-rt ctl.
-type CtlReply struct {
-	OK       bool    `json:"ok"`
-	Error    string  `json:"error,omitempty"`
-	ID       string  `json:"id"`
-	State    string  `json:"state"`
-	Paused   bool    `json:"paused"`
-	Phase    string  `json:"phase,omitempty"` // who has the arm, in a run with a leader
-	Waits    string  `json:"waits,omitempty"` // what an operator has to do before anything moves
-	Episode  uint32  `json:"episode_id"`
-	Task     string  `json:"task,omitempty"`        // what the arm shall do now
-	Acked    bool    `json:"reset_acked,omitempty"` // the server confirmed the reset
-	Ticks    uint64  `json:"ticks"`
-	Queue    int64   `json:"queue"`
-	Starved  uint64  `json:"starved_ticks"`
-	Requests uint64  `json:"requests"`
-	Chunks   uint64  `json:"chunks"`
-	RTTms    float64 `json:"rtt_ms_p50"`
-	Overruns uint64  `json:"overruns_own"`
-	Targets  int     `json:"targets_reached"`
-}
-
 // Quantiles are of a histogram, in the unit that the key names.
 type Quantiles struct {
 	P50  float64 `json:"p50"`

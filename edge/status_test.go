@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/edge/operator"
 	"edgert/rt"
 )
 
@@ -24,7 +25,7 @@ func jsonShapes(t reflect.Type) map[string]reflect.Type {
 // What the page shows has the names and shapes that scripts know from ctl status
 // and the summary.
 func TestLiveKeepsTheKeys(t *testing.T) {
-	live, summary, ctl := jsonShapes(reflect.TypeFor[Live]()), jsonShapes(reflect.TypeFor[Summary]()), jsonShapes(reflect.TypeFor[CtlReply]())
+	live, summary, ctl := jsonShapes(reflect.TypeFor[Live]()), jsonShapes(reflect.TypeFor[Summary]()), jsonShapes(reflect.TypeFor[operator.Reply]())
 	for key, shape := range live {
 		if want := summary[key]; want != nil && key != "frames" && shape != want {
 			t.Errorf("%s is %v, in the summary %v", key, shape, want)

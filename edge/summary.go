@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"edgert/edge/page"
+	"edgert/edge/recording"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
@@ -122,7 +123,7 @@ func (e *Edge) summarize(err error) *Summary {
 	if e.page != nil {
 		s.Page = new(e.page.Stats())
 	}
-	s.Record = e.recordStats()
+	s.Record = e.recording.Stats()
 	if h := &e.heap; h.closed {
 		s.PathMallocs, s.GCCycles = h.to.Allocs-h.from.Allocs, h.to.Cycles-h.from.Cycles
 		s.ForcedGC, s.MallocWindow = h.to.Forced-h.from.Forced, h.last-h.first
@@ -189,7 +190,7 @@ func (s *Summary) WriteTable(w io.Writer) error {
 		row("page", "%d connections, %d requests, %d pictures, %d refused, %d collections", p.Connections, p.Requests, p.Pictures, p.Refused, p.Collections)
 	}
 	if r := s.Record; r != nil {
-		row("record", "%s", recordLine(r))
+		row("record", "%s", recording.Line(r))
 	}
 	if s.RT.Granted {
 		row("real time", "granted")

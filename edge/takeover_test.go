@@ -10,6 +10,7 @@ import (
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/edge/leader"
+	"edgert/edge/recording"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
@@ -145,7 +146,7 @@ func TestCorrectionsAreOnRecord(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
 	var err error
-	if r.record, err = record.New(record.Config{Mode: record.All, Dir: dir, Size: MinRecordSize, ID: "arm", Clock: r.time, Report: func(record.Report) {}, Closed: func() {}}); err != nil {
+	if r.record, err = record.New(record.Config{Mode: record.All, Dir: dir, Size: recording.MinSize, ID: "arm", Clock: r.time, Report: func(record.Report) {}, Closed: func() {}}); err != nil {
 		t.Fatal(err)
 	}
 	r.serve(30, 3, 10)

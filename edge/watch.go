@@ -166,7 +166,7 @@ func (e *Edge) report(ev event.Event) {
 	default:
 		return
 	}
-	e.recordEvent(ev, level, attrs[:n])
+	e.recording.Event(ev, level, attrs[:n])
 	e.log.LogAttrs(context.Background(), level, ev.Code.String(), attrs[:n]...)
 }
 

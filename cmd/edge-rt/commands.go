@@ -18,6 +18,7 @@ import (
 	"edgert/edge/bringup"
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/edge/operator"
 	"edgert/edge/teleop"
 	"edgert/edge/watchdog"
 	"edgert/internal/exit"
@@ -40,7 +41,7 @@ type commands struct {
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration typed,json typed" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,quiet,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record what it does."`
 
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
@@ -116,14 +117,14 @@ func (c *ctlCmd) Run(flags *cli) error {
 	case command.Text != "" && text == "":
 		return exit.Errorf(exit.Usage, `ctl %s: want the text behind it, such as: edge-rt ctl task "pick up the cube"`, c.Word)
 	case command.Text != "":
-		if err := edge.CheckTask("ctl "+c.Word+": the text", text); err != nil {
+		if err := operator.CheckTask("ctl "+c.Word+": the text", text); err != nil {
 			return err
 		}
 		line += " " + text
 	case text != "":
 		return exit.Errorf(exit.Usage, "ctl %s takes nothing behind it, got %q", c.Word, text)
 	}
-	reply, err := edge.Ctl(flags.ID, line)
+	reply, err := operator.Ctl(flags.ID, line)
 	if err != nil {
 		return err
 	}
@@ -313,22 +314,38 @@ func (teleopCmd) Help() string {
 Examples:
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
   edge-rt teleop --leader /dev/ttyACM1 --leader-id white --bus /dev/ttyACM0 --id black
-  edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100`
+  edge-rt teleop --robot koch --leader /dev/ttyUSB1 --bus /dev/ttyUSB0 --fps 100
+  edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0 --camera top=/dev/video0 --record all --task "pick up the cube"
+                                                        everything on record, pictures too: docs/record.md`
 }
 
-func (teleopCmd) Run(flags *cli) error {
+func (c teleopCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	interrupt, stop := interruptible()
 	defer stop()
-	follower, err := flags.place()
+	cfg, err := c.config(&flags.runFlags, screen)
 	if err != nil {
 		return err
 	}
-	return withWatchdogs(func() error {
-		return teleop.Run(interrupt, teleop.Config{
-			FPS: program.ValueOr(flags.FPS, 60), Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: os.Stdout,
-			Follower: follower, Leader: flags.leaderPlace(), LeaderRobot: flags.LeaderRobot,
-		})
-	}, armAt{flags.Bus, flags.Robot}, flags.leaderAt(follower.Robot)) // its trigger is held
+	return withWatchdogs(func() error { return teleop.Run(interrupt, cfg) }, armAt{flags.Bus, flags.Robot}, flags.leaderAt(cfg.Follower.Robot)) // its trigger is held
+}
+
+// config turns the flags into the teleoperation's configuration.
+func (teleopCmd) config(flags *runFlags, screen *terminal.Terminal) (teleop.Config, error) {
+	follower, err := flags.place()
+	if err != nil {
+		return teleop.Config{}, err
+	}
+	cfg := teleop.Config{
+		FPS: program.ValueOr(flags.FPS, 60), Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: os.Stdout,
+		Follower: follower, Leader: flags.leaderPlace(), LeaderRobot: flags.LeaderRobot,
+		Task: flags.Task, Seed: flags.Seed, Record: flags.Record, RecordDir: flags.RecordDir, RecordSize: int64(flags.RecordSize),
+		Encoding: capture.Encoding{Quality: defaultQuality}, Log: flags.log(screen),
+	}
+	if flags.JPEGQuality != nil {
+		cfg.Encoding.Quality, cfg.Encoding.Reencode = *flags.JPEGQuality, true
+	}
+	cfg.Cameras, err = flags.cameras()
+	return cfg, err
 }
 
 type armAt struct{ bus, robot string }

@@ -43,7 +43,8 @@ func TestBringUpCommands(t *testing.T) {
 		{"scan without a port", []string{"scan"}, 2, []string{"--bus", "edge-rt ports"}},
 		{"scan of an absent port", []string{"scan", "--bus", "/dev/ttyNONE"}, 4, []string{"/dev/ttyNONE"}},
 		{"monitor of a run's own arm", []string{"monitor", "--bus", "sim"}, 2, []string{"edge-rt sim-bus --link /tmp/arm", "--bus /tmp/arm"}},
-		{"teleop of a run's own arm", []string{"teleop", "--bus", "sim", "--leader", "/dev/ttyNONE"}, 2, []string{"edge-rt sim-bus --link /tmp/arm"}},
+		{"teleop by a simulated arm", []string{"teleop", "--bus", "/dev/ttyNONE", "--leader", "sim"}, 2, []string{"edge-rt sim-bus --robot so101_leader --link /tmp/leader"}},
+		{"teleop of a run's own arm", []string{"teleop", "--bus", "sim", "--leader", "/dev/ttyNONE"}, 3, []string{"no calibration"}},
 		{"monitor of another robot", on("monitor", "--robot", "r2d2"), 2, []string{"r2d2", "so101"}},
 	}
 	for _, tt := range tests {
@@ -67,9 +68,9 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 	for _, tt := range []struct{ args, says string }{
 		{"ports --bus /dev/ttyACM0", "ports has no use for --bus, which is for run, torque, scan, setup-motors, calibrate, monitor, move, teleop;"},
 		{"--duration 2s scan --bus /dev/ttyNONE", "scan has no use for --duration, which is for run, monitor, teleop;"},
-		{"cameras --camera top=sim", "cameras list has no use for --camera, which is for run, cameras snapshot;"},
+		{"cameras --camera top=sim", "cameras list has no use for --camera, which is for run, cameras snapshot, teleop;"},
 		{"scan --every 1s --bus /dev/ttyNONE", "unknown flag --every here, which is for monitor;"},
-		{"version --quiet", "version has no use for --quiet, which is for run;"},
+		{"version --quiet", "version has no use for --quiet, which is for run, teleop;"},
 	} {
 		code, stdout, stderr := edgeRT(t, strings.Fields(tt.args)...)
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.says) {

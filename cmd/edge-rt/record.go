@@ -5,6 +5,7 @@ import (
 	"math"
 
 	"edgert/edge"
+	"edgert/edge/recording"
 	"edgert/internal/bytesize"
 	"edgert/record"
 )
@@ -27,7 +28,7 @@ type bytesFlag int64
 // UnmarshalText refuses what is no size and what is too small for one save.
 func (b *bytesFlag) UnmarshalText(text []byte) error {
 	size, ok := bytesize.Parse(string(text), "MiB", "GiB", "TiB", "MB", "GB", "TB")
-	if !ok || !(size >= edge.MinRecordSize && size < math.MaxInt64/2) {
+	if !ok || !(size >= recording.MinSize && size < math.MaxInt64/2) {
 		return fmt.Errorf("got %q, want a size of at least 64MiB, such as 2GiB or 500MB", text)
 	}
 	*b = bytesFlag(size)

@@ -171,7 +171,7 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		Leader: r.leaderPlace(), LeaderRobot: r.LeaderRobot, Takeover: r.Takeover,
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
-		Tags: r.Tag, HTTP: r.HTTP, Log: slog.New(slog.DiscardHandler),
+		Tags: r.Tag, HTTP: r.HTTP, Log: r.log(screen),
 	}
 	if err := r.scheduleFlags.apply(&cfg); err != nil {
 		return cfg, err
@@ -193,20 +193,32 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 			return faulty.Wrap(s, rt.KernelClock(), plan)
 		}
 	}
+	if !r.Quiet && terminal.Is(os.Stderr) {
+		cfg.Status = screen
+	}
+	var err error
+	cfg.Cameras, err = r.cameras()
+	return cfg, err
+}
+
+// cameras reads --camera.
+func (r *runFlags) cameras() (cameras []capture.Config, err error) {
 	for _, c := range r.Camera {
 		cam, err := capture.Parse(c)
 		if err != nil {
-			return cfg, err
+			return nil, err
 		}
-		cfg.Cameras = append(cfg.Cameras, cam)
+		cameras = append(cameras, cam)
 	}
-	if !r.Quiet {
-		cfg.Log = slog.New(logline.New(screen, slog.LevelInfo))
-		if terminal.Is(os.Stderr) {
-			cfg.Status = screen
-		}
+	return cameras, nil
+}
+
+// log is where a run says what happens.
+func (r *runFlags) log(screen *terminal.Terminal) *slog.Logger {
+	if r.Quiet {
+		return slog.New(slog.DiscardHandler)
 	}
-	return cfg, nil
+	return slog.New(logline.New(screen, slog.LevelInfo))
 }
 
 func readFaults(name string) (*faulty.Script, error) {

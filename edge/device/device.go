@@ -9,10 +9,8 @@ import (
 	"path/filepath"
 
 	"edgert/internal/exit"
-	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
-	"edgert/sim"
 )
 
 // Sim is the --bus of the simulated arm inside a run.
@@ -115,9 +113,4 @@ func Absent(err error) error {
 		return err
 	}
 	return exit.With(exit.Absent, err)
-}
-
-// World is a seed's simulated world, which starts now, its first target on the right.
-func World(seed uint64, clock rt.Clock) *sim.Live {
-	return sim.NewLive(sim.NewWorld(seed, 1), clock, clock.Now())
 }

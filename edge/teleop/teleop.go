@@ -10,18 +10,28 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
+	"net"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"edgert/edge/capture"
 	"edgert/edge/device"
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
+	"edgert/edge/identity"
+	"edgert/edge/operator"
+	"edgert/edge/recording"
 	"edgert/internal/exit"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/servo"
+	"edgert/servo/servosim"
+	"edgert/sim"
 )
 
 // Config is one edge-rt teleop.
@@ -31,6 +41,14 @@ type Config struct {
 	Leader      device.Place // its Robot is looked up
 	LeaderRobot string       // name or file; empty: the follower's name and _leader
 	Duration    time.Duration
+	Task        string // what the person shows
+	Seed        uint64 // the simulated world's
+	Cameras     []capture.Config
+	Encoding    capture.Encoding
+	Record      record.Mode // what is kept; empty: off
+	RecordDir   string      // where its files go; empty: beside the robot's id
+	RecordSize  int64       // most bytes of them all
+	Log         *slog.Logger
 	RT          rt.Mode
 	CPU         int
 	OnExit      string // park, hold, off
@@ -42,7 +60,9 @@ type Config struct {
 const (
 	stillGone = 100 * time.Millisecond
 	measured  = 50 // cycles, to learn the adapter
-	sayEvery  = 100 * time.Millisecond
+
+	stuckLimit = 5 * time.Second // for the capture threads, once the arm is let go
+	sayEvery   = 100 * time.Millisecond
 )
 
 // Run drives the follower until ctx ends or the duration is over.
@@ -54,9 +74,15 @@ func Run(ctx context.Context, cfg Config) error {
 	if s.clock == nil {
 		s.clock = rt.KernelClock()
 	}
+	if s.cfg.Log == nil {
+		s.cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	s.task.Store(&s.cfg.Task)
 	defer s.close()
-	var err error
-	s.leader, err = s.open(ctx, cfg.Leader)
+	err := s.openRecord()
+	if err == nil {
+		s.leader, err = s.open(ctx, cfg.Leader)
+	}
 	if err == nil {
 		s.follower, err = s.open(ctx, cfg.Follower)
 	}
@@ -64,6 +90,9 @@ func Run(ctx context.Context, cfg Config) error {
 	case errors.Is(err, servo.ErrCanceled):
 		return nil // nothing was under torque but a leader's triggers
 	case err != nil:
+		return err
+	}
+	if err := s.openCameras(); err != nil {
 		return err
 	}
 	s.prepare()
@@ -79,12 +108,17 @@ func (c *Config) check() error {
 		return exit.Errorf(exit.Usage, "--bus is missing: give the follower's serial port; edge-rt ports finds it")
 	case c.Leader.Bus == "":
 		return exit.Errorf(exit.Usage, "--leader is missing: give the leader's serial port; edge-rt ports finds it")
-	case c.Follower.Bus == device.Sim:
-		return exit.Errorf(exit.Usage, "sim is the arm inside a run: start edge-rt sim-bus --link /tmp/arm for each simulated arm, and give its link")
+	case len(c.Cameras) > record.MaxCameras:
+		return exit.Errorf(exit.Usage, "%d cameras, at most %d", len(c.Cameras), record.MaxCameras)
 	case !known:
 		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", c.OnExit)
 	case c.Follower.Robot.Leader:
 		return exit.Errorf(exit.Usage, "--robot %s is a leader: give the follower's", c.Follower.Robot.Name)
+	}
+	if c.Task != "" {
+		if err := operator.CheckTask("--task", c.Task); err != nil {
+			return err
+		}
 	}
 	if err := device.CheckPorts(c.Leader.Bus, c.Follower.Bus); err != nil {
 		return err
@@ -103,26 +137,44 @@ type session struct {
 
 	// Owner: tick thread.
 	arm        *follow.Follower
+	entry      *record.Tick // this tick's record; nil: there is none
+	step       int64        // ticks on which the follower followed
 	events     *event.Queue
 	lead       []float32
 	leaderSeen rt.Instant
 	began      rt.Instant
 
-	touched atomic.Bool // torque may be on
-	leave   atomic.Bool // the operator wants to stop
-	stop    atomic.Bool // the tick is over
-	ending  atomic.Bool // so are the other threads
+	identity  *identity.Identity
+	recording *recording.Recording
+	record    *record.Recorder // its lanes; nil: nothing is recorded
+	simBus    *servosim.Bus    // nil on hardware
+	world     *sim.Live        // nil on hardware, until a simulated camera wants one
+	cameras   []*capture.Camera
+	operator  net.Listener
+	loop      *rt.Loop
+	task      atomic.Pointer[string]
+
+	touched atomic.Bool  // torque may be on
+	limp    atomic.Bool  // and the torque, whatever --on-exit says, without parking
+	paused  atomic.Bool  // by an operator: the follower stays
+	armed   atomic.Bool  // the follower follows, or could
+	pending atomic.Int32 // cameras without a first picture
+	stuck   bool         // a thread did not end: what it may use is not closed
+	leave   atomic.Bool  // the operator wants to stop
+	stop    atomic.Bool  // the tick is over
+	ending  atomic.Bool  // so are the other threads
 	failed  atomic.Pointer[error]
 	threads sync.WaitGroup
+	grabs   sync.WaitGroup // the capture threads, which a driver may hold up
 }
 
 // open finds an arm; it ends with servo.ErrCanceled soon after ctx does.
 func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error) {
-	c, err := a.Load()
+	path, c, err := s.find(a)
 	if err != nil {
 		return nil, err
 	}
-	cfg := servo.ArmConfig{Path: a.Bus, Robot: a.Robot, Calibration: c, Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
+	cfg := servo.ArmConfig{Path: path, Robot: a.Robot, Calibration: c, Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
 	arm, err := device.OpenArm(cfg)
 	if err != nil {
 		return nil, err
@@ -147,18 +199,23 @@ func (s *session) prepare() {
 }
 
 func (s *session) run(ctx context.Context) error {
-	loop := rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
+	s.loop = rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
+	s.recording.Start()
+	for _, cam := range s.cameras {
+		s.grabs.Go(func() { s.guarded(func() { cam.Run(s.clock, &s.ending, &s.pending) }) })
+	}
+	s.threads.Go(func() { s.guarded(func() { operator.Serve(s.operator, s.command) }) })
 	for _, arm := range []*hotplug.Arm{s.leader, s.follower} {
 		s.threads.Go(func() { s.keep(arm) })
 	}
 	s.threads.Go(s.speak)
 	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly towards where the follower is; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
 	ticked := make(chan error, 1)
-	go func() { ticked <- s.ticks(loop) }()
+	go func() { ticked <- s.ticks() }()
 	for done := ctx.Done(); ; {
 		select {
 		case err := <-ticked:
-			return s.end(loop, err)
+			return s.end(err)
 		case <-done:
 			s.leave.Store(true)
 			done = nil
@@ -177,7 +234,7 @@ func (s *session) speak() {
 
 // say tells the person at the leader what became of the follower.
 func (s *session) say(e event.Event) {
-	joint := ""
+	joint, level := "", slog.LevelWarn
 	switch e.Code {
 	case event.JointFrozen, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
 		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
@@ -186,30 +243,39 @@ func (s *session) say(e event.Event) {
 			joint = s.cfg.Follower.Robot.Joints(uint32(e.B>>1)) + ": a motor had restarted; "
 		}
 	case event.BusLost, event.Suspended:
+	case event.TorqueOn:
+		level = slog.LevelInfo
 	default:
+		return
+	}
+	s.recording.Event(e, level, []slog.Attr{slog.String("joint", strings.TrimSuffix(joint, ": "))})
+	if level == slog.LevelInfo {
 		return
 	}
 	fmt.Fprintf(s.cfg.Out, "%s%s\n", joint, e.Code.String())
 }
 
-// keep opens an arm again beside the tick; a panic ends the run.
-func (s *session) keep(arm *hotplug.Arm) {
+// keep opens an arm again beside the tick.
+func (s *session) keep(arm *hotplug.Arm) { s.guarded(func() { arm.KeepOpen(&s.ending) }) }
+
+// guarded ends the run when f panics.
+func (s *session) guarded(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
 			s.fail(fmt.Errorf("beside the tick: panic: %v", p))
 		}
 	}()
-	arm.KeepOpen(&s.ending)
+	f()
 }
 
 // ticks runs the loop; a panic in it must not leave the arm under torque.
-func (s *session) ticks(loop *rt.Loop) (err error) {
+func (s *session) ticks() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
 			err = fmt.Errorf("tick: panic: %v", p)
 		}
 	}()
-	return loop.Run(&s.stop, s.tick)
+	return s.loop.Run(&s.stop, s.tick)
 }
 
 // tick is one period: first the leader is read, in half the time, then the follower.
@@ -219,6 +285,7 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	if s.began == 0 {
 		s.began = t.Woke
 	}
+	s.entry = recording.Begin(s.record, t)
 	reading := s.period - follow.Reserve(s.period)
 	if s.leader.Read(s.lead, t.Deadline.Add(reading/2)) == 0 && s.leader.Reactions().Encoder == 0 {
 		s.leaderSeen = t.Woke
@@ -237,7 +304,9 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	if err := s.arm.Fatal(); err != nil {
 		s.finish(err)
 	}
+	read := s.clock.Now()
 	s.drive(t)
+	s.commitRecord(t, read)
 	return wait
 }
 
@@ -268,7 +337,7 @@ func (s *session) drive(t rt.Tick) {
 	case follow.Armed:
 		s.follow(t.Woke, present)
 	case follow.Parking:
-		s.arm.ParkStep(t.Woke, false)
+		s.arm.ParkStep(t.Woke, s.limp.Load())
 	default:
 		s.stop.Store(true)
 	}
@@ -286,10 +355,11 @@ func (s *session) follow(now rt.Instant, present bool) {
 		if err := s.arm.RescueStep(now); err != nil {
 			s.fail(err)
 		}
-	case !present:
+	case !present || s.paused.Load():
 		s.arm.StartSlowly(now)
 	default:
 		s.arm.Drive(now, s.lead)
+		s.recordAction()
 	}
 }
 
@@ -305,17 +375,19 @@ func (s *session) fail(err error) {
 }
 
 // end lets the follower go, unless exit.Held applies, and says how it went.
-func (s *session) end(loop *rt.Loop, err error) error {
+func (s *session) end(err error) error {
 	if failed := s.failed.Load(); err == nil && failed != nil {
 		err = *failed
 	}
 	var off error
-	held := s.cfg.OnExit == "hold" && slices.Contains(exit.Held, exit.Of(err))
+	held := s.cfg.OnExit == "hold" && slices.Contains(exit.Held, exit.Of(err)) && !s.limp.Load()
 	if s.touched.Load() && !held {
 		off = s.follower.RetryTorqueOff(func() bool { return false })
 	}
 	s.ending.Store(true)
+	s.operator.Close()
 	s.threads.Wait()
+	s.stuck = !device.Within(s.clock, stuckLimit, &s.grabs)
 	if errors.Is(err, rt.ErrRealTimeRefused) {
 		err = exit.With(exit.RealTime, err)
 	}
@@ -325,9 +397,17 @@ func (s *session) end(loop *rt.Loop, err error) error {
 	if held && s.touched.Load() {
 		fmt.Fprintf(s.cfg.Out, "The follower is held, as --on-exit hold says: edge-rt torque off --bus %s lets it go.\n", s.cfg.Follower.Bus)
 	}
-	l, f, stats := s.leader.Stats(), s.follower.Stats(), loop.Stats()
+	if s.stuck {
+		err = exit.Keep(err, fmt.Errorf("a camera did not end within %v of the arm: it hangs", stuckLimit))
+	}
+	err, hangs := s.recording.End(err)
+	s.stuck = s.stuck || hangs
+	l, f, stats := s.leader.Stats(), s.follower.Stats(), s.loop.Stats()
 	fmt.Fprintf(s.cfg.Out, "%d ticks, %d own and %d host overruns; leader p99 %v, %d lost; follower p99 %v, %d lost; %d goals clipped in range, %d in speed\n",
 		stats.Ticks, stats.OverrunsOwn, stats.OverrunsHost, l.Cycle.Quantile(0.99), l.Lost, f.Cycle.Quantile(0.99), f.Lost, s.arm.Gate().RangeClips, s.arm.Gate().StepClips)
+	if r := s.recording.Stats(); r != nil {
+		fmt.Fprintf(s.cfg.Out, "record: %s\n", recording.Line(r))
+	}
 	return err
 }
 
@@ -343,4 +423,5 @@ func (s *session) close() {
 	if s.follower != nil {
 		s.follower.Close()
 	}
+	s.closeRecord()
 }

@@ -13,7 +13,9 @@ import (
 
 	"edgert/edge/device"
 	"edgert/edge/follow"
+	"edgert/edge/recording"
 	"edgert/internal/exit"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/rt/rttest"
 	"edgert/servo"
@@ -49,6 +51,7 @@ func pair(t *testing.T, name string) (cfg Config, lead, follow *servosim.Bus, h 
 		f.raw[j].Store(2047)
 	}
 	dir := t.TempDir()
+	t.Setenv("STATE_DIRECTORY", dir)
 	arm := func(robotName string, plant servosim.Plant) (device.Place, *servosim.Bus) {
 		r, err := robot.ByName(robotName)
 		if err != nil {
@@ -213,6 +216,9 @@ func TestTickNoAlloc(t *testing.T) {
 	}
 	defer s.close()
 	s.prepare()
+	if s.record, err = record.New(record.Config{Mode: record.Ring, Dir: t.TempDir(), Size: recording.MinSize, ID: "arm", Clock: s.clock}); err != nil {
+		t.Fatal(err)
+	}
 	tick := func() {
 		now := s.clock.Now()
 		s.tick(rt.Tick{Deadline: now, Woke: now})
@@ -225,6 +231,9 @@ func TestTickNoAlloc(t *testing.T) {
 	}
 	if n := testing.AllocsPerRun(50, tick); n != 0 {
 		t.Errorf("a tick allocates %v times, want 0", n)
+	}
+	if s.step < 50 {
+		t.Errorf("it followed in %d ticks, want in all that were measured", s.step)
 	}
 	if err := s.follower.TorqueOff(); err != nil {
 		t.Error(err)

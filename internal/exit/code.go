@@ -70,3 +70,6 @@ func Of(err error) Code {
 		return Failure
 	}
 }
+
+// Keep adds to the error that a run ends with, or nil, what is said under its code.
+func Keep(end, other error) error { return With(Of(end), errors.Join(end, other)) }

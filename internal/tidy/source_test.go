@@ -145,7 +145,7 @@ var calls = []struct {
 			"rt/memory.go",                         // fills the runtime's heaps of timers
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
 			"record/recorder.go",            // the time of day, for the names and stamps of files
-			"edge/operator.go",              // deadlines of its socket
+			"edge/operator",                 // deadlines of its socket
 			"edge/page", "internal/webpage", // people at the other end of their connections
 			"internal/terminal", "internal/stall", // whether anybody reads it
 			"rt/rttest/realtime.go",                  // waits for other threads, in tests

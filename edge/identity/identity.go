@@ -1,4 +1,6 @@
-package edge
+// Package identity is a robot's name on the network, which it has for itself while it
+// locks a file in the state directory. Every command that drives an arm has one.
+package identity
 
 import (
 	"crypto/rand"
@@ -24,8 +26,8 @@ const (
 	maxSocketBytes = 107                            // length of a path, unix(7)
 )
 
-// identity is a robot's name on the network, its own while it locks a file.
-type identity struct {
+// Identity is a robot's name on the network, its own while it locks a file.
+type Identity struct {
 	ID       string
 	Asked    string // ID differs from it when another edge on this host has that
 	Dir      string
@@ -35,8 +37,8 @@ type identity struct {
 	epoch    uint32
 }
 
-// nextEpoch returns an epoch that this robot has never used, also before a restart.
-func (i *identity) nextEpoch() uint32 {
+// NextEpoch returns an epoch that this robot has never used, also before a restart.
+func (i *Identity) NextEpoch() uint32 {
 	if i.epoch++; i.epoch == 0 {
 		i.epoch = 1
 	}
@@ -47,7 +49,7 @@ func (i *identity) nextEpoch() uint32 {
 	return i.epoch
 }
 
-func (i *identity) resume() {
+func (i *Identity) resume() {
 	var b [16]byte
 	n, _ := i.lock.ReadAt(b[:], 0)
 	last, err := strconv.ParseUint(strings.TrimSpace(string(b[:n])), 10, 32)
@@ -56,8 +58,8 @@ func (i *identity) resume() {
 	}
 }
 
-// stateDir is where the edge keeps its id: systemd's, else the user's.
-func stateDir() (string, error) {
+// Dir is where the edge keeps its id: systemd's, else the user's.
+func Dir() (string, error) {
 	if dir := os.Getenv("STATE_DIRECTORY"); dir != "" {
 		return dir, nil
 	}
@@ -71,12 +73,12 @@ func stateDir() (string, error) {
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
 
-// socketPath is where the edge called id listens for its operator.
-func socketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
+// SocketPath is where the edge called id listens for its operator.
+func SocketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
-// claim locks the id want, else this host's own, else the next free of <id>-2, <id>-3, …
-func claim(want string) (*identity, error) {
-	dir, err := stateDir()
+// Claim locks the id want, else this host's own, else the next free of <id>-2, <id>-3, …
+func Claim(want string) (*Identity, error) {
+	dir, err := Dir()
 	if err != nil {
 		return nil, err
 	}
@@ -88,10 +90,10 @@ func claim(want string) (*identity, error) {
 			return nil, fmt.Errorf("robot id: %w", err)
 		}
 	}
-	if want, err = robotID(want); err != nil {
+	if want, err = Name(want); err != nil {
 		return nil, err
 	}
-	if n := len(socketPath(dir, want)) + len("-64"); n > maxSocketBytes {
+	if n := len(SocketPath(dir, want)) + len("-64"); n > maxSocketBytes {
 		return nil, exit.Errorf(exit.Config, "the operator's socket in %s would have a path of %d bytes, and the kernel takes %d: set XDG_STATE_HOME to a shorter directory, or --id to a shorter name", dir, n, maxSocketBytes)
 	}
 	for n := 1; n <= maxSuffix; n++ {
@@ -105,7 +107,7 @@ func claim(want string) (*identity, error) {
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
-			claimed := &identity{ID: id, Asked: want, Dir: dir, Instance: newInstance(), Host: hostName(), lock: f}
+			claimed := &Identity{ID: id, Asked: want, Dir: dir, Instance: NewInstance(), Host: hostName(), lock: f}
 			claimed.resume()
 			return claimed, nil
 		}
@@ -117,7 +119,8 @@ func claim(want string) (*identity, error) {
 	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host", want, maxSuffix-1)
 }
 
-func newInstance() string {
+// NewInstance is a random text that tells processes apart.
+func NewInstance() string {
 	var random [8]byte
 	_, _ = rand.Read(random[:]) // never fails, says its documentation
 	return hex.EncodeToString(random[:])
@@ -132,8 +135,8 @@ func hostName() string {
 	return strings.ToValidUTF8(host, "")
 }
 
-// robotID is the name that a robot has on the network for what --id says.
-func robotID(text string) (string, error) {
+// Name is the name that a robot has on the network for what --id says.
+func Name(text string) (string, error) {
 	id, err := wire.Slug(text)
 	switch {
 	case len(id) > maxIDBytes:
@@ -154,7 +157,7 @@ func hostID(path string) (string, error) {
 	} else if !errors.Is(err, os.ErrNotExist) {
 		return "", err
 	}
-	id := "edge-" + newInstance()[:8]
+	id := "edge-" + NewInstance()[:8]
 	// Another edge may be doing the same: the first to make the file wins.
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.WriteFile(tmp, []byte(id+"\n"), 0o644); err != nil {
@@ -170,4 +173,5 @@ func hostID(path string) (string, error) {
 	return id, nil
 }
 
-func (i *identity) release() { i.lock.Close() }
+// Release gives the name back.
+func (i *Identity) Release() { i.lock.Close() }

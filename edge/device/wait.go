@@ -1,0 +1,27 @@
+package device
+
+import (
+	"sync"
+	"time"
+
+	"edgert/rt"
+)
+
+const waitPoll = 2 * time.Millisecond
+
+// Within reports whether all threads of a group end in that time: a device, a disk or the
+// network may hold them up for ever.
+func Within(clock rt.Clock, d time.Duration, threads *sync.WaitGroup) bool {
+	ended := make(chan struct{})
+	go func() { threads.Wait(); close(ended) }()
+	for limit := clock.Now().Add(d); ; clock.SleepUntil(clock.Now().Add(waitPoll)) {
+		select {
+		case <-ended:
+			return true
+		default:
+		}
+		if clock.Now() > limit {
+			return false
+		}
+	}
+}

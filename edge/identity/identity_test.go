@@ -1,0 +1,69 @@
+package identity
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	first, err := Claim("arm one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := Claim("arm one")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer second.Release()
+	if first.ID != "arm-one" || second.ID != "arm-one-2" {
+		t.Errorf("ids %q and %q, want arm-one and arm-one-2", first.ID, second.ID)
+	}
+	if first.Asked != first.ID || second.Asked != first.ID {
+		t.Errorf("asked for %q and %q, want arm-one twice: the second one's log says that its name is taken", first.Asked, second.Asked)
+	}
+	if a, b := first.NextEpoch(), first.NextEpoch(); a != 1 || b != 2 {
+		t.Errorf("epochs %d, %d, want 1, 2", a, b)
+	}
+	first.Release()
+	again, err := Claim("arm one")
+	if err != nil || again.ID != "arm-one" {
+		t.Fatalf("after release %v, %v, want arm-one", again, err)
+	}
+	if next := again.NextEpoch(); next != 3 {
+		t.Errorf("epoch after a restart %d, want 3: an old token must not pass for a new one", next)
+	}
+	again.Release()
+}
+
+func TestClaimWithoutAnIDMakesOneThatStays(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("STATE_DIRECTORY", dir)
+	first, err := Claim("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	first.Release()
+	second, err := Claim("")
+	if err != nil {
+		t.Fatal(err)
+	}
+	second.Release()
+	if first.ID != second.ID || !strings.HasPrefix(first.ID, "edge-") {
+		t.Errorf("ids %q then %q, want the same edge-…", first.ID, second.ID)
+	}
+	if b, _ := os.ReadFile(filepath.Join(dir, "id")); strings.TrimSpace(string(b)) != first.ID {
+		t.Errorf("file holds %q, want %q", b, first.ID)
+	}
+}
+
+func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	for _, id := range []string{"***", "server"} {
+		if _, err := Claim(id); err == nil || !strings.Contains(err.Error(), "--id") {
+			t.Errorf("Claim(%q) = %v, want an error that names --id", id, err)
+		}
+	}
+}

@@ -1,0 +1,162 @@
+// Package operator is a person's hand on a process that drives an arm: a unix socket
+// beside the robot's id, at which the process listens and edge-rt ctl sends a line.
+package operator
+
+import (
+	"bufio"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/edge/identity"
+	"edgert/internal/exit"
+	"edgert/wire"
+)
+
+// Limits of the socket.
+const (
+	timeout     = 5 * time.Second        // one command, answer included
+	readTimeout = 500 * time.Millisecond // for the command itself: the next client waits
+	lineBytes   = wire.MaxTextBytes + 64 // of a command
+)
+
+// Words of a command line that are followed by a text; the others stand alone.
+const (
+	Task  = "task"
+	Start = "start" // the text, a task, may be missing
+)
+
+// Listen opens the socket; the id is locked, so an old one is a dead process's.
+func Listen(id *identity.Identity) (net.Listener, error) {
+	path := identity.SocketPath(id.Dir, id.ID)
+	os.Remove(path)
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("operator socket: %w", err)
+	}
+	return l, nil
+}
+
+// Serve answers one connection at a time, until the socket is closed.
+func Serve(l net.Listener, command func(line string) Reply) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return // closed: the run is over
+		}
+		c.SetReadDeadline(time.Now().Add(readTimeout))
+		c.SetWriteDeadline(time.Now().Add(timeout))
+		r := bufio.NewReaderSize(c, lineBytes)
+		line, err := r.ReadSlice('\n')
+		var reply Reply
+		if err != nil {
+			reply.Error = "want one command and a newline"
+		} else {
+			reply = command(string(line[:len(line)-1]))
+		}
+		json.NewEncoder(c).Encode(reply)
+		c.Close()
+	}
+}
+
+// abandoned reports whether nothing listens, without taking the lock of the id.
+func abandoned(socket string) bool {
+	c, err := net.DialTimeout("unix", socket, timeout)
+	if err == nil {
+		c.Close()
+	}
+	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
+}
+
+// Ctl sends one line to the robot called id, or to the only one when id is empty.
+func Ctl(id, line string) (Reply, error) {
+	var reply Reply
+	dir, err := identity.Dir()
+	if err != nil {
+		return reply, exit.With(exit.Config, err)
+	}
+	if id != "" { // as the edge itself reads its --id
+		if id, err = identity.Name(id); err != nil {
+			return reply, err
+		}
+	}
+	path := identity.SocketPath(dir, id)
+	if id == "" {
+		found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+		found = slices.DeleteFunc(found, abandoned)
+		if err != nil || len(found) == 0 {
+			return reply, exit.Errorf(exit.Absent, "no edge runs here (no socket in %s)", dir)
+		}
+		if len(found) > 1 {
+			return reply, exit.Errorf(exit.Usage, "%d edges run here (%v): choose one with --id", len(found), found)
+		}
+		path = found[0]
+	}
+	c, err := net.DialTimeout("unix", path, timeout)
+	if err != nil {
+		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of one that runs, or leave it out when there is only one", path, err)
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(timeout))
+	if _, err := fmt.Fprintln(c, line); err != nil {
+		return reply, err
+	}
+	if err := json.NewDecoder(c).Decode(&reply); err != nil {
+		return reply, fmt.Errorf("answer of the edge: %w", err)
+	}
+	if !reply.OK && strings.HasPrefix(line, Task) { // as a session with it is refused
+		return reply, exit.With(exit.Config, errors.New(reply.Error))
+	}
+	if !reply.OK {
+		return reply, errors.New(reply.Error)
+	}
+	return reply, nil
+}
+
+// CheckTask refuses a text that is not the same at its end: in a log, in a line of
+// edge-rt ctl, in a message.
+func CheckTask(what, text string) error {
+	switch {
+	case text == "":
+		return exit.Errorf(exit.Usage, "%s is empty, want what the arm shall do, such as: pick up the cube", what)
+	case !utf8.ValidString(text):
+		return exit.Errorf(exit.Usage, "%s is not UTF-8: %q", what, text)
+	case strings.ContainsAny(text, "\r\n"):
+		return exit.Errorf(exit.Usage, "%s has a line break, want one line: %q", what, text)
+	case len(text) > wire.MaxTextBytes:
+		return exit.Errorf(exit.Usage, "%s has %d bytes, want at most %d", what, len(text), wire.MaxTextBytes)
+	}
+	return nil
+}
+
+// Reply is the answer to a command. Its JSON keys are a contract (docs/json.md); what a
+// teleoperation does not have is 0.
+type Reply struct {
+	OK       bool    `json:"ok"`
+	Error    string  `json:"error,omitempty"`
+	ID       string  `json:"id"`
+	State    string  `json:"state"`
+	Paused   bool    `json:"paused"`
+	Phase    string  `json:"phase,omitempty"` // who has the arm, in a run with a leader
+	Waits    string  `json:"waits,omitempty"` // what an operator has to do before anything moves
+	Episode  uint32  `json:"episode_id"`
+	Task     string  `json:"task,omitempty"`        // what the arm shall do now
+	Acked    bool    `json:"reset_acked,omitempty"` // the server confirmed the reset
+	Ticks    uint64  `json:"ticks"`
+	Queue    int64   `json:"queue"`
+	Starved  uint64  `json:"starved_ticks"`
+	Requests uint64  `json:"requests"`
+	Chunks   uint64  `json:"chunks"`
+	RTTms    float64 `json:"rtt_ms_p50"`
+	Overruns uint64  `json:"overruns_own"`
+	Targets  int     `json:"targets_reached"`
+}

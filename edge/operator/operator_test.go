@@ -1,0 +1,82 @@
+package operator
+
+import (
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgert/edge/identity"
+)
+
+// One command at a time, from whoever dials; what a killed process left is passed over.
+func TestServe(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("STATE_DIRECTORY", dir)
+	id, err := identity.Claim("arm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer id.Release()
+	leaveSocket(t, dir, "arm") // of the process before
+	l, err := Listen(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		Serve(l, func(line string) Reply { return Reply{OK: line == "status", Error: "got " + line, ID: id.ID} })
+		close(ended)
+	}()
+	leaveSocket(t, dir, "killed")
+	if reply, err := Ctl("", "status"); err != nil || reply.ID != "arm" {
+		t.Errorf("beside the socket of an edge that was killed: %+v, %v; want the one that runs", reply, err)
+	}
+	if _, err := Ctl("arm", "dance"); err == nil || !strings.Contains(err.Error(), "got dance") {
+		t.Errorf("dance: %v, want what the process says", err)
+	}
+	l.Close()
+	<-ended
+	if _, err := Ctl("arm", "status"); err == nil {
+		t.Error("a process that has ended answered")
+	}
+}
+
+// leaveSocket leaves what a killed edge does: a socket at which nobody listens.
+func leaveSocket(t *testing.T, dir, id string) {
+	t.Helper()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: identity.SocketPath(dir, id)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.SetUnlinkOnClose(false)
+	l.Close()
+}
+
+// Who runs is told by the sockets alone: the lock belongs to the edges, and one
+// that starts while an operator held it would take another name.
+func TestCtlLeavesTheLockAlone(t *testing.T) {
+	dir := t.TempDir()
+	t.Setenv("STATE_DIRECTORY", dir)
+	leaveSocket(t, dir, "starting") // it was killed, and has its name again
+	starting, err := identity.Claim("starting")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer starting.Release()
+	running, err := net.Listen("unix", identity.SocketPath(dir, "running"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer running.Close()
+	if !abandoned(identity.SocketPath(dir, "starting")) {
+		t.Error("an edge that does not listen yet is taken for one that runs")
+	}
+	if abandoned(identity.SocketPath(dir, "running")) {
+		t.Error("a socket at which an edge listens is taken for a dead edge's")
+	}
+	if _, err := os.Stat(filepath.Join(dir, "running.lock")); !os.IsNotExist(err) {
+		t.Errorf("ctl looked for the lock: %v", err)
+	}
+}

@@ -1,0 +1,349 @@
+// Package recording runs the flight recorder of a process that drives an arm: its two
+// threads, the pictures of its cameras, and how its end is put on record.
+//
+//	Open    the recorder, before the arm
+//	Tap     each camera
+//	Start   the threads
+//	Event   and Operator, for what is no tick; the tick fills Recorder's lanes itself
+//	End     after all other threads
+//
+// All methods of a nil Recording do nothing: nothing is recorded.
+package recording
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/edge/capture"
+	"edgert/edge/device"
+	"edgert/edge/event"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/wire"
+)
+
+const (
+	collectEvery     = 10 * time.Millisecond  // from the lanes and the cameras
+	ringPictureEvery = 100 * time.Millisecond // of each camera, so that ten seconds of some fit into memory
+	pictureQuality   = 90                     // of pictures that are sent raw
+	endTimeout       = 5 * time.Second        // for the disk, once the arm is let go
+
+	// Folder is where records are, beside the robot's id.
+	Folder = "records"
+
+	// MinSize is the least --record-size: one save of the ring and room beside it.
+	MinSize = 64 << 20
+)
+
+// Why what is in memory is written.
+var (
+	SavedFault   = "a fault"
+	SavedRefusal = "the server refuses"
+	SavedByHand  = "edge-rt ctl save"
+	savedExit    = "the exit code"
+)
+
+// Config is one process's record.
+type Config struct {
+	Mode   record.Mode // empty: off
+	Dir    string
+	Size   int64
+	ID     string // the robot's
+	Robot  string // its description's name
+	Joints int
+	Clock  rt.Clock
+	Log    *slog.Logger
+	Closed func() // behind each file, on the thread that writes; nil: nothing is done
+
+	// Failed is told that nothing can be written, and why, on the thread that writes; nil:
+	// the log alone is.
+	Failed func(error)
+}
+
+// Recording is a record that is being made.
+type Recording struct {
+	Recorder *record.Recorder // constant after Open
+
+	cfg                 Config
+	taps                []tap
+	collecting, writing atomic.Bool // they shall end
+	collected, written  sync.WaitGroup
+	text                []byte // owner: the thread that calls Event
+	panicked            atomic.Pointer[error]
+}
+
+// tap is one camera's pictures on their way to the record. Owner: the thread that collects.
+type tap struct {
+	*capture.Tap
+	encoder *capture.Encoder
+	picture wire.Image
+	last    rt.Instant
+}
+
+// Open makes the recorder; nil where nothing is to be recorded. That its folder cannot be
+// written ends a process of --record all before it begins, and never one that only keeps
+// the ring.
+func Open(cfg Config) (*Recording, error) {
+	if cfg.Mode == "" || cfg.Mode == record.Off {
+		return nil, nil
+	}
+	if cfg.Joints > record.MaxJoints {
+		if cfg.Mode == record.All {
+			return nil, exit.Errorf(exit.Usage, "--record keeps at most %d joints, and robot %s has %d: add --record off", record.MaxJoints, cfg.Robot, cfg.Joints)
+		}
+		cfg.Log.Warn("nothing is recorded, the arm goes on", "joints", cfg.Joints, "at_most", record.MaxJoints)
+		return nil, nil
+	}
+	r := &Recording{cfg: cfg}
+	var err error
+	r.Recorder, err = record.New(record.Config{
+		Mode: cfg.Mode, Dir: cfg.Dir, Size: cfg.Size, ID: cfg.ID, Clock: cfg.Clock, Report: r.report, Closed: cfg.Closed,
+	})
+	if err == nil && cfg.Mode == record.All {
+		if err = record.Probe(cfg.Dir); err != nil {
+			err = fmt.Errorf("--record all: %w; make room or name another --record-dir, or add --record off", err)
+		}
+	}
+	return r, err
+}
+
+// Lanes is what the tick and other threads fill; nil where nothing is recorded.
+func (r *Recording) Lanes() *record.Recorder {
+	if r == nil {
+		return nil
+	}
+	return r.Recorder
+}
+
+// Ending reports whether what is there is written for the last time.
+func (r *Recording) Ending() bool { return r.writing.Load() }
+
+// write is the thread that writes. Of a ring it says at once when its folder cannot be
+// written: nobody else waits for a disk that may hang.
+func (r *Recording) write() {
+	if r.cfg.Mode == record.Ring {
+		if err := record.Probe(r.cfg.Dir); err != nil {
+			r.cfg.Log.Warn("what happens cannot be saved for now, the arm goes on", "folder", r.cfg.Dir, "why", err, "next", "name another --record-dir")
+		}
+	}
+	r.Recorder.Write(&r.writing)
+}
+
+// Tap has the record get a camera's pictures, as they are sent. Call it before Describe,
+// and before the camera runs.
+func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encoding) error {
+	if r == nil {
+		return nil
+	}
+	every := ringPictureEvery
+	if r.cfg.Mode == record.All {
+		every = 0
+	}
+	if cmp.Or(c.Quality, d.Quality) == 0 {
+		c.Quality = pictureQuality
+	}
+	t := tap{Tap: cam.Tap(every)}
+	var err error
+	if t.encoder, err = capture.NewEncoder(t.Frames, &c, d); err != nil {
+		return err
+	}
+	r.taps = append(r.taps, t)
+	return nil
+}
+
+// Describe says in the files what the run is, once all of it is known.
+func (r *Recording) Describe(run map[string]string) error {
+	if r == nil {
+		return nil
+	}
+	var cameras []string
+	for _, t := range r.taps {
+		cameras = append(cameras, t.Frames.Name)
+	}
+	r.Recorder.SetRun(run)
+	return r.Recorder.SetCameras(cameras)
+}
+
+// Start starts the two threads.
+func (r *Recording) Start() {
+	if r == nil {
+		return
+	}
+	r.collected.Go(func() { r.withoutPanic(r.collect) })
+	r.written.Go(func() { r.withoutPanic(r.write) })
+}
+
+// withoutPanic keeps the record's own mistakes from the run.
+func (r *Recording) withoutPanic(f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			err := fmt.Errorf("the record: panic: %v", p)
+			r.panicked.CompareAndSwap(nil, &err)
+			r.cfg.Log.Error("nothing more is recorded, the arm goes on", "why", err)
+			r.failed(err)
+		}
+	}()
+	f()
+}
+
+// collect takes messages and pictures into memory, until the run has ended.
+func (r *Recording) collect() {
+	for ended := false; !ended; {
+		ended = r.collecting.Load() // once more then
+		r.Recorder.Collect()
+		for i := range r.taps {
+			t := &r.taps[i]
+			if at, _ := t.encoder.Picture(&t.picture); at != 0 && at != t.last {
+				t.last = at
+				m := &t.picture
+				r.Recorder.Image(i, at, record.Bytes{A: m.Data[:m.SpliceAt], B: m.Splice, C: m.Data[m.SpliceAt:]})
+			}
+		}
+		r.cfg.Clock.SleepUntil(r.cfg.Clock.Now().Add(collectEvery))
+	}
+}
+
+// End notes how the run ends, has the record written and waits for that. It returns how
+// the run ends, whose code a disk that hangs, or a panic of the recorder, does not change.
+// stuck: the thread that writes did not end.
+func (r *Recording) End(err error) (end error, stuck bool) {
+	if r == nil {
+		return err, false
+	}
+	level, reason := uint32(record.LevelInfo), "as asked"
+	if err != nil {
+		reason = err.Error()
+	}
+	if exit.Of(err) != exit.Clean {
+		level = record.LevelError
+		r.Recorder.Save(&savedExit, true)
+	}
+	r.Recorder.Note(r.cfg.Clock.Now(), "exit", level, fmt.Sprintf("code %d: %s", exit.Of(err), reason))
+	r.collecting.Store(true)
+	r.collected.Wait() // it waits for nobody
+	r.writing.Store(true)
+	if !device.Within(r.cfg.Clock, endTimeout, &r.written) {
+		return exit.Keep(err, fmt.Errorf("what was to be recorded was not written within %v: the folder of --record-dir hangs", endTimeout)), true
+	}
+	if why := r.panicked.Load(); why != nil {
+		return exit.Keep(err, *why), false
+	}
+	return err, false
+}
+
+// Close frees the encoders, before the cameras' memory.
+func (r *Recording) Close() {
+	if r == nil {
+		return
+	}
+	for _, t := range r.taps {
+		t.encoder.Close()
+	}
+}
+
+// report logs what becomes of the files. Owner: the thread that writes.
+func (r *Recording) report(m record.Report) {
+	log := r.cfg.Log
+	switch {
+	case m.Why == "repaired" && m.Err != nil:
+		log.Warn("a record of an earlier run has no end, and could not be repaired; all but its end can be read", "file", m.File, "why", m.Err)
+	case m.Why == "repaired":
+		log.Info("a record of an earlier run had no end, and was repaired", "file", m.File)
+	case m.Err != nil:
+		log.Warn("nothing can be recorded for now, the arm goes on", "why", m.Err)
+		r.failed(m.Err)
+	default:
+		log.Info("recording", "file", m.File, "why", m.Why)
+	}
+}
+
+func (r *Recording) failed(err error) {
+	if r.cfg.Failed != nil {
+		r.cfg.Failed(err)
+	}
+}
+
+// Event records what the tick has reported. A fault saves what was before it. Owner: one
+// thread.
+func (r *Recording) Event(ev event.Event, level slog.Level, attrs []slog.Attr) {
+	if r == nil {
+		return
+	}
+	b := append(r.text[:0], ev.Code.String()...)
+	for _, a := range attrs {
+		b = append(append(append(b, "  "...), a.Key...), ' ')
+		switch v := a.Value; v.Kind() {
+		case slog.KindString:
+			b = append(b, v.String()...)
+		case slog.KindInt64:
+			b = strconv.AppendInt(b, v.Int64(), 10)
+		case slog.KindFloat64:
+			b = strconv.AppendFloat(b, v.Float64(), 'g', -1, 64)
+		case slog.KindDuration:
+			b = append(strconv.AppendInt(b, v.Duration().Microseconds(), 10), " us"...)
+		}
+	}
+	r.text = b
+	severity := uint32(record.LevelInfo)
+	if level >= slog.LevelWarn {
+		severity = record.LevelWarning
+	}
+	r.Recorder.NoteEvent(ev.At, ev.Code.Kind(), severity, uint32(ev.Code), ev.A, ev.B, b)
+	if ev.Code.Fault() {
+		r.Recorder.Save(&SavedFault, false)
+	}
+}
+
+// Operator records a command and what became of it.
+func (r *Recording) Operator(line string, err error) {
+	if r == nil {
+		return
+	}
+	level, text := uint32(record.LevelInfo), line
+	if err != nil {
+		level, text = record.LevelWarning, line+": "+err.Error()
+	}
+	r.Recorder.Note(r.cfg.Clock.Now(), "operator", level, text)
+}
+
+// Save writes what is in memory, because a person says so.
+func (r *Recording) Save() error {
+	if r == nil {
+		return errors.New("nothing is kept that could be saved: the run has --record off")
+	}
+	r.Recorder.Save(&SavedByHand, true)
+	return nil
+}
+
+// Stats is nil where nothing is recorded. Any thread may call it.
+func (r *Recording) Stats() *record.Stats {
+	if r == nil {
+		return nil
+	}
+	s := r.Recorder.Stats()
+	for _, t := range r.taps {
+		if r.cfg.Mode == record.All {
+			s.LostPictures += t.Missed()
+		}
+	}
+	return &s
+}
+
+// Line is the record in a summary for people.
+func Line(s *record.Stats) string {
+	text := fmt.Sprintf("%s, %d files with %d messages and %d pictures, %.1f MB", s.Mode, s.Files, s.Messages, s.Pictures, float64(s.Bytes)/1e6)
+	if s.Lost+s.LostPictures > 0 {
+		text += fmt.Sprintf(", lost %d and %d", s.Lost, s.LostPictures)
+	}
+	if s.Error != "" {
+		text += ", " + s.Error
+	}
+	return text
+}

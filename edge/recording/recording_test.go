@@ -1,0 +1,170 @@
+package recording
+
+import (
+	"errors"
+	"io"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"edgert/edge/event"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// config is a record of an arm of which nothing else runs.
+func config(mode record.Mode, dir string) Config {
+	return Config{Mode: mode, Dir: dir, Size: MinSize, ID: "arm", Robot: "so101", Joints: 6, Clock: rt.KernelClock(), Log: slog.New(slog.DiscardHandler)}
+}
+
+// opened is that record.
+func opened(t *testing.T, cfg Config) *Recording {
+	t.Helper()
+	r, err := Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// An end that is not as asked is on disk with its reason; one that is leaves nothing.
+func TestTheEndIsRecorded(t *testing.T) {
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{nil, ""},
+		{exit.Errorf(exit.Fault, "a motor's encoder complains"), "code 6: a motor's encoder complains"},
+	} {
+		cfg := config(record.Ring, t.TempDir())
+		r := opened(t, cfg)
+		r.Start()
+		r.Event(event.Event{At: cfg.Clock.Now(), Code: event.StateChanged, A: 1, B: 2}, slog.LevelInfo, []slog.Attr{slog.String("from", "A"), slog.Int64("n", 3)})
+		r.Operator("pause", errors.New("the tick does not answer"))
+		if err, stuck := r.End(tt.err); err != tt.err || stuck {
+			t.Fatal(err, stuck)
+		}
+		var said []string
+		infos, err := record.ReadFolder(cfg.Dir, record.Visitor{Event: func(m *record.Event) error {
+			said = append(said, m.Kind+": "+m.Text.String())
+			return nil
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if tt.want == "" {
+			if len(infos) != 0 || r.Stats().Files != 0 {
+				t.Errorf("a good end leaves %v, want nothing", infos)
+			}
+			continue
+		}
+		want := []string{"state: state  from A  n 3", "operator: pause: the tick does not answer", "exit: " + tt.want}
+		if len(infos) != 1 || infos[0].Run["why"] != savedExit || !slices.Equal(said, want) {
+			t.Errorf("%v, %q, want one file with %q", infos, said, want)
+		}
+	}
+}
+
+// A fault saves what was before it; a change of state does not.
+func TestFaultsSave(t *testing.T) {
+	for code := event.StateChanged; code <= event.LeaderBack; code++ {
+		cfg := config(record.Ring, t.TempDir())
+		r := opened(t, cfg)
+		r.Event(event.Event{At: cfg.Clock.Now(), Code: code}, slog.LevelWarn, nil)
+		var stop atomic.Bool
+		stop.Store(true)
+		r.Recorder.Collect()
+		r.Recorder.Write(&stop)
+		faults := []event.Code{event.TickOverrun, event.BusLost, event.JointFrozen, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled}
+		if saved := r.Stats().Saves; saved != 0 != slices.Contains(faults, code) || code.Kind() == "" {
+			t.Errorf("%s (%s): saved %d times", code, code.Kind(), saved)
+		}
+	}
+}
+
+// A disk that hangs does not keep the run from ending, and the run says what hangs.
+func TestRecordThatHangsEndsTheRun(t *testing.T) {
+	rttest.RealTime(t)
+	if testing.Short() {
+		t.Skip("waits for a thread that is stuck")
+	}
+	cfg := config(record.All, filepath.Join(t.TempDir(), "records"))
+	release := make(chan struct{})
+	defer close(release)
+	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // on the thread that writes
+	r := opened(t, cfg)
+	if err := os.RemoveAll(cfg.Dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(cfg.Dir, nil, 0o600); err != nil { // no folder can be made: it is reported
+		t.Fatal(err)
+	}
+	r.Start()
+	r.Operator("pause", nil)
+	rttest.Eventually(t, "the thread that writes hangs", func() bool { return r.Stats().Error != "" })
+	if err, stuck := r.End(nil); err == nil || exit.Of(err) != exit.Clean || !strings.Contains(err.Error(), "--record-dir hangs") || !stuck {
+		t.Errorf("%v, code %d, stuck %v, want what hangs and code 0", err, exit.Of(err), stuck)
+	}
+}
+
+type hangs struct{ until chan struct{} }
+
+func (h hangs) Write(b []byte) (int, error) { <-h.until; return io.Discard.Write(b) }
+
+// A folder that cannot be written ends a run of all before it begins, and no other.
+func TestOnlyAllWantsAFolderAtTheStart(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for mode, fails := range map[record.Mode]bool{record.Off: false, record.Ring: false, record.All: true} {
+		r, err := Open(config(mode, filepath.Join(file, "records")))
+		if err != nil != fails {
+			t.Errorf("%s: %v", mode, err)
+		}
+		if r == nil != (mode == record.Off) {
+			t.Errorf("%s: recorder %v", mode, r != nil)
+		}
+	}
+}
+
+// A run that only keeps the ring begins without a look at the disk, which may hang, and
+// with more joints than a record keeps: a default ends nobody's run.
+func TestTheRingHoldsUpNoStart(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "records")
+	r := opened(t, config(record.Ring, dir))
+	if _, err := os.Stat(dir); !os.IsNotExist(err) {
+		t.Errorf("the folder was looked for before the run began: %v", err)
+	}
+	r.Start()
+	if err, _ := r.End(nil); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(dir); err != nil {
+		t.Errorf("the thread that writes has not tried the folder: %v", err)
+	}
+	for mode, want := range map[record.Mode]exit.Code{record.Ring: 0, record.All: exit.Usage} {
+		cfg := config(mode, dir)
+		cfg.Joints = record.MaxJoints + 1
+		if r, err := Open(cfg); exit.Of(err) != want || r != nil {
+			t.Errorf("%s, %d joints: %v, want code %d and no record", mode, cfg.Joints, err, want)
+		}
+	}
+}
+
+// A mistake in the recorder costs the record, not the run.
+func TestAPanicInTheRecordIsNotTheRuns(t *testing.T) {
+	r := opened(t, config(record.Ring, t.TempDir()))
+	r.withoutPanic(func() { panic("a mistake") })
+	for _, end := range []error{nil, exit.Errorf(exit.Fault, "a motor's encoder complains")} {
+		if err, _ := r.End(end); err == nil || exit.Of(err) != exit.Of(end) || !strings.Contains(err.Error(), "a mistake") || end != nil && !strings.Contains(err.Error(), end.Error()) {
+			t.Errorf("%v, code %d; want the mistake beside %v, and its code", err, exit.Of(err), end)
+		}
+	}
+}

@@ -1,0 +1,36 @@
+package recording
+
+import (
+	"edgert/edge/follow"
+	"edgert/record"
+	"edgert/rt"
+)
+
+// Begin begins a tick's record; nil: nothing is recorded, or there is no room. r may be
+// nil. Owner: the tick thread.
+//
+//rt:noalloc
+func Begin(r *record.Recorder, t rt.Tick) *record.Tick {
+	if r == nil {
+		return nil
+	}
+	m := r.Ticks.Put()
+	if m == nil {
+		return nil
+	}
+	*m = record.Tick{At: t.Woke, Lateness: int64(t.Woke.Sub(t.Deadline)), Skipped: t.Skipped, Suspended: int64(t.Suspended)}
+	if o := t.Overrun; o.Own {
+		m.OverrunOwn, m.OverrunHost = int64(o.CPU+o.IOWait), int64(o.Stolen)
+	}
+	return m
+}
+
+// Arm notes where the arm is, and what became of its goals.
+//
+//rt:noalloc
+func Arm(m *record.Tick, arm *follow.Follower) {
+	m.State.Set(arm.State)
+	m.Goal.Set(arm.Goal)
+	m.RangeClipped, m.StepClipped = arm.Gate().Clipped()
+	m.Stale, m.Frozen, m.Held = arm.Stale(), arm.Frozen(), arm.Held()
+}

@@ -1,0 +1,44 @@
+package recording
+
+import (
+	"sync/atomic"
+	"testing"
+
+	"edgert/edge/follow"
+	"edgert/record"
+	"edgert/rt"
+)
+
+// A tick is on record as it was, at no cost to the tick.
+func TestTicks(t *testing.T) {
+	cfg := config(record.All, t.TempDir())
+	r := opened(t, cfg)
+	arm := &follow.Follower{State: []float32{1, 2}, Goal: []float32{3, 4}}
+	now := cfg.Clock.Now()
+	tick := func() {
+		if m := Begin(r.Recorder, rt.Tick{Woke: now, Deadline: now.Add(-5), Skipped: 7}); m != nil {
+			Arm(m, arm)
+			r.Recorder.Ticks.Commit()
+		}
+	}
+	if n := testing.AllocsPerRun(100, tick); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+	if Begin(nil, rt.Tick{}) != nil {
+		t.Error("without a recorder there is a record")
+	}
+	var stop atomic.Bool
+	stop.Store(true)
+	r.Recorder.Collect()
+	r.Recorder.Write(&stop)
+	n := 0
+	if _, err := record.ReadFolder(cfg.Dir, record.Visitor{Tick: func(m *record.Tick) error {
+		n++
+		if m.At != now || m.Lateness != 5 || m.Skipped != 7 || m.State.N != 2 || m.Goal.V[1] != 4 || m.Action.N != 0 {
+			t.Errorf("on record is %+v", m)
+		}
+		return nil
+	}}); err != nil || n != 101 {
+		t.Errorf("%d ticks, %v, want 101", n, err)
+	}
+}

@@ -1,0 +1,181 @@
+package teleop
+
+import (
+	"cmp"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"edgert/edge/capture"
+	"edgert/edge/device"
+	"edgert/edge/follow"
+	"edgert/edge/identity"
+	"edgert/edge/operator"
+	"edgert/edge/recording"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/sim"
+)
+
+// The states of a teleoperation, on record and for edge-rt ctl: a run's words for the same.
+const (
+	stateConnecting = "CONNECTING" // the follower has no torque yet
+	stateStreaming  = "STREAMING"  // it follows
+	stateStalled    = "STALLED"    // it stays where it is
+)
+
+// simCameraFPS is a simulated camera's rate: as fast as the world.
+const simCameraFPS = 60
+
+// openRecord claims the follower's name, listens for an operator and makes the recorder.
+func (s *session) openRecord() (err error) {
+	if s.identity, err = identity.Claim(s.cfg.Follower.ID); err != nil {
+		return exit.With(exit.Config, err)
+	}
+	if s.identity.ID != s.identity.Asked {
+		s.cfg.Log.Warn("another edge on this host has this name, so this one has another", "name", s.identity.Asked, "now", s.identity.ID)
+	}
+	s.recording, err = recording.Open(recording.Config{
+		Mode: s.cfg.Record, Dir: cmp.Or(s.cfg.RecordDir, filepath.Join(s.identity.Dir, recording.Folder)), Size: s.cfg.RecordSize,
+		ID: s.identity.ID, Robot: s.cfg.Follower.Robot.Name, Joints: len(s.cfg.Follower.Robot.Motors), Clock: s.clock, Log: s.cfg.Log,
+	})
+	s.record = s.recording.Lanes()
+	if err != nil {
+		return err
+	}
+	s.operator, err = operator.Listen(s.identity)
+	return err
+}
+
+// find returns an arm's port and calibration; the simulated one is made.
+func (s *session) find(a device.Place) (path string, c servo.Calibration, err error) {
+	if a.Bus != device.Sim {
+		c, err = a.Load()
+		return a.Bus, c, err
+	}
+	if s.simBus, s.world, err = device.OpenSim(a.Robot, s.cfg.Seed, s.clock); err != nil {
+		return "", nil, err
+	}
+	if c = device.SimCalibration(a.Robot); a.Calibration != "" {
+		c, err = a.Load()
+	}
+	return s.simBus.Path(), c, err
+}
+
+// openCameras opens every camera for the record. One that is absent ends the start: what
+// is shown would be shown in vain.
+func (s *session) openCameras() error {
+	if s.recording == nil && len(s.cfg.Cameras) > 0 {
+		s.cfg.Log.Warn("nothing is recorded, so the cameras stay closed")
+		return nil
+	}
+	for _, c := range s.cfg.Cameras {
+		c.Name = s.cfg.Follower.Robot.CameraName(c.Name)
+		if slices.ContainsFunc(s.cameras, func(other *capture.Camera) bool { return other.Name == c.Name }) {
+			return exit.Errorf(exit.Usage, "--camera %s is given twice", c.Name)
+		}
+		source, picked, err := capture.Open(&c, capture.Options{Clock: s.clock, World: s.simWorld, SimFPS: simCameraFPS, Decoded: s.cfg.Encoding.Reencode})
+		if err != nil {
+			return err
+		}
+		cam := capture.New(c.Name, source, c.MaxAge)
+		s.cameras = append(s.cameras, cam)
+		if err := s.recording.Tap(cam, c, s.cfg.Encoding); err != nil {
+			return err
+		}
+		s.cfg.Log.Info("camera "+c.Name, "picked", picked)
+	}
+	s.pending.Store(int32(len(s.cameras)))
+	return s.describeRecord()
+}
+
+// simWorld is the simulated arm's world, else one in which nothing moves.
+func (s *session) simWorld() *sim.Live {
+	if s.world == nil {
+		s.world = device.World(s.cfg.Seed, s.clock)
+	}
+	return s.world
+}
+
+// describeRecord says in the files what the run is.
+func (s *session) describeRecord() error {
+	c, r := &s.cfg, s.cfg.Follower.Robot
+	var cameras, units []string
+	for _, cam := range s.cameras {
+		cameras = append(cameras, cam.Name)
+	}
+	for _, m := range r.Motors {
+		units = append(units, m.Norm.String())
+	}
+	return s.recording.Describe(map[string]string{
+		"id": s.identity.ID, "instance": s.identity.Instance, "host": s.identity.Host, "robot": r.Name, "bus": c.Follower.Bus,
+		"leader": c.Leader.Bus, "leader_robot": c.Leader.Robot.Name,
+		"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(units, ","), "cameras": strings.Join(cameras, ","),
+		"fps": strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": "1", "schedule": "teleop", "task": c.Task,
+		"jpeg_quality": strconv.Itoa(c.Encoding.Quality), "on_exit": c.OnExit, "record": string(c.Record),
+	})
+}
+
+// recordAction notes what the leader wanted of this tick.
+//
+//rt:noalloc
+func (s *session) recordAction() {
+	s.step++
+	if e := s.entry; e != nil {
+		e.Action.Set(s.lead)
+		e.Step, e.Source = s.step, s.leaderSeen
+	}
+}
+
+// commitRecord hands this tick's record over; read is when the joints had been read.
+//
+//rt:noalloc
+func (s *session) commitRecord(t rt.Tick, read rt.Instant) {
+	s.armed.Store(s.arm.Phase == follow.Armed)
+	e := s.entry
+	if e == nil {
+		return
+	}
+	recording.Arm(e, s.arm)
+	e.Read, e.Act = int64(read.Sub(t.Woke)), int64(s.clock.Now().Sub(read))
+	e.BusSilent, e.Paused = s.arm.Silent(), s.paused.Load()
+	switch {
+	case s.arm.Phase != follow.Armed:
+		e.RunState = runStateConnecting
+	case e.Action.N > 0:
+		e.RunState = runStateStreaming
+	default:
+		e.RunState = runStateStalled
+	}
+	s.entry = nil
+	s.record.Ticks.Commit()
+}
+
+// The states' numbers on record.
+var (
+	runStateConnecting = uint32(slices.Index(record.RunStates, stateConnecting))
+	runStateStreaming  = uint32(slices.Index(record.RunStates, stateStreaming))
+	runStateStalled    = uint32(slices.Index(record.RunStates, stateStalled))
+)
+
+// closeRecord closes what openRecord, find and openCameras have opened.
+func (s *session) closeRecord() {
+	if !s.stuck {
+		s.recording.Close()
+		for _, cam := range s.cameras {
+			cam.Source.Close()
+		}
+	}
+	if s.simBus != nil {
+		s.simBus.Close()
+	}
+	if s.operator != nil {
+		s.operator.Close()
+	}
+	if s.identity != nil {
+		s.identity.Release()
+	}
+}

@@ -1,0 +1,160 @@
+package teleop
+
+import (
+	"context"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgert/edge/capture"
+	"edgert/edge/operator"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt/rttest"
+)
+
+// What a teleoperation does is on record as a run's is: what the leader wanted, what the
+// follower was told, and what the cameras saw. An operator may hold it, and say what it is.
+func TestTeleoperationIsRecorded(t *testing.T) {
+	cfg, _, follow, h, f := pair(t, "so101")
+	cfg.Record, cfg.RecordDir, cfg.RecordSize, cfg.Task = record.All, t.TempDir(), 64<<20, "wave"
+	cfg.Cameras = []capture.Config{{Name: "top", Source: capture.Pattern, Width: 160, Height: 120, FPS: 30}}
+	cfg.Encoding.Quality = 90
+	cfg.Follower.ID = "black"
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, cfg) }()
+	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	h.all(2300)
+	rttest.Eventually(t, "follow", func() bool { return f.near(2300, 3) })
+	if reply, err := operator.Ctl("black", "pause"); err != nil || !reply.Paused || reply.Task != "wave" || reply.Ticks == 0 {
+		t.Errorf("pause: %+v, %v", reply, err)
+	}
+	h.all(2000)
+	awaitTicks(t, "black", 10)
+	if !f.near(2300, 3) {
+		t.Error("paused, the follower moves")
+	}
+	if _, err := operator.Ctl("black", "reset"); err == nil || !strings.Contains(err.Error(), "no policy") {
+		t.Errorf("reset: %v, want why not", err)
+	}
+	if reply, err := operator.Ctl("black", "task point"); err != nil || reply.Task != "point" {
+		t.Errorf("task: %+v, %v", reply, err)
+	}
+	if _, err := operator.Ctl("black", "resume"); err != nil {
+		t.Error(err)
+	}
+	rttest.Eventually(t, "follow again", func() bool { return f.near(2000, 3) })
+	awaitTicks(t, "black", 20)
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+
+	var wanted, still, pictures int
+	var steps []int64
+	infos, err := record.ReadFolder(cfg.RecordDir, record.Visitor{
+		Tick: func(m *record.Tick) error {
+			switch {
+			case m.Intervention || m.State.N != 6 || m.Goal.N != 6 || m.Read <= 0 || m.Act < 0:
+				t.Errorf("a tick is %+v", m)
+			case m.Action.N > 0:
+				steps = append(steps, m.Step)
+				if d := math.Abs(float64(m.Action.V[0] - m.State.V[0])); d < 1 {
+					wanted++
+				}
+				if m.Source > m.At || m.Source == 0 || record.RunStates[m.RunState] != stateStreaming {
+					t.Errorf("an action of %v at %v in state %d", m.Source, m.At, m.RunState)
+				}
+			case m.Paused && record.RunStates[m.RunState] == stateStalled:
+				still++
+			}
+			return nil
+		},
+		Image: func(m *record.Image) error {
+			if m.Camera == "top" && m.Format == "jpeg" && len(m.Data.A) > 100 {
+				pictures++
+			}
+			return nil
+		},
+	})
+	if err != nil || len(infos) != 1 {
+		t.Fatalf("%d files, %v, want one", len(infos), err)
+	}
+	for i := range steps {
+		if steps[i] != int64(i+1) {
+			t.Fatalf("step %d is number %d", steps[i], i+1)
+		}
+	}
+	if wanted < 10 || still < 3 || pictures < 3 {
+		t.Errorf("%d actions where the leader is, %d ticks held, %d pictures", wanted, still, pictures)
+	}
+	run := infos[0].Run
+	for key, want := range map[string]string{"id": "black", "task": "wave", "cameras": "top", "schedule": "teleop", "leader": cfg.Leader.Bus, "fps": "50"} {
+		if run[key] != want {
+			t.Errorf("the run's %s is %q, want %q", key, run[key], want)
+		}
+	}
+	if joints := strings.Split(run["joints"], ","); len(joints) != 6 || !strings.HasSuffix(joints[0], ".pos") {
+		t.Errorf("joints %q", joints)
+	}
+	if text := cfg.Out.(*strings.Builder).String(); !strings.Contains(text, "record: all, 1 files") {
+		t.Errorf("it says %q, want what is on record", text)
+	}
+}
+
+// The simulated arm and its camera are one world; a camera that is not there ends the start.
+func TestSimulatedFollower(t *testing.T) {
+	cfg, _, _, h, _ := pair(t, "so101")
+	cfg.Follower.Bus, cfg.Follower.Calibration = "sim", ""
+	cfg.Record, cfg.RecordDir, cfg.RecordSize = record.All, t.TempDir(), 64<<20
+	cfg.Cameras = []capture.Config{{Name: "top", Source: capture.Sim, Width: 64, Height: 48}}
+	h.all(2047)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, cfg) }()
+	rttest.Eventually(t, "it follows", func() bool {
+		reply, err := operator.Ctl("", "status")
+		return err == nil && reply.State == stateStreaming
+	})
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	cfg.Cameras[0].Source = "/dev/video-none"
+	if err := Run(t.Context(), cfg); exit.Of(err) != exit.Absent {
+		t.Errorf("a camera that is not there: %v (code %d), want code %d", err, exit.Of(err), exit.Absent)
+	}
+}
+
+// awaitTicks waits for n more ticks of the teleoperation called id.
+func awaitTicks(t *testing.T, id string, n uint64) {
+	t.Helper()
+	begin, err := operator.Ctl(id, "status")
+	if err != nil {
+		t.Fatal(err)
+	}
+	rttest.Eventually(t, "ticks", func() bool {
+		reply, err := operator.Ctl(id, "status")
+		return err == nil && reply.Ticks >= begin.Ticks+n
+	})
+}
+
+// edge-rt ctl ends it too; release leaves no torque, whatever --on-exit says.
+func TestOperatorEndsTheTeleoperation(t *testing.T) {
+	for word, stiff := range map[string]bool{"stop": true, "release": false} {
+		cfg, _, follow, _, _ := pair(t, "so101")
+		cfg.OnExit = "hold"
+		done := make(chan error, 1)
+		go func() { done <- Run(t.Context(), cfg) }()
+		rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+		awaitTicks(t, "", 5) // the last joint's tick, too
+		if _, err := operator.Ctl("", word); err != nil {
+			t.Error(err)
+		}
+		if err := <-done; err != nil || slices.Contains(follow.TorqueEnabled(), true) != stiff {
+			t.Errorf("%s: %v, torque %v, want %v", word, err, follow.TorqueEnabled(), stiff)
+		}
+	}
+}
