@@ -48,6 +48,12 @@ soak: setup build ## three edges for 10 minutes, the server killed five times
 serve-soak: setup ## robots, hostile nodes and certificates of others at the real server for 10 minutes (SOAK): no chunk of another, memory within its bound, nothing left
 	@$(GO) test -run 'TestSoak$$' -v -count=1 -timeout 60m ./cmd/lean-server -soak $(SOAK) -soak-seed $(SEED)
 
+STEADY ?= 5m
+
+.PHONY: serve-steady
+serve-steady: setup build ## a busy lean-server for 5 minutes (STEADY), batches and audit included: nothing allocated, the heap flat, nobody held up by the collector
+	bin/bench serve --steady $(STEADY) --robots 8 --max-batch 4
+
 .PHONY: replicas
 replicas: setup build ## 12 robots and up to three servers behind the official router, which join, end, die, hang: docs/fleet.md's table (6 minutes)
 	@tools/setup.sh interop

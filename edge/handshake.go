@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"edgert/chunk"
 	"edgert/edge/capture"
 	"edgert/edge/replica"
 	"edgert/internal/exit"
@@ -164,7 +165,7 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 			id = wire.NoServer
 		}
 		l.epoch = l.identity.NextEpoch() // a session that a lost answer left open is an older one
-		ack, err := l.open(ctx, prefix, id)
+		ack, err := l.open(ctx, prefix, id, l.conditioned(&servers[i]))
 		var t contract
 		if err == nil {
 			if t, err = l.checkContract(prefix, ack); err == nil {
@@ -202,11 +203,27 @@ func sooner(a, b error) error {
 // deniedError means that the robot's certificate does not let it in, here or anywhere.
 type deniedError struct{ error }
 
-// open asks the server called id, empty: whoever answers.
-func (l *link) open(ctx context.Context, prefix, id string) (*wire.SessionAck, error) {
+// conditioned reports whether a session shall continue the chunk before. What the
+// default schedule would do goes without a policy that cannot; what somebody asked for
+// is asked for, and the server warns.
+func (l *link) conditioned(s *wire.Status) bool {
+	c := &l.cfg.Schedule
+	if !c.Conditioned() || s.SupportsRTC || s.ChunkSize == 0 || c.Schedule != chunk.Schedules[0] || c.Prefix != "" {
+		return c.Conditioned()
+	}
+	if !l.toldUnconditioned {
+		l.log.Info("this policy cannot continue the chunk before: chunks are joined as they come")
+		l.toldUnconditioned = true
+	}
+	return false
+}
+
+// open asks the server called id, empty: whoever answers. conditioned: its chunks shall
+// continue those before.
+func (l *link) open(ctx context.Context, prefix, id string, conditioned bool) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
 		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
-		SchemaVersion: wire.SchemaVersion, RTCEnabled: l.cfg.Schedule.Conditioned(), Task: l.flags.taskText(),
+		SchemaVersion: wire.SchemaVersion, RTCEnabled: conditioned, Task: l.flags.taskText(),
 		SessionEpoch: l.epoch, ActionUnits: l.units, StateUnits: l.units, Instance: l.identity.Instance, Host: l.identity.Host,
 		Steps: cmp.Or(l.room, wire.MaxSteps), ServerID: id,
 	}

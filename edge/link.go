@@ -84,6 +84,7 @@ type link struct {
 	opened            atomic.Uint64
 	lastError         string // connect's, so that it is logged once
 	duplicateReported bool
+	toldUnconditioned bool
 }
 
 // onToken takes the server's token. Owner: the transport's goroutine.

@@ -507,3 +507,45 @@ func TestLinkTellsOfATwinOnce(t *testing.T) {
 		t.Errorf("told %d times, want once: %s", n, log)
 	}
 }
+
+// The default schedule asks a policy that cannot continue the chunk before for nothing,
+// and says so once; what somebody chose is asked for.
+func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		schedule    chunk.Config
+		can         bool
+		asked, says bool
+	}{
+		{"it can", chunk.Config{Schedule: "drtc"}, true, true, false},
+		{"it cannot", chunk.Config{Schedule: "drtc"}, false, false, true},
+		{"it cannot and is told to", chunk.Config{Schedule: "drtc", Prefix: "rows"}, false, true, false},
+		{"it cannot and the schedule is about that", chunk.Config{Schedule: "rtc"}, false, true, false},
+		{"nobody wants it", chunk.Config{Schedule: "drtc", Prefix: "none"}, true, false, false},
+		{"nor does another schedule", chunk.Config{Schedule: "append"}, false, false, false},
+	} {
+		router, all := replicas(t, "a")
+		all["a"].change(func(r *replicaStand) { r.status.SupportsRTC = tt.can })
+		l, log := router.dial(t, "")
+		l.cfg.Schedule = tt.schedule
+		for range 2 {
+			if err := l.connect(within(t, 5*time.Second)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all["a"].change(func(r *replicaStand) {
+			for _, o := range r.opens {
+				if o.RTCEnabled != tt.asked {
+					t.Errorf("%s: asked %v, want %v", tt.name, o.RTCEnabled, tt.asked)
+				}
+			}
+		})
+		want := 0
+		if tt.says {
+			want = 1
+		}
+		if n := strings.Count(log.String(), "cannot continue"); n != want {
+			t.Errorf("%s: said %d times, want %d:\n%s", tt.name, n, want, log)
+		}
+	}
+}

@@ -72,7 +72,7 @@ func (r *receiver) deposit(s wire.Sample) {
 	}
 	if h.MsgType == wire.MsgEvent {
 		if h.SeqID != 0 && !r.flags.stamps.ours(h.SeqID, h.ClientMonoNs) {
-			r.foreign()
+			r.drop(dropForeign)
 			return
 		}
 		r.onServerEvent(h.SessionEpoch, s.Payload)
@@ -91,7 +91,6 @@ func (r *receiver) deposit(s wire.Sample) {
 		return
 	case !r.flags.stamps.ours(h.SeqID, h.ClientMonoNs):
 		r.refuse(&h, dropForeign)
-		r.flags.duplicate.Store(true)
 		return
 	}
 	a := r.inbox.Back()
@@ -101,7 +100,6 @@ func (r *receiver) deposit(s wire.Sample) {
 	}
 	if a.body.Nonce != r.flags.nonce.Load() {
 		r.refuse(&h, dropForeign)
-		r.flags.duplicate.Store(true)
 		return
 	}
 	a.epoch, a.episode = h.SessionEpoch, h.EpisodeID
@@ -115,7 +113,7 @@ func (r *receiver) deposit(s wire.Sample) {
 //
 //rt:noalloc
 func (r *receiver) refuse(h *wire.Header, reason int) {
-	r.stats.drop(reason)
+	r.drop(reason)
 	if r.record == nil {
 		return
 	}
@@ -125,10 +123,15 @@ func (r *receiver) refuse(h *wire.Header, reason int) {
 	}
 }
 
+// drop counts an answer that is not used. One to another robot's request says that there
+// is another of this name.
+//
 //rt:noalloc
-func (r *receiver) foreign() {
-	r.stats.drop(dropForeign)
-	r.flags.duplicate.Store(true)
+func (r *receiver) drop(reason int) {
+	r.stats.drop(reason)
+	if reason == dropForeign {
+		r.flags.duplicate.Store(true)
+	}
 }
 
 func (r *receiver) onServerEvent(epoch uint32, payload []byte) {

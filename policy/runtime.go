@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 
@@ -75,13 +76,11 @@ func findRuntime(path, device string) (found, version string, err error) {
 	if path != "" {
 		return loadNamed(path)
 	}
-	var tried []string
+	roots := searchRoots()
 	for _, places := range searchPlaces(device) {
-		for _, root := range searchRoots() {
+		for _, root := range roots {
 			for _, place := range places {
-				pattern := filepath.Join(root, place)
-				tried = append(tried, pattern)
-				dirs, _ := filepath.Glob(pattern) // the pattern is well formed
+				dirs, _ := filepath.Glob(filepath.Join(root, place)) // the pattern is well formed
 				for _, dir := range dirs {
 					if lib, ok := libraryIn(dir); ok {
 						return loadNamed(lib)
@@ -94,8 +93,8 @@ func findRuntime(path, device string) (found, version string, err error) {
 	if version, err = ort.Version(system); err == nil {
 		return system, version, checkVersion(system, version)
 	}
-	return "", "", fmt.Errorf("%w %d.%d or newer found. Looked for %s below: %s; and for %s in the system's library folders.\n%s", ErrNoRuntime,
-		minRuntimeMajor, minRuntimeMinor, "libonnxruntime.so*", strings.Join(tried, ", "), system, howToGet())
+	return "", "", fmt.Errorf("%w %d.%d or newer found. Looked for libonnxruntime.so* in %s of each of the folders %s; and for %s in the system's library folders.\n%s", ErrNoRuntime,
+		minRuntimeMajor, minRuntimeMinor, strings.Join(slices.Concat(searchPlaces(device)...), ", "), strings.Join(roots, ", "), system, howToGet())
 }
 
 // searchPlaces returns where the library lies below a root: first in all roots the
@@ -152,12 +151,14 @@ func libraryIn(dir string) (string, bool) {
 }
 
 // searchRoots returns the working directory, the program's folder and all their
-// parents, nearest first.
+// parents, nearest first, each once.
 func searchRoots() []string {
 	var roots []string
 	add := func(dir string, err error) {
 		for err == nil {
-			roots = append(roots, dir)
+			if !slices.Contains(roots, dir) {
+				roots = append(roots, dir)
+			}
 			parent := filepath.Dir(dir)
 			if parent == dir {
 				return

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -85,5 +86,19 @@ func TestOpenRuntimeOnceIsEnough(t *testing.T) {
 	}
 	if version, path := RuntimeVersion(); version == "" || path == "" {
 		t.Errorf("RuntimeVersion() = %q, %q, want both", version, path)
+	}
+}
+
+// Where the program lies in or above the working directory, each folder is looked into,
+// and named, once.
+func TestFoldersAreLookedIntoOnce(t *testing.T) {
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Chdir(filepath.Dir(exe))
+	roots := searchRoots()
+	if slices.Sort(roots); len(roots) < 2 || len(slices.Compact(slices.Clone(roots))) != len(roots) {
+		t.Errorf("folders %q, want each once", roots)
 	}
 }

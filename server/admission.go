@@ -226,6 +226,9 @@ func (a *admission) pictures() string {
 		return fmt.Sprintf("missing camera features %s (client provides %s; resolution may differ — names may not)",
 			pyList(missing), pyList(slices.Sorted(slices.Values(a.open.CameraNames))))
 	}
+	if text := a.tooLarge(); text != "" {
+		return text
+	}
 	if err := wire.CheckCameraShapes(a.caps.CameraShapes, a.decoded()); err != nil {
 		return err.Error()
 	}
@@ -245,6 +248,22 @@ func (a *admission) raw() (shapes []wire.CameraShape) {
 		}
 	}
 	return shapes
+}
+
+// tooLarge says which of the client's JPEG is larger than what is scaled, "" when none is.
+func (a *admission) tooLarge() string {
+	for i, view := range a.cameras {
+		want := a.caps.CameraShapes[i]
+		at := slices.IndexFunc(a.open.CameraShapes, func(c wire.CameraShape) bool { return c.Name == want.Name })
+		if at < 0 || view.ExactSize || slices.Contains(a.open.RawImages, want.Name) {
+			continue
+		}
+		if from := a.open.CameraShapes[at]; (from.W != want.W || from.H != want.H) && !jpeg.CanFit(from.W, from.H) && jpeg.Shrink(from.W, from.H, want.W, want.H, view.Scale()) == 0 {
+			return fmt.Sprintf("camera %s: a JPEG of %dx%d (width x height) is too large: what is scaled here, to %dx%d, has at most %d pixels (2560x1600) and sides of %d: have the camera send smaller pictures",
+				want.Name, from.W, from.H, want.W, want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
+		}
+	}
+	return ""
 }
 
 // decoded returns the client's cameras with the sizes that their pictures are scaled
@@ -328,7 +347,7 @@ func (a *admission) share() *refusal {
 }
 
 func (a *admission) need() string {
-	need, limit := sessionNeed(a.meta, a.asked), a.memory.Limit()
+	need, limit := sessionNeed(a.meta, a.asked), a.memory.Promisable()
 	if a.promised+need <= limit {
 		return ""
 	}
@@ -382,70 +401,26 @@ func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOp
 	return min(max(1, o.Steps)*pictures+prefixes+stateBytes, observationLimit(m))
 }
 
-// verdicts are the gate's last: of a robot of the policy's rate or a lower one, and of a
-// faster one, whose refusal says nothing of others.
-type verdicts struct{ usual, faster verdict }
-
-// verdict is what the gate said of a robot beside those that were here.
-type verdict struct {
-	change uint64 // of the sessions that it was about
-	at     rt.Instant
-	why    string
-}
-
-const (
-	// verdictTime is how long a refusal by the gate stands for the same sessions: asking
-	// costs some 10 ms of virtual robots, and anybody may open.
-	verdictTime = 100 * time.Millisecond
-	// idleMeasures without a request, one a second, what is known of inferences is as
-	// old: then those of the warm-up count where they were faster, so that a slow spell
-	// that nobody sees the end of does not keep robots out for ever.
-	idleMeasures = 10
-	// paceRequests of a robot are enough to know how often it asks.
-	paceRequests = 10
-)
+// paceRequests of a robot are enough to know how often it asks.
+const paceRequests = 10
 
 // feeds asks, for max_sessions: auto, whether all are still fed with one robot more, or
 // with it in the place of an idle one that asks for no less. idle is the session that is
-// to give way to it, as far as is known; gives is the one that has to.
-// The first robot always gets in, because what is never tried is never measured, and so
-// does one that opens again.
+// to give way to it, as far as is known; gives is the one that has to. The first robot
+// always gets in, and so does one that opens again.
 func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *refusal, gives *Session) {
-	if q.gate == nil || a.active == 0 || q.sessions.find(o.ClientUUID) != nil {
+	if q.auto == nil || a.active == 0 || q.sessions.find(o.ClientUUID) != nil {
 		return nil, idle
 	}
-	robot := q.robot(o.FPS, 0)
-	now, v := q.clock.Now(), &q.verdicts.usual
-	if robot.FPS > q.meta.FPS {
-		v = &q.verdicts.faster
-	}
-	if change := q.stats.opened.Load() + q.stats.closed.Load(); v.why == "" || v.change != change || now.Sub(v.at) >= verdictTime {
-		robots := append(q.robots(now, o.ClientUUID), robot)
-		*v = verdict{change, now, q.gate.Feeds(robots)}
-	}
-	if v.why == "" {
+	robot, now := q.auto.Robot(o.FPS, 0), q.clock.Now()
+	whyNot := q.auto.Refuse(robot, q.stats.changes(), now, func() []plan.Robot { return q.robots(now, o.ClientUUID) })
+	if whyNot == "" {
 		return nil, idle
 	}
 	if gives = q.idler(o.ClientUUID, a.place, robot.FPS); gives != nil && (idle == nil || idle == gives) {
 		return nil, gives
 	}
-	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: ask another server, or again later", a.active, v.why)}, nil
-}
-
-// robot is one of so many control steps a second, the policy's own where it did not say
-// or says what none has, that asks every so often, as far as is known. One that asks more
-// seldom than edge-rt does by itself may do so as often tomorrow.
-func (q *queries) robot(fps float64, every time.Duration) plan.Robot {
-	if !plan.Playable(fps) {
-		fps = q.meta.FPS
-	}
-	r := plan.Robot{FPS: fps, Execute: plan.Execute(q.meta), RoundTrip: plan.RoundTrip}
-	if every > 0 {
-		r.FPS = min(max(fps, 1/every.Seconds()), plan.FPSMost)
-		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))
-		r.RoundTrip = min(r.RoundTrip, every/2) // else it could not ask so often
-	}
-	return r
+	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: ask another server, or again later", a.active, whyNot)}, nil
 }
 
 // robots are those with a session, but for the one whose session would be replaced.
@@ -458,49 +433,17 @@ func (q *queries) robots(now rt.Instant, but string) (list []plan.Robot) {
 		if n := s.received.Load(); n >= paceRequests {
 			every = now.Sub(s.since) / time.Duration(n)
 		}
-		list = append(list, q.robot(s.fps, every))
+		list = append(list, q.auto.Robot(s.fps, every))
 	}
 	return list
 }
 
-// measure has the gate learn what inferences take, and says how many sessions that is
-// enough for: of robots like those that are here, and of the policy's own beyond.
-func (q *queries) measure(warm bool) {
-	if q.gate == nil {
+// measure has max_sessions: auto decide anew how many sessions there is room for.
+func (q *queries) measure() {
+	if q.auto == nil {
 		return
 	}
-	served := q.stats.outcomes[audit.Answered].Load()
-	if q.idle++; served != q.served {
-		q.served, q.idle = served, 0
-	}
-	var took []plan.Size
-	for i, rows := range q.sizes.All() {
-		known := q.sizes.Took(rows)
-		if q.idle >= idleMeasures && i < len(q.warm) {
-			known = min(known, q.warm[i].Took())
-		}
-		if known == 0 {
-			break
-		}
-		took = append(took, plan.SizeOf(rows, known))
-	}
-	if warm {
-		q.warm = took
-	}
-	change := q.stats.opened.Load() + q.stats.closed.Load()
-	if q.gate.Learn(took) || change != q.counts {
-		q.counts, q.verdicts, q.settled = change, verdicts{}, false
-	}
-	if q.settled {
-		return
-	}
-	robots, fed := q.robots(q.clock.Now(), ""), int(q.fed.Load())
-	if warm {
-		fed = q.gate.Most(robots, q.robot(0, 0))
-	} else {
-		fed, q.settled = q.gate.Approach(robots, q.robot(0, 0), max(fed, 1))
-	}
-	fed = max(fed, len(robots)) // who is in stays
+	fed := q.auto.Measure(q.stats.outcomes[audit.Answered].Load(), q.stats.changes(), int(q.fed.Load()), func() []plan.Robot { return q.robots(q.clock.Now(), "") })
 	if old := q.fed.Swap(int32(fed)); int(old) != fed {
 		wake(q.counted)
 	}

@@ -91,7 +91,7 @@ func (k *housekeeper) tick(ctx context.Context) {
 	if k.ticks++; k.ticks%trimEvery == 0 {
 		k.pool.Trim()
 	}
-	k.queries.measure(false)
+	k.queries.measure()
 	k.closeLost(ctx, now)
 	k.queries.yield()
 	k.heap.check()

@@ -3,6 +3,7 @@ package server
 import (
 	"runtime/debug"
 	"testing"
+	"time"
 
 	"edgert/rt"
 	"edgert/server/audit"
@@ -71,6 +72,54 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 	if forced[asked]-forced[asked-1] != 1 || forced[requests-1]-forced[0] != 1 {
 		t.Errorf("collections at the begin of each request: %v, want one more behind request %d", forced, asked)
 	}
+}
+
+// Goal: it is counted how long what was due during a collection waited for its end, a
+// run that was over and an observation that came while nothing ran.
+func TestWhatACollectionHoldsUpIsCounted(t *testing.T) {
+	const ms = time.Millisecond
+	b := newBench(t, config())
+	w := b.server.worker
+	o := fakeOpen("arm")
+	if ack := b.server.queries.open(&o, wire.Origin{}); !ack.Accepted {
+		t.Fatal(ack.Error)
+	}
+	body, key := wire.AppendObservation(nil, fakeObs(t)), ""
+	key, _ = wire.ObsKey(b.server.Prefix(), "arm")
+	seq := uint64(0)
+	ask := func() {
+		seq++
+		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: body, Attachment: wire.AppendHeader(nil, obsHeader(0, seq))})
+	}
+	want := func(what string, held time.Duration) {
+		t.Helper()
+		if got := b.server.Summary().GCDelayMaxMs; got != float64(held)/1e6 {
+			t.Errorf("%s: held up %v ms, want %v", what, got, held)
+		}
+	}
+	b.clock.Advance(time.Second)
+	collects := func(before, after time.Duration) {
+		w.collected = span{b.clock.Now().Add(-before), b.clock.Now().Add(after)}
+	}
+	ask()
+	collects(5*ms, -ms)
+	serveOne(w)
+	want("a collection that was over", 0)
+	b.model.Ran = func(int, int) { w.collected = span{} }
+	ask()
+	collects(5*ms, 2*ms)
+	serveOne(w)
+	want("an observation during a collection", 2*ms)
+	b.model.Ran = func(int, int) { collects(ms, 3*ms) }
+	ask()
+	w.collected = span{}
+	serveOne(w)
+	want("a run that ended during a collection", 3*ms)
+	b.model.Ran = nil
+	ask()
+	collects(ms, ms)
+	serveOne(w)
+	want("a shorter one", 3*ms)
 }
 
 // Goal: what a robot's mailbox takes is the server's own, and no reason to

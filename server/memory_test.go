@@ -227,6 +227,32 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	}
 }
 
+// What cannot be answered keeps no place, however often it comes; what waits for its
+// first answer does.
+func TestGarbageKeepsNoPlace(t *testing.T) {
+	b := newBench(t, config()) // two sessions
+	b.openFrom(link(1, "a"), fakeOpen("garbage"))
+	b.openFrom(link(2, "b"), fakeOpen("waits"))
+	for _, s := range b.server.sessions.all() {
+		s.tokenOf(true, b.clock.Now())
+	}
+	key, _ := wire.ObsKey(b.server.Prefix(), "garbage")
+	for seq := range uint64(6) {
+		b.server.receiver.onObservation(wire.Sample{Key: key, Payload: []byte("no observation"), Attachment: wire.AppendHeader(nil, obsHeader(0, seq+1))})
+		if seq%2 == 1 && !serveOne(b.server.worker) { // the one before is superseded
+			t.Fatal("nothing to serve")
+		}
+	}
+	b.robot("waits").send(obsHeader(0, 1), fakeObs(t))
+	b.clock.Advance(idleGrace)
+	if ack := b.openFrom(link(3, "c"), fakeOpen("new")); !ack.Accepted {
+		t.Fatalf("a newcomer is refused beside one that sends garbage: %s", ack.Error)
+	}
+	if got := b.uuids(); !slices.Equal(got, []string{"new", "waits"}) {
+		t.Errorf("sessions %q, want new and waits", got)
+	}
+}
+
 // When the server is full, a session whose process sent, never showed a token and is
 // silent gives way too: a crowd that died must not keep robots out until it is closed.
 func TestWhoVanishedGivesWay(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"strconv"
 	"sync/atomic"
+	"time"
 
 	"edgert/policy"
 	"edgert/rt"
@@ -115,6 +116,7 @@ func (m *metrics) countRequests() {
 		func(s *stats) *atomic.Uint64 { return &s.replaced })
 	m.counter("events_silenced_total", "Events not sent because one was sent a moment ago.", nil, func(s *stats) *atomic.Uint64 { return &s.silenced })
 	m.add("log_lines_lost_total", "Lines of the log that were dropped because nobody read it.", nil, func(s *Server) float64 { return float64(s.lostLines()) })
+	m.add("log_lines_left_out_total", "Lines of the log that were left out because like ones had come a moment ago.", nil, func(s *Server) float64 { return float64(s.leftOutLines()) })
 	m.counter("queries_lost_total", "Queries refused because too many were waiting.", nil, func(s *stats) *atomic.Uint64 { return &s.lostQuery })
 }
 
@@ -142,6 +144,7 @@ func (m *metrics) countSessions() {
 	m.part("memory_bytes", "Memory in use.", "transport", func(s *Server) int64 { return s.transportMemory() })
 	m.part("memory_limit_bytes", "Of how much memory.", "robots", func(s *Server) int64 { return s.memory.Limit() })
 	m.part("memory_limit_bytes", "Of how much memory.", "transport", func(s *Server) int64 { return s.cfg.TransportMemory() })
+	m.add("replica_tokens_forgotten_total", "Tokens of other servers that there was no room for.", nil, func(s *Server) float64 { return float64(s.others.Forgotten.Load()) })
 	m.gauge("memory_promised_bytes", "What the open sessions may use as they said.", func(s *Server) float64 { return float64(s.promised.Load()) })
 	m.gauge("max_sessions", "Sessions there is room for.", func(s *Server) float64 { return float64(s.capacity()) })
 	m.gauge("warmed_up", "1 once the warm-up inferences are over.", func(s *Server) float64 { return flag(&s.warmed) })
@@ -176,6 +179,9 @@ func (m *metrics) countDevice() {
 			return 0
 		}
 		return s.clock.Now().Sub(rt.Instant(since)).Seconds()
+	})
+	m.gauge("collection_delay_max_seconds", "The longest that a chunk or an observation waited for a collection of garbage.", func(s *Server) float64 {
+		return time.Duration(s.stats.collectDelay.Load()).Seconds()
 	})
 	m.gauge("device_fallback", "1 when the policy computes on the CPU instead of a GPU.", func(s *Server) float64 {
 		if s.placement.Instead != nil {

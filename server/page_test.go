@@ -244,7 +244,7 @@ func getStatus(t *testing.T, s *Server, query string) (code int, text string) {
 // Goal: the page says in words how the server is, and what somebody should look at.
 func TestThePageSaysHowTheServerIs(t *testing.T) {
 	b := newBench(t, config(), func(d *Deps) {
-		d.LogLost = func() uint64 { return 3 }
+		d.LogMissing.Lost = func() uint64 { return 3 }
 		d.Placement.Instead = policy.ErrNoProvider
 	})
 	s := b.server

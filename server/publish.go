@@ -153,7 +153,7 @@ func (p *publisher) refuse(t *turn, err error) {
 		p.stats.silenced.Add(1)
 		return
 	}
-	p.log.Warn("no chunk for "+t.session.uuid, "seq", t.Header.SeqID, "why", err)
+	p.log.Warn("no chunk", "client", t.session.uuid, "seq", t.Header.SeqID, "why", err)
 	p.events.put(t.session.actions, &t.Header, &wire.Event{
 		Code: wire.EventBadObservation, Text: t.Why, Seq: t.Header.SeqID, ServerID: p.id, Nonce: t.session.nonce})
 }

@@ -9,9 +9,8 @@ import (
 	"edgert/policy"
 	"edgert/server/acl"
 	"edgert/server/audit"
-	"edgert/server/batch"
+	"edgert/server/auto"
 	"edgert/server/memory"
-	"edgert/server/plan"
 	"edgert/server/quota"
 	"edgert/wire"
 )
@@ -32,21 +31,14 @@ type query struct {
 // Owner: housekeeping.
 type queries struct {
 	*service
-	waiting  chan query
-	counted  chan struct{} // cap 1: how many sessions there are has changed
-	events   *events
-	receive  func(wire.Sample) // an observation
-	room     wire.Declaration  // the token of a server with room; nil: it has none
-	book     *quota.Book
-	gate     *plan.Gate   // of max_sessions: auto; else nil
-	sizes    *batch.Sizes // what inferences take
-	verdicts verdicts
-	served   uint64      // requests at the last measure
-	counts   uint64      // sessions opened and closed then
-	settled  bool        // nothing has changed since the number of sessions was found
-	idle     int         // measures since there was one
-	warm     []plan.Size // what inferences took in the warm-up
-	typical  int64       // bytes that a robot with the policy's cameras needs. Constant
+	waiting chan query
+	counted chan struct{} // cap 1: how many sessions there are has changed
+	events  *events
+	receive func(wire.Sample) // an observation
+	room    wire.Declaration  // the token of a server with room; nil: it has none
+	book    *quota.Book
+	auto    *auto.Auto // max_sessions: auto; nil: it is a number
+	typical int64      // bytes that a robot with the policy's cameras needs. Constant
 }
 
 // enqueue leaves queries to housekeeping: a callback must not declare things.
@@ -208,7 +200,7 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 		return ack
 	}
 	if idle != nil {
-		q.evict(idle, "it does not send, and its place is needed: open again")
+		q.evict(idle, "it does not send what can be answered, and its place is needed: open again")
 		q.stats.displaced.Add(1)
 	}
 	session.from = from
@@ -243,7 +235,7 @@ func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission,
 		a.own = own.place
 		a.promised -= own.memory
 	}
-	if a.active < a.limit && a.promised+sessionNeed(q.meta, a.asked) <= q.memory.Limit() {
+	if a.active < a.limit && a.promised+sessionNeed(q.meta, a.asked) <= q.memory.Promisable() {
 		return a, nil
 	}
 	if idle = q.idler(o.ClientUUID, a.place, 0); idle != nil {
@@ -254,19 +246,19 @@ func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission,
 }
 
 // idler finds a session that may give way to a newcomer: its robot has vanished without
-// ever having shown a token, or has not sent since it opened, a while ago, and neither its
+// ever having shown a token, or has not streamed since it opened, a while ago, and neither its
 // link nor its host would have fewer sessions than the newcomer's then. Of several it is
 // one of the link with the most, the oldest; those whose rate is below fps are left alone.
 func (q *queries) idler(newcomer string, place quota.Place, fps float64) (idle *Session) {
 	now := q.clock.Now()
 	for _, s := range q.sessions.all() {
-		if s.uuid == newcomer || q.robot(s.fps, 0).FPS < fps {
+		if s.uuid == newcomer || fps > 0 && q.auto.Robot(s.fps, 0).FPS < fps {
 			continue
 		}
 		if s.vanished(now) {
 			return s
 		}
-		if s.received.Load() > 0 || now.Sub(s.since) < idleGrace || !s.place.Above(place) {
+		if s.streams() || now.Sub(s.since) < idleGrace || !s.place.Above(place) {
 			continue
 		}
 		if idle == nil || s.place.Above(idle.place) || !idle.place.Above(s.place) && s.since < idle.since {
@@ -425,7 +417,7 @@ func (q *queries) yield() {
 // announceRoom shows or withdraws the token by which replicas share out the robots
 // that name nobody.
 func (q *queries) announceRoom() {
-	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.capacity() && q.promised.Load()+q.typical <= q.memory.Limit()
+	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.capacity() && q.promised.Load()+q.typical <= q.memory.Promisable()
 	var err error
 	switch {
 	case room && q.room == nil:

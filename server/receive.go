@@ -81,11 +81,12 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 		r.stats.noRoom.Add(1)
 		r.events.queue(session.uuid, h, wire.EventBadObservation, r.noRoom(session, len(body)))
 		return
-	case queue.Replaced:
+	}
+	session.received.Add(1) // before what becomes of it is counted, see Session.streams
+	if put == queue.Replaced {
 		r.stats.superseded.Add(1)
 		session.shown.superseded.Add(1)
 	}
-	session.received.Add(1)
 	wake(r.work)
 }
 

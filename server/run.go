@@ -101,9 +101,9 @@ func loadUntil(ctx context.Context, cfg manifest.Config) (*policy.Model, error) 
 
 // Run serves the manifest until ctx is done: load, join the network, serve,
 // leave. The summary's Service is empty when it did not come to serving. log is
-// written to by the inference thread, too, and must not block; lost says how many
-// of its lines nobody read.
-func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func() uint64) (summary Summary, err error) {
+// written to by the inference thread, too, and must not block; missing says how many of
+// its lines nobody got to see.
+func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing LogMissing) (summary Summary, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return summary, err
 	}
@@ -155,7 +155,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, lost func()
 	defer func() { err = errors.Join(err, network.Close()) }()
 	server, err := New(cfg, Deps{
 		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: id, Prefix: prefix, Model: model, Text: bundle.Text,
-		Network: network, Clock: rt.KernelClock(), Log: log, LogLost: lost, Audit: audit,
+		Network: network, Clock: rt.KernelClock(), Log: log, LogMissing: missing, Audit: audit,
 		Placement: model.Placement(), Access: access, Links: links,
 	})
 	if err != nil {
@@ -198,7 +198,7 @@ func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, link
 	defer cancel()
 	transport := cfg.Transport()
 	transport.Rights = access.Rights
-	transport.Log = func(line string) { log.Info(line) }
+	transport.Log = func(line string) { log.Info("link", "what", line) } // one message, so that they are like each other (lograte)
 	transport.Links = func(e zenoh.LinkEvent) {
 		if e.Up {
 			links.Up.Add(1)

@@ -41,9 +41,9 @@ import (
 	"edgert/rt"
 	"edgert/server/acl"
 	"edgert/server/audit"
+	"edgert/server/auto"
 	"edgert/server/manifest"
 	"edgert/server/memory"
-	"edgert/server/plan"
 	"edgert/server/queue"
 	"edgert/server/quota"
 	"edgert/server/replica"
@@ -64,7 +64,15 @@ const (
 	farewellTime = 300 * time.Millisecond
 )
 
-// Deps is what a Server works with. All but Audit and LogLost is required.
+// LogMissing counts lines of the log that nobody got to see. A nil one is 0.
+//
+// Owner: any goroutine.
+type LogMissing struct {
+	Lost    func() uint64 // nobody read them
+	LeftOut func() uint64 // like lines had come a moment ago
+}
+
+// Deps is what a Server works with. All but Audit and LogMissing is required.
 type Deps struct {
 	Meta    *policy.Meta
 	SHA256  string // the bundle's
@@ -75,12 +83,13 @@ type Deps struct {
 	Network wire.Session
 	Clock   rt.Clock
 	Log     *slog.Logger
-	LogLost func() uint64 // lines of Log that nobody read; nil: none are lost
 	Audit   *audit.Writer // nil: nothing is kept
 
 	Placement policy.Placement // where Model computes
 	Access    *acl.Service     // what the network's listener lets robots do; nil: it was not asked
 	Links     *Links           // those of Network; nil: they were not counted
+
+	LogMissing LogMissing
 }
 
 // Links counts the links of a network.
@@ -109,8 +118,8 @@ type service struct {
 	transport transport    // the network, where it counts what it loses; else nil
 	network   wire.Session
 	clock     rt.Clock
-	log       *slog.Logger  // never blocks
-	logLost   func() uint64 // nil: no line is lost
+	log       *slog.Logger // never blocks
+	missing   LogMissing
 	sessions  *registry
 	others    *replica.Others // the servers of the service
 	memory    *memory.Bound   // on what robots make the server keep
@@ -161,11 +170,16 @@ func (s *service) transportMemory() int64 {
 }
 
 // lostLines is how many lines of the log nobody read.
-func (s *service) lostLines() uint64 {
-	if s.logLost == nil {
+func (s *service) lostLines() uint64 { return count(s.missing.Lost) }
+
+// leftOutLines is how many were left out because like ones had come a moment ago.
+func (s *service) leftOutLines() uint64 { return count(s.missing.LeftOut) }
+
+func count(of func() uint64) uint64 {
+	if of == nil {
 		return 0
 	}
-	return s.logLost()
+	return of()
 }
 
 // Server is one policy being served.
@@ -190,12 +204,12 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	limit, mode := cfg.Sessions()
 	id := serverID()
 	shared := &service{
-		cfg: cfg, prefix: d.Prefix, id: id, others: replica.New(d.Prefix, id), limit: limit, window: cfg.BatchWindow(), meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
+		cfg: cfg, prefix: d.Prefix, id: id, limit: limit, window: cfg.BatchWindow(), meta: d.Meta, tasks: newTaskReader(&cfg, d.Text),
 		caps:   capabilities(d.Meta, d.SHA256, d.Repo, cfg.Model.Revision, mode),
-		access: d.Access, links: d.Links, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, logLost: d.LogLost, sessions: newRegistry(), stats: newStats(),
+		access: d.Access, links: d.Links, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, missing: d.LogMissing, sessions: newRegistry(), stats: newStats(),
 		memory: memory.New(cfg.RobotMemory()),
 	}
-	shared.pool = queue.NewPool(shared.memory)
+	shared.pool, shared.others = queue.NewPool(shared.memory), replica.New(d.Prefix, id, shared.memory)
 	d.Audit.Bind(shared.memory)
 	shared.transport, _ = d.Network.(transport)
 	order, err := queue.New(cfg.Scheduler)
@@ -223,7 +237,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	typical := wire.SessionOpen{CameraNames: shared.caps.ExpectedCameras}
 	queries.typical = sessionNeed(d.Meta, observationBytes(d.Meta, &shared.caps, &typical))
 	if cfg.Auto() {
-		queries.gate, queries.sizes = plan.NewGate(d.Meta, cfg.Scheduler), worker.sizes
+		queries.auto = auto.New(d.Meta, cfg.Scheduler, worker.sizes)
 	}
 	receiver := &receiver{shared, observationLimit(d.Meta), worker.work, grown, events}
 	queries.receive = receiver.onObservation
@@ -313,7 +327,9 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		return s.left(ctx, s.worker.abandon())
 	}
 	s.warmed.Store(true)
-	s.queries.measure(true)
+	if a := s.queries.auto; a != nil {
+		s.fed.Store(int32(a.Begin()))
+	}
 	defer s.housekeeper.heap.holdGC().Release()
 	heap := s.housekeeper.heap.last
 	s.baseline.Store(&heap)
@@ -433,7 +449,7 @@ func (s *Server) Summary() Summary {
 	out := Summary{Service: s.prefix, ServerID: s.id, Device: s.placement.Device.String()}
 	s.stats.fill(&out)
 	out.Memory.LimitMB, out.Memory.UsedMB, out.Memory.MostMB = mib(s.memory.Limit()), mib(s.memory.Used()), mib(s.memory.Most())
-	out.Sessions.Active, out.LogLinesLost = len(s.sessions.all()), s.lostLines()
+	out.Sessions.Active, out.LogLinesLost, out.LogLinesLeftOut = len(s.sessions.all()), s.lostLines(), s.leftOutLines()
 	if before := s.baseline.Load(); before != nil {
 		now := rt.ReadHeap()
 		out.PathMallocs = now.Allocs - before.Allocs

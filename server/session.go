@@ -82,6 +82,12 @@ func newSession(uuid string, pool *queue.Pool, asked int) *Session {
 	return s
 }
 
+// streams reports whether the robot has had a chunk, or what it sent last waits for one:
+// observations that cannot be answered keep no place.
+func (s *Session) streams() bool {
+	return s.answered.Load() > 0 || s.received.Load() > s.shown.failed.Load()+s.shown.superseded.Load()
+}
+
 // header is that of an event which answers no observation.
 func (s *Session) header() wire.Header {
 	return wire.Header{

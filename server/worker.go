@@ -100,6 +100,7 @@ type worker struct {
 	publisher   publisher
 	past        batch.Past // of any goroutine to read
 	worked      rt.Instant // when a run last succeeded
+	collected   span       // the last collection of garbage by hand
 	blankFinite bool       // what a run of the server's own computes is finite
 
 	watch watch // Owner: housekeeping
@@ -289,9 +290,23 @@ func (w *worker) collectNext() {
 // just begun: then the next thing to do is far away.
 func (w *worker) collect() {
 	if (w.running == nil && w.open == nil || w.began) && w.collectDue.CompareAndSwap(true, false) {
+		begun := w.clock.Now()
 		runtime.GC()
+		w.collected = span{begun, w.clock.Now()}
 	}
 	w.began = false
+}
+
+// span is a time from an instant to another.
+type span struct{ begun, ended rt.Instant }
+
+// heldUp counts how long what was due at that instant waited for the last collection.
+//
+//rt:noalloc
+func (w *worker) heldUp(due rt.Instant) {
+	if c := &w.collected; c.begun < due && due < c.ended {
+		w.stats.collectDelay.Store(max(w.stats.collectDelay.Load(), int64(c.ended.Sub(due))))
+	}
 }
 
 // step does what can be done now; false when there is nothing but to wait.
@@ -385,6 +400,7 @@ func (w *worker) refuseBad(b *buffer, rows int) {
 //
 //rt:noalloc
 func (w *worker) end(e batch.Ended) error {
+	w.heldUp(e.At)
 	b := w.running
 	w.running = nil
 	w.past.Add(batch.Run{Begun: e.Begun, Took: e.At.Sub(e.Begun), Size: e.Size, Requests: b.requests(), Failed: e.Err != nil})

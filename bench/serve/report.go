@@ -1,6 +1,7 @@
 package serve
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -26,6 +27,7 @@ type Report struct {
 	Many       Many          `json:"many"`
 	Schedulers []Scheduler   `json:"schedulers"`
 	Beside     []Beside      `json:"beside"`
+	Steady     Steady        `json:"steady"`
 }
 
 // Quantiles of times in milliseconds.
@@ -90,6 +92,9 @@ func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 // WriteTable writes what a person reads.
 func (r *Report) WriteTable(w io.Writer) error {
 	facts := report.Facts("bench serve", fmt.Sprintf("%s (%s, %.12s) on %s, %d threads, batches up to %d, ONNX Runtime %s", r.Bundle, r.Policy, r.SHA256, r.Device, r.Threads, r.MaxBatch, r.Runtime), r.Machine.Rows())
+	if r.Steady.Seconds > 0 {
+		return errors.Join(facts.Write(w), r.Steady.write(w))
+	}
 	crowds := report.Table{Columns: []string{"robots", "chunks/s", "bare/s", "ratio", "busy", "batch", "lost", "Jain", "own p50 ms", "p99", "wait p50", "decode p50", "inference p50", "round trip p50", "p99"}}
 	for _, c := range r.Crowds {
 		crowds.Add(fmt.Sprint(c.Robots), fmt.Sprintf("%.1f", c.ChunksPerS), fmt.Sprintf("%.1f", c.BarePerS), fmt.Sprintf("%.3f", c.Ratio), fmt.Sprintf("%.3f", c.Busy), fmt.Sprintf("%.2f", c.MeanBatch),
@@ -116,6 +121,18 @@ func (r *Report) WriteTable(w io.Writer) error {
 	_, err := fmt.Fprintf(w, "%d sessions: %d left, %d requests, %d lost, Jain %.3f, round trip p50 %.1f ms, p99 %.1f ms.\n"+
 		"bare: ONNX Runtime alone with the same batches, in turn with the server. own: decoding and answering.\n",
 		r.Many.Sessions, r.Many.Left, r.Many.Answered, r.Many.Lost, r.Many.Jain, r.Many.RoundTrip.P50, r.Many.RoundTrip.P99)
+	return err
+}
+
+func (s *Steady) write(w io.Writer) error {
+	p := &s.Provoked
+	_, err := fmt.Fprintf(w, `
+%d robots, %.0f s: %d requests, %d lost, %d inferences of several at once
+allocated     %8d objects beside what two looks at the counters take (%d each), %d collections
+heap          %8.2f MB more at the end; the process had %.1f MB, at most %.1f, at the end %.1f
+with garbage  %8d collections in %.0f s and %d requests, %d between two requests; none held up a request for more than %.3f ms
+`, s.Robots, s.Seconds, s.Requests, s.Lost, s.Shared, s.Allocations, s.ScrapeCost, s.Collections,
+		s.HeapGrewMB, s.RSSBeginMB, s.RSSMostMB, s.RSSEndMB, p.Collections, p.Seconds, p.Requests, p.ByHand, p.DelayMaxMs)
 	return err
 }
 

@@ -277,6 +277,14 @@ func (c *crowd) answered() (n int) {
 	return n
 }
 
+// lost is how many requests got no chunk.
+func (c *crowd) lost() (n int) {
+	for _, r := range c.robots {
+		n += r.lost + int(r.refused.Load()+r.strange.Load())
+	}
+	return n
+}
+
 // fill adds what the robots saw.
 func (c *crowd) fill(to *Crowd) {
 	var trips []float64
@@ -284,10 +292,9 @@ func (c *crowd) fill(to *Crowd) {
 	for _, r := range c.robots {
 		trips = append(trips, r.trips...)
 		to.Answered += r.answered
-		to.Lost += r.lost + int(r.refused.Load()+r.strange.Load())
 		sum, squares = sum+float64(r.answered), squares+float64(r.answered)*float64(r.answered)
 	}
-	to.RoundTrip = quantiles(trips)
+	to.Lost, to.RoundTrip = c.lost(), quantiles(trips)
 	if squares > 0 {
 		to.Jain = round(sum * sum / (float64(len(c.robots)) * squares))
 	}

@@ -27,6 +27,7 @@ type Config struct {
 	Sessions int           `range:"1..1000" default:"300" help:"How many robots have a session at once, none of which may be lost."`
 	Duration time.Duration `range:"1s..1h" default:"1m" help:"Of all slices together."`
 	Slice    time.Duration `range:"100ms..1m" default:"2s" help:"How long the server, and ONNX Runtime alone, have a turn."`
+	Steady   time.Duration `range:"0s..24h" default:"0s" help:"Instead of all else: for so long the last of --robots keep the server busy, and nothing may be allocated, collected or grow." placeholder:"TIME"`
 	Threads  int           `range:"1..256" default:"1" help:"Threads of the CPU inside one inference."`
 	MaxBatch int           `range:"0..16" default:"0" help:"Robots that share an inference; 0: what the server takes."`
 	Device   string        `default:"cpu" help:"Where to compute: cpu, cuda, cuda:N, tensorrt, tensorrt:N."`
@@ -96,6 +97,10 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			return nil, err
 		}
 	}
+	if cfg.Steady > 0 {
+		r.Steady, err = s.steady(ctx, cfg.Robots[len(cfg.Robots)-1], cfg.Steady)
+		return r, err
+	}
 	parts := time.Duration(len(cfg.Robots) + len(schedulers))
 	for _, n := range cfg.Robots {
 		crowd, err := s.saturate(ctx, n, cfg.Duration/parts)
@@ -118,7 +123,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 }
 
 // server starts lean-server for so many sessions.
-func (s *stand) server(ctx context.Context, name string, sessions int, scheduler string, audit string) (*bench.Server, error) {
+func (s *stand) server(ctx context.Context, name string, sessions int, scheduler string, audit string, more ...string) (*bench.Server, error) {
 	path, err := filepath.Abs(s.bundle.Dir)
 	if err != nil {
 		return nil, err
@@ -129,7 +134,7 @@ func (s *stand) server(ctx context.Context, name string, sessions int, scheduler
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	var flags []string
+	flags := more
 	if audit != "" {
 		flags = append(flags, "--audit", audit)
 	}

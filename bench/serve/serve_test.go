@@ -3,6 +3,7 @@ package serve
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 )
@@ -64,5 +65,31 @@ func TestQuantiles(t *testing.T) {
 	}
 	if q := quantiles(nil); q != (Quantiles{}) {
 		t.Errorf("quantiles of none = %+v", q)
+	}
+}
+
+// Each thing that is not steady is named.
+func TestBroken(t *testing.T) {
+	good := Steady{Robots: 8, Seconds: 300, Requests: 60_000, Shared: 100, ScrapeCost: 300, Allocations: 20, RSSBeginMB: 50, RSSMostMB: 50.5, RSSEndMB: 50.2, Provoked: Provoked{Collections: 9, ByHand: 9, DelayMaxMs: 0.1}}
+	for _, tt := range []struct {
+		change func(*Steady)
+		says   string
+	}{
+		{func(*Steady) {}, ""},
+		{func(s *Steady) { *s = Steady{} }, ""},
+		{func(s *Steady) { s.Lost = 1 }, "1 of 60001 requests are lost"},
+		{func(s *Steady) { s.Shared = 0 }, "no inference had more than one request"},
+		{func(s *Steady) { s.Allocations = 601 }, "601 objects were allocated"},
+		{func(s *Steady) { s.Collections = 1 }, "1 collections in 300 s"},
+		{func(s *Steady) { s.HeapGrewMB = 3 }, "the heap grew by 3.00 MB"},
+		{func(s *Steady) { s.RSSMostMB = 53 }, "the process by 3.00 MB"},
+		{func(s *Steady) { s.Provoked.ByHand = 8 }, "1 of 9 collections came by themselves"},
+		{func(s *Steady) { s.Provoked.DelayMaxMs = 0.21 }, "for 0.210 ms, want at most 0.2"},
+	} {
+		s := good
+		tt.change(&s)
+		if got := s.Broken(); !strings.Contains(got, tt.says) || (got == "") != (tt.says == "") {
+			t.Errorf("Broken() = %q, want %q", got, tt.says)
+		}
 	}
 }

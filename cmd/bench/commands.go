@@ -88,7 +88,18 @@ type serveFlags struct {
 }
 
 func (f *serveFlags) Run(ctx context.Context, s *streams) error {
-	return measure(ctx, s, f.common, &f.Env, &f.Config, serve.Measure)
+	broken := ""
+	err := measure(ctx, s, f.common, &f.Env, &f.Config, func(ctx context.Context, cfg serve.Config) (*serve.Report, error) {
+		r, err := serve.Measure(ctx, cfg)
+		if err == nil {
+			broken = r.Steady.Broken()
+		}
+		return r, err
+	})
+	if err == nil && broken != "" {
+		err = exit.Errorf(exit.Failure, "not steady: %s", broken)
+	}
+	return err
 }
 
 type recipeFlags struct {

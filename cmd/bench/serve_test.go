@@ -67,3 +67,25 @@ func TestServe(t *testing.T) {
 		}
 	}
 }
+
+// The real server kept busy for seconds instead of minutes, batches and audit included,
+// allocates nothing, collects nothing by itself, and its collections hold up nobody.
+func TestServeSteadily(t *testing.T) {
+	rttest.RealTime(t)
+	needsPrograms(t)
+	code, stdout, stderr := runBench(t, "serve", "--bundle", "testdata/demo/still", "--steady", "2s", "--robots", "6", "--max-batch", "4", "--quiet", "--json", "-")
+	if code != 0 {
+		t.Fatalf("exit code %d: %s", code, stderr)
+	}
+	var r serve.Report
+	if err := json.Unmarshal([]byte(stdout), &r); err != nil {
+		t.Fatalf("%v in %s", err, stdout)
+	}
+	s := r.Steady
+	if len(r.Crowds) != 0 || s.Robots != 6 || s.Seconds < 2 || s.Shared == 0 || s.Requests == 0 || s.ScrapeCost == 0 || s.RSSBeginMB < 10 || s.Provoked.Requests == 0 {
+		t.Errorf("the report: %+v", r)
+	}
+	if s.ScrapeCost*2 > s.Requests {
+		t.Errorf("%d objects may be allocated and %d requests were served: one for each request would not show", 2*s.ScrapeCost, s.Requests)
+	}
+}

@@ -23,10 +23,12 @@ import (
 
 	"edgert/internal/exit"
 	"edgert/internal/logline"
+	"edgert/internal/lograte"
 	"edgert/internal/network"
 	"edgert/internal/program"
 	"edgert/internal/terminal"
 	"edgert/policy"
+	"edgert/rt"
 	"edgert/server"
 	"edgert/server/audit"
 	"edgert/server/manifest"
@@ -162,14 +164,15 @@ func (f *flags) config() (manifest.Config, error) {
 // serve runs the server until a signal; a second signal ends the process at once.
 func (f *flags) serve(cfg manifest.Config, stdout io.Writer, stderr *terminal.Terminal) error {
 	program.IgnoreSIGPIPE()
-	log := slog.New(slog.DiscardHandler)
+	log, missing := slog.New(slog.DiscardHandler), server.LogMissing{Lost: stderr.Lost}
 	if !f.Quiet {
-		log = slog.New(logline.New(stderr, slog.LevelInfo))
+		lines := lograte.New(logline.New(stderr, slog.LevelInfo), rt.KernelClock())
+		log, missing.LeftOut = slog.New(lines), lines.LeftOut
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 	defer stop()
 	context.AfterFunc(ctx, stop)
-	summary, err := server.Run(ctx, cfg, log, stderr.Lost)
+	summary, err := server.Run(ctx, cfg, log, missing)
 	if summary.Service == "" {
 		return err
 	}

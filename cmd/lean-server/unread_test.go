@@ -74,11 +74,9 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	r := startUnread(t, nil, stderr)
 	r.awaitReady()
 	network, prefix := r.dial()
-	wrong := demoOpen(t, "wrong")
-	wrong.StateDim = 7
-	const lines = 1200 // more than what waits for the reader
+	const lines = 1200 // more than what waits for the reader, and than what is said of one thing
 	for range lines {
-		if ack := openSession(t, network, prefix, wrong); ack.Accepted {
+		if ack := openSession(t, network, prefix, demoOpen(t, "again")); !ack.Accepted {
 			t.Fatalf("ack = %+v", ack)
 		}
 	}
@@ -107,11 +105,14 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	if lost := r.metric("lean_server_log_lines_lost_total"); lost == 0 || lost > lines+100 {
 		t.Errorf("%v lines are counted as lost, want most of %d", lost, lines)
 	}
+	if leftOut := r.metric("lean_server_log_lines_left_out_total"); leftOut == 0 || leftOut > lines {
+		t.Errorf("%v lines are counted as left out, want some of %d", leftOut, lines)
+	}
 	if took := r.end(syscall.SIGTERM); took > unreadLimit {
 		t.Errorf("ended after %v, want %v at most", took, unreadLimit)
 	}
-	if s := r.summary(); s.Requests != 21 || s.LogLinesLost == 0 {
-		t.Errorf("summary: %d requests, %d lines lost, want 21 and some", s.Requests, s.LogLinesLost)
+	if s := r.summary(); s.Requests != 21 || s.LogLinesLost == 0 || s.LogLinesLeftOut == 0 {
+		t.Errorf("summary: %d requests, %d lines lost, %d left out, want 21 and some", s.Requests, s.LogLinesLost, s.LogLinesLeftOut)
 	}
 	stderr.Close()
 	if said, err := io.ReadAll(reader); err != nil || len(said) == 0 {
@@ -127,8 +128,9 @@ func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
 	network, prefix := r.dial()
 	wrong := demoOpen(t, "wrong")
 	wrong.StateDim = 7
+	openSession(t, network, prefix, wrong)
 	for range 1200 {
-		openSession(t, network, prefix, wrong)
+		openSession(t, network, prefix, demoOpen(t, "again"))
 	}
 	all := make(chan string, 1)
 	go func() { text, _ := io.ReadAll(reader); all <- string(text) }()
@@ -228,5 +230,26 @@ func TestStopsWhileWarmingUp(t *testing.T) {
 	const limit = 800 * time.Millisecond // the warm-up takes 2 s and more
 	if took := r.end(syscall.SIGTERM); took > limit {
 		t.Errorf("ended after %v, want %v at most", took, limit)
+	}
+}
+
+// Goal: a server that is full, or has a wrong robot at its door, does not fill the log:
+// the refusals are counted, and of the first ones it says why.
+func TestRefusalsDoNotFillTheLog(t *testing.T) {
+	r := start(t)
+	r.awaitReady()
+	network, prefix := r.dial()
+	wrong := demoOpen(t, "wrong")
+	wrong.StateDim = 7
+	const opens = 300
+	for range opens {
+		if ack := openSession(t, network, prefix, wrong); ack.Accepted {
+			t.Fatalf("ack = %+v", ack)
+		}
+	}
+	s := r.stop(syscall.SIGTERM)
+	said := strings.Count(r.log.String(), "state dim mismatch")
+	if said < 20 || said > 100 || s.LogLinesLeftOut != opens-uint64(said) || s.Refusals["state"] != opens {
+		t.Errorf("%d refusals, %d of them in the log, %d left out; want %d, some, the rest", s.Refusals["state"], said, s.LogLinesLeftOut, opens)
 	}
 }

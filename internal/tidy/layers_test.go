@@ -26,6 +26,7 @@ var layers = []struct {
 	{1, "internal/backoff", "waits between attempts, wherever something may be absent"},
 	{1, "internal/stall", "outputs that take nothing, wherever a program ends"},
 	{1, "internal/child", "processes that end with the one that starts them: bench's and the tools'"},
+	{2, "internal/lograte", "what a log has said too often; it needs a clock"},
 	{2, "internal/ort", "ONNX Runtime, one library of others"},
 	{2, "internal/cuda", "CUDA's runtime, one library of others"},
 	{2, "internal/cuda/cudatest", "a GPU that is none, for the tests of everybody who drives one"},

@@ -92,11 +92,14 @@ type Writer struct {
 	// Owner: the writer's goroutine.
 	text    []byte
 	count   uint64 // lines in text
-	failing bool   // a failed write was logged
-	torn    bool   // what was written last ends within a line: the next begins with a new one
+	failing failing
+	torn    bool // what was written last ends within a line: the next begins with a new one
 
 	stalled bool // the goroutine was left behind. Owner: who calls stop and Close
 }
+
+// failing says of what a failed write was logged: one disk may be full and the other not.
+type failing struct{ lines, captures bool }
 
 // Counts is what was written.
 //
@@ -284,7 +287,7 @@ func (w *Writer) drain() {
 	for r := w.requests.Peek(); r != nil; r = w.requests.Peek() {
 		err := w.captures.write(r, wall.Add(-now.Sub(r.At)))
 		w.requests.Release()
-		w.counted(err, 1, &w.Counts.Captures, &w.Counts.CapturesDropped)
+		w.counted("captures", err, 1, &w.failing.captures, &w.Counts.Captures, &w.Counts.CapturesDropped)
 	}
 }
 
@@ -296,21 +299,24 @@ func (w *Writer) flush() {
 	if n > 0 { // else it ends as it did
 		w.torn = w.text[n-1] != '\n'
 	}
-	w.counted(err, w.count, &w.Counts.Lines, &w.Counts.LinesDropped)
+	w.counted("audit lines", err, w.count, &w.failing.lines, &w.Counts.Lines, &w.Counts.LinesDropped)
 	w.text, w.count = w.text[:0], 0
 }
 
-// counted counts n records, and logs the first of a run of failures only: a full
-// disk must not fill the log as well.
-func (w *Writer) counted(err error, n uint64, written, dropped *atomic.Uint64) {
+// counted counts n records, and logs the first of a run of failures only, and its end: a
+// full disk must not fill the log as well.
+func (w *Writer) counted(what string, err error, n uint64, failing *bool, written, dropped *atomic.Uint64) {
 	if err == nil {
 		written.Add(n)
-		w.failing = false
+		if *failing {
+			*failing = false
+			w.log.Info(what+" are written again", "lost", dropped.Load())
+		}
 		return
 	}
 	dropped.Add(n)
-	if !w.failing {
-		w.failing = true
-		w.log.Warn("audit or capture is not written", "why", err)
+	if !*failing {
+		*failing = true
+		w.log.Warn(what+" are not written", "why", err)
 	}
 }

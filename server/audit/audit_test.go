@@ -186,6 +186,32 @@ func TestAuditOnAFullDisk(t *testing.T) {
 	}
 }
 
+// Captures that are written while lines are not, on another disk, do not have each line
+// that is lost logged.
+func TestOneOfTwoFullDisks(t *testing.T) {
+	var log bytes.Buffer
+	w := open(t, t.TempDir(), 4)
+	defer w.Close()
+	disk := &full{errors.New("no space left")}
+	w.lines, w.log = disk, slog.New(slog.NewTextHandler(&log, nil))
+	step := func() {
+		w.Add(sampleRecord(), []byte("observation"), []byte("reply"))
+		w.drain()
+	}
+	for range 5 {
+		step()
+	}
+	if n := strings.Count(log.String(), "audit lines are not written"); n != 1 || w.Counts.LinesDropped.Load() != 5 || w.Counts.Captures.Load() != 5 {
+		t.Errorf("said %d times, %d lines lost, %d captures; want 1, 5, 5:\n%s", n, w.Counts.LinesDropped.Load(), w.Counts.Captures.Load(), &log)
+	}
+	disk.err = nil
+	step()
+	step()
+	if n := strings.Count(log.String(), "audit lines are written again"); n != 1 || !strings.Contains(log.String(), "lost=5") {
+		t.Errorf("its end is said %d times, want once, with what was lost:\n%s", n, &log)
+	}
+}
+
 func TestNoWriterUnlessConfigured(t *testing.T) {
 	if w, err := Open(new(manifest.Config), rttest.NewClock(1), nil); w != nil || err != nil || w.Close() != nil {
 		t.Errorf("Open = %v, %v, want none", w, err)

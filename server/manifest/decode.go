@@ -149,6 +149,9 @@ func (d *decoder) value(node ast.Node, t reflect.Type, path string) error {
 		return d.mapping(node, t, path)
 	}
 	want := wanted[t.Kind()]
+	if path == "memory" {
+		want.text = "a size with a unit, such as 512MiB"
+	}
 	if t == reflect.TypeFor[Capacity]() {
 		if word, ok := node.(*ast.StringNode); ok && word.Value == Auto.String() {
 			return nil

@@ -193,6 +193,7 @@ func (c *Config) Check() (err error) {
 	oneOf("serving_mode", c.ServingMode, "auto", "shared", "exclusive")
 	want(c.MaxSessions >= 1 || c.MaxSessions == Auto, "max_sessions", "must be >= 1, got %d", int(c.MaxSessions))
 	want(c.MaxSessions <= maxSessionsMax, "max_sessions", "must be <= %d, got %d", maxSessionsMax, int(c.MaxSessions))
+	want(c.ServingMode != "exclusive" || c.lines["max_sessions"] == 0 || c.MaxSessions == 1, "max_sessions", "must be 1 or absent beside serving_mode exclusive, which is one session, got %s", c.MaxSessions)
 	want(c.SessionsPerLink >= 1 && c.SessionsPerLink <= maxSessionsMax, "sessions_per_link", "must be 1..%d, got %d", maxSessionsMax, c.SessionsPerLink)
 	want(c.SessionsPerHost >= 1 && c.SessionsPerHost <= maxSessionsMax, "sessions_per_host", "must be 1..%d, got %d", maxSessionsMax, c.SessionsPerHost)
 	size, failed := parseSize(c.Memory)

@@ -1,6 +1,6 @@
 // Package memory is the one bound on what robots can make a server keep: their
-// sessions, their observations until they have been worked on, and the captures that
-// wait for the disk. Whoever wants some asks here first, and goes without when there
+// sessions, their observations until they have been worked on, the captures that wait for
+// the disk, and what other servers show of theirs. Whoever wants some asks here first, and goes without when there
 // is none left. What the transport's links hold has a bound of its own, which the
 // manifest takes off this one's.
 package memory
@@ -22,10 +22,11 @@ const (
 	Sessions     Part = iota // what is kept of a robot while its session is open
 	Observations             // buffers, lent or not
 	Captures                 // that wait for the disk
+	Replicas                 // what the other servers of the service show
 	NumParts
 )
 
-var partNames = [NumParts]string{"sessions", "observations", "captures"}
+var partNames = [NumParts]string{"sessions", "observations", "captures", "replicas"}
 
 func (p Part) String() string { return partNames[p] }
 
@@ -92,6 +93,9 @@ func (b *Bound) Most() int64 { return b.most.Load() }
 //
 //rt:noalloc
 func (b *Bound) Of(p Part) int64 { return b.parts[p].Load() }
+
+// Promisable is how many bytes may be promised to robots.
+func (b *Bound) Promisable() int64 { return b.limit - b.Of(Replicas) }
 
 // Limit is how many bytes there are.
 func (b *Bound) Limit() int64 { return b.limit }

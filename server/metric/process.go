@@ -21,6 +21,7 @@ var runtimeMetrics = []struct {
 	{"go_goroutines", "Number of goroutines that currently exist.", "/sched/goroutines:goroutines", false},
 	{"go_sched_gomaxprocs_threads", "The current GOMAXPROCS.", "/sched/gomaxprocs:threads", false},
 	{"go_gc_cycles_total_gc_cycles_total", "Completed collections.", "/gc/cycles/total:gc-cycles", true},
+	{"go_gc_cycles_forced_gc_cycles_total", "Completed collections that the program asked for.", "/gc/cycles/forced:gc-cycles", true},
 	{"go_memstats_alloc_bytes_total", "Bytes allocated on the heap, freed ones included.", "/gc/heap/allocs:bytes", true},
 	{"go_memstats_mallocs_total", "Heap objects allocated, freed ones included.", "/gc/heap/allocs:objects", true},
 	{"go_memstats_heap_alloc_bytes", "Bytes of heap objects that are in use or not collected yet.", "/memory/classes/heap/objects:bytes", false},

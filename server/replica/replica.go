@@ -8,6 +8,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"edgert/server/memory"
 	"edgert/wire"
 )
 
@@ -15,6 +16,10 @@ import (
 const (
 	maxServers = 256
 	maxHeld    = 1 << 16
+	// memoryFraction of the bound on memory is theirs at most: the rest is the robots'.
+	memoryFraction = 16
+	// tokenBytes are kept of a token beside its key.
+	tokenBytes = 256
 )
 
 // Others are the servers of a service.
@@ -22,6 +27,7 @@ type Others struct {
 	// Constant.
 	prefix  string
 	self    string        // our id
+	memory  *memory.Bound // that tokens count in
 	changed chan struct{} // cap 1: somebody else holds another robot
 
 	Forgotten atomic.Uint64 // tokens beyond the bounds
@@ -30,13 +36,15 @@ type Others struct {
 	servers map[string]*server
 	held    map[string][]wire.Held // by uuid
 	holds   int                    // all in held
+	bytes   int64                  // that all tokens take
 }
 
 type server struct{ alive, room bool }
 
-// New returns those of the service at prefix, none so far. self is our own id.
-func New(prefix, self string) *Others {
-	return &Others{prefix: prefix, self: self, changed: make(chan struct{}, 1),
+// New returns those of the service at prefix, none so far. self is our own id; what is
+// kept of the others counts in bound.
+func New(prefix, self string, bound *memory.Bound) *Others {
+	return &Others{prefix: prefix, self: self, memory: bound, changed: make(chan struct{}, 1),
 		servers: map[string]*server{}, held: map[string][]wire.Held{}}
 }
 
@@ -78,7 +86,7 @@ func (o *Others) set(id, leaf string, up bool) {
 		if !up {
 			return
 		}
-		if len(o.servers) >= maxServers {
+		if len(o.servers) >= maxServers || !o.keep(o.sizeOf(id)) {
 			o.Forgotten.Add(1)
 			return
 		}
@@ -95,7 +103,29 @@ func (o *Others) set(id, leaf string, up bool) {
 	}
 	if !s.room && !s.alive {
 		delete(o.servers, id)
+		o.keep(-o.sizeOf(id))
 	}
+}
+
+// sizeOf is what is kept of a token with these names in its key.
+func (o *Others) sizeOf(names ...string) int64 {
+	n := tokenBytes + len(o.prefix)
+	for _, name := range names {
+		n += len(name)
+	}
+	return int64(n)
+}
+
+// keep counts n bytes more, or fewer, and reports whether there is room for them.
+func (o *Others) keep(n int64) bool {
+	switch {
+	case n < 0:
+		o.memory.Give(memory.Replicas, -n)
+	case o.bytes+n > o.memory.Limit()/memoryFraction || !o.memory.Take(memory.Replicas, n):
+		return false
+	}
+	o.bytes += n
+	return true
 }
 
 func (o *Others) hold(h wire.Held, up bool) {
@@ -107,13 +137,14 @@ func (o *Others) hold(h wire.Held, up bool) {
 		}
 	}
 	switch {
-	case up && at < 0 && o.holds >= maxHeld:
+	case up && at < 0 && (o.holds >= maxHeld || !o.keep(o.sizeOf(h.UUID, h.Server, h.Mark))):
 		o.Forgotten.Add(1)
 	case up && at < 0:
 		o.held[h.UUID] = append(list, h)
 		o.holds++
 	case !up && at >= 0:
 		o.holds--
+		o.keep(-o.sizeOf(h.UUID, h.Server, h.Mark))
 		if list = append(list[:at], list[at+1:]...); len(list) > 0 {
 			o.held[h.UUID] = list
 		} else {

@@ -2,8 +2,10 @@ package replica
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
+	"edgert/server/memory"
 	"edgert/wire"
 )
 
@@ -15,7 +17,7 @@ type fleet map[string]*Others
 func newFleet(ids ...string) fleet {
 	f := fleet{}
 	for _, id := range ids {
-		f[id] = New(prefix, id)
+		f[id] = New(prefix, id, memory.New(1<<30))
 	}
 	for _, id := range ids {
 		f.tell(wire.ReplicaRoomKey(prefix, id), true)
@@ -108,7 +110,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 
 // Of two servers with one robot exactly one gives it up: the one that it left.
 func TestOneGivesUp(t *testing.T) {
-	a, b := New(prefix, "a"), New(prefix, "b")
+	a, b := New(prefix, "a", memory.New(1<<30)), New(prefix, "b", memory.New(1<<30))
 	for _, tt := range []struct {
 		name         string
 		at, with     wire.Held
@@ -137,7 +139,8 @@ func TestOneGivesUp(t *testing.T) {
 
 // Tokens beyond the bounds are counted, and what ends leaves nothing behind.
 func TestBounds(t *testing.T) {
-	o := New(prefix, "a")
+	bound := memory.New(1 << 30)
+	o := New(prefix, "a", bound)
 	for _, alive := range []bool{true, false} {
 		for i := range maxServers + 3 {
 			o.OnToken(wire.ReplicaAliveKey(prefix, fmt.Sprint("s", i)), alive)
@@ -146,13 +149,46 @@ func TestBounds(t *testing.T) {
 			o.OnToken(fmt.Sprintf("%s/arm-%d/held/s1/0/0", prefix, i), alive)
 		}
 	}
-	if o.Forgotten.Load() != 5 || len(o.servers) != 0 || len(o.held) != 0 || o.holds != 0 {
-		t.Errorf("forgotten %d, left %d servers and %d robots, want 5, 0, 0", o.Forgotten.Load(), len(o.servers), len(o.held))
+	if o.Forgotten.Load() != 5 || len(o.servers) != 0 || len(o.held) != 0 || o.holds != 0 || bound.Used() != 0 || bound.Most() < maxHeld*tokenBytes {
+		t.Errorf("forgotten %d, left %d servers and %d robots, memory %v of at most %d bytes; want 5, 0, 0, none of %d or more", o.Forgotten.Load(), len(o.servers), len(o.held), bound, bound.Most(), maxHeld*tokenBytes)
 	}
 	for _, key := range []string{"", prefix, prefix + "/server/alive", prefix + "/server/a/b/alive", prefix + "/arm/held/b/0/-1", prefix + "/arm/held/b/0", prefix + "/arm/held//0/1", "x/server/b/alive"} {
 		o.OnToken(key, true)
 	}
 	if len(o.servers) != 0 || len(o.held) != 0 {
 		t.Errorf("keys of nobody are known: %v, %v", o.servers, o.held)
+	}
+}
+
+// Whoever may show tokens gets no more of the memory than a part; who is known by then
+// stays, and what ends makes room.
+func TestTokensAreCountedAsMemory(t *testing.T) {
+	const limit = 4 << 20
+	bound := memory.New(limit)
+	o := New(prefix, "a", bound)
+	key := func(i int) string { return fmt.Sprintf("%s/%s-%d/held/b/0/0", prefix, strings.Repeat("x", 100), i) }
+	o.OnToken(wire.ReplicaAliveKey(prefix, "b"), true)
+	const robots = 2000
+	for i := range robots {
+		o.OnToken(key(i), true)
+	}
+	if used := bound.Of(memory.Replicas); used > limit/memoryFraction || used < limit/memoryFraction-1000 || o.Forgotten.Load() == 0 || o.holds+int(o.Forgotten.Load()) != robots {
+		t.Errorf("%v, %d robots known, %d forgotten; want at most %d bytes and none lost", bound, o.holds, o.Forgotten.Load(), limit/memoryFraction)
+	}
+	if _, held := o.Holder(key(0)[len(prefix)+1 : len(key(0))-len("/held/b/0/0")]); !held {
+		t.Error("the first robot is not known any more")
+	}
+	for i := range robots {
+		o.OnToken(key(i), false)
+	}
+	o.OnToken(wire.ReplicaAliveKey(prefix, "b"), false)
+	if bound.Used() != 0 {
+		t.Errorf("nobody is there, and %v", bound)
+	}
+	full := memory.New(limit)
+	full.Take(memory.Sessions, limit)
+	o = New(prefix, "a", full)
+	if o.OnToken(key(0), true); o.holds != 0 || o.Forgotten.Load() != 1 {
+		t.Errorf("%d known although there is no memory", o.holds)
 	}
 }

@@ -1,0 +1,270 @@
+package serve
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"edgert/bench"
+)
+
+const (
+	// provokedShare of the steady time is played again with garbage, see provoke.
+	provokedShare = 4
+	// scrapeEvery is how often the metrics are asked for then: each time makes 17 kB of
+	// garbage, so that the server collects every few seconds.
+	scrapeEvery = 5 * time.Millisecond
+	// scrapesAlone are made one behind the other, to know what one allocates.
+	scrapesAlone = 5
+	// delayMax is how long the collector may hold up a request, and noise what else
+	// grows without being a leak: the allocator's own pages.
+	delayMax = 200 * time.Microsecond
+	noiseMB  = 2.0
+)
+
+// Steady is a server that robots keep busy for long, with batches and an audit: what
+// its paths allocate and what its collector costs.
+type Steady struct {
+	Robots      int     `json:"robots"`
+	Seconds     float64 `json:"seconds"`
+	Requests    int     `json:"requests"`
+	Lost        int     `json:"lost"`
+	Shared      int     `json:"shared"` // inferences of more than one request
+	Allocations int     `json:"allocations"`
+	ScrapeCost  int     `json:"scrape_allocations"` // of each of the two looks at the counters, which are in no other figure
+	Collections int     `json:"collections"`
+	HeapGrewMB  float64 `json:"heap_grew_mb"`
+	RSSBeginMB  float64 `json:"rss_begin_mb"`
+	RSSMostMB   float64 `json:"rss_most_mb"`
+	RSSEndMB    float64 `json:"rss_end_mb"`
+
+	Provoked Provoked `json:"provoked"`
+}
+
+// Provoked is the same with garbage that others make: metrics that are asked for far
+// too often.
+type Provoked struct {
+	Seconds     float64 `json:"seconds"`
+	Requests    int     `json:"requests"`
+	Collections int     `json:"collections"`
+	ByHand      int     `json:"by_hand"`      // between two requests; the others came by themselves
+	DelayMaxMs  float64 `json:"delay_max_ms"` // the longest that a request waited for one
+}
+
+// Broken says what is not as it should be, "" when all is.
+func (s *Steady) Broken() string {
+	var broken []string
+	check := func(ok bool, format string, args ...any) {
+		if !ok {
+			broken = append(broken, fmt.Sprintf(format, args...))
+		}
+	}
+	if s.Seconds == 0 {
+		return "" // not asked for
+	}
+	check(s.Requests > 0 && s.Lost == 0, "%d of %d requests are lost, want none", s.Lost, s.Requests+s.Lost)
+	check(s.Shared > 0, "no inference had more than one request, want some: give --max-batch and several --robots")
+	check(s.Allocations <= s.slack(), "%d objects were allocated while %d requests were served, want none (%d may be the counters')", s.Allocations, s.Requests, s.slack())
+	check(s.Collections == 0, "%d collections in %.0f s, want none", s.Collections, s.Seconds)
+	check(s.HeapGrewMB < noiseMB && s.RSSMostMB-s.RSSBeginMB < noiseMB, "the heap grew by %.2f MB, the process by %.2f MB, want less than %.0f", s.HeapGrewMB, s.RSSMostMB-s.RSSBeginMB, noiseMB)
+	check(s.Provoked.Collections == s.Provoked.ByHand, "%d of %d collections came by themselves, want all between two requests", s.Provoked.Collections-s.Provoked.ByHand, s.Provoked.Collections)
+	check(s.Provoked.DelayMaxMs <= delayMax.Seconds()*1e3, "a request waited for the collector for %.3f ms, want at most %.1f", s.Provoked.DelayMaxMs, delayMax.Seconds()*1e3)
+	return strings.Join(broken, "; ")
+}
+
+// slack is how many objects may seem to be allocated: Go's counters lag by a span of each
+// size for each processor, and a look at them costs what no two cost alike.
+func (s *Steady) slack() int { return 2 * s.ScrapeCost }
+
+// steady keeps a server busy for a time.
+func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Steady, err error) {
+	health, err := bench.FreeEndpoint()
+	if err != nil {
+		return r, err
+	}
+	_, port, _ := strings.Cut(strings.TrimPrefix(health, "tcp/"), ":")
+	server, err := s.server(ctx, "steady", n, "runway", os.DevNull, "--health-port", port) // lines are made, and fill no disk
+	if err != nil {
+		return r, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	crowd, err := s.join(ctx, server.Endpoint, n)
+	if err != nil {
+		return r, err
+	}
+	defer crowd.leave()
+	page := newPage(port)
+	flood := func(limit time.Duration) (answered, lost int, err error) {
+		before, gone := crowd.answered(), crowd.lost()
+		_, err = crowd.flood(ctx, limit)
+		return crowd.answered() - before, crowd.lost() - gone, err
+	}
+	s.cfg.Progress("%d robots for %v, after as long as it takes to grow\n", n, limit)
+	if _, _, err := flood(min(limit, 10*time.Second)); err != nil {
+		return r, err
+	}
+	if r.ScrapeCost, err = page.cost(); err != nil {
+		return r, err
+	}
+	r.Robots = n
+	resident := watchRSS(server.PID())
+	before, err := page.read()
+	if err != nil {
+		return r, err
+	}
+	begin := time.Now()
+	if r.Requests, r.Lost, err = flood(limit); err != nil {
+		return r, err
+	}
+	r.Seconds = round(time.Since(begin).Seconds())
+	after, err := page.read()
+	if err != nil {
+		return r, err
+	}
+	seen := resident()
+	r.RSSBeginMB, r.RSSMostMB, r.RSSEndMB = mb(seen[0]), mb(slices.Max(seen)), mb(seen[len(seen)-1])
+	grew := func(name string) float64 { return after[name] - before[name] }
+	r.Allocations = max(0, int(grew("go_memstats_mallocs_total"))-r.ScrapeCost)
+	r.Collections = int(grew("go_gc_cycles_total_gc_cycles_total"))
+	r.HeapGrewMB = mb(grew("go_memstats_heap_alloc_bytes"))
+	for requests := 2; requests <= 16; requests++ {
+		r.Shared += int(grew(fmt.Sprintf(`lean_server_batches_total{requests="%d"}`, requests)))
+	}
+	if r.Provoked, err = s.provoke(ctx, page, max(limit/provokedShare, time.Second), flood); err != nil {
+		return r, err
+	}
+	return r, server.Alive()
+}
+
+// provoke keeps the server busy while its metrics are asked for far too often.
+func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration, flood func(time.Duration) (int, int, error)) (p Provoked, err error) {
+	s.cfg.Progress("and for %v with garbage\n", limit)
+	asking, stop := context.WithCancel(ctx)
+	ended := make(chan error, 1)
+	before, err := page.read()
+	if err != nil {
+		stop()
+		return p, err
+	}
+	go func() {
+		var failed error
+		for asking.Err() == nil && failed == nil {
+			_, failed = page.read()
+			select {
+			case <-asking.Done():
+			case <-time.After(scrapeEvery):
+			}
+		}
+		ended <- failed
+	}()
+	begin := time.Now()
+	p.Requests, _, err = flood(limit)
+	p.Seconds = round(time.Since(begin).Seconds())
+	stop()
+	if err = errors.Join(err, <-ended); err != nil {
+		return p, err
+	}
+	after, err := page.read()
+	p.Collections = int(after["go_gc_cycles_total_gc_cycles_total"] - before["go_gc_cycles_total_gc_cycles_total"])
+	p.ByHand = int(after["go_gc_cycles_forced_gc_cycles_total"] - before["go_gc_cycles_forced_gc_cycles_total"])
+	p.DelayMaxMs = round(after["lean_server_collection_delay_max_seconds"] * 1e3)
+	return p, err
+}
+
+func mb(bytes float64) float64 { return round(bytes / (1 << 20)) }
+
+// page is a server's metrics.
+type page struct {
+	http.Client
+	url string
+}
+
+// newPage returns those at a port of this machine. Each reading has a connection of its
+// own, so that all cost the server the same.
+func newPage(port string) *page {
+	return &page{http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://127.0.0.1:" + port + "/metrics"}
+}
+
+// read reads them all, by name and labels.
+func (p *page) read() (map[string]float64, error) {
+	answer, err := p.Get(p.url)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	all := map[string]float64{}
+	lines := bufio.NewScanner(answer.Body)
+	for lines.Scan() {
+		if name, text, ok := cutLast(lines.Text()); ok {
+			if v, err := strconv.ParseFloat(text, 64); err == nil {
+				all[name] = v
+			}
+		}
+	}
+	return all, lines.Err()
+}
+
+func cutLast(line string) (name, value string, ok bool) {
+	i := strings.LastIndexByte(line, ' ')
+	if i < 0 || line[0] == '#' {
+		return "", "", false
+	}
+	return line[:i], line[i+1:], true
+}
+
+// cost is how many objects a server that does nothing else allocates from one reading
+// to the next: the most of some.
+func (p *page) cost() (objects int, err error) {
+	last := 0
+	for i := range scrapesAlone {
+		all, err := p.read()
+		if err != nil {
+			return 0, err
+		}
+		now := int(all["go_memstats_mallocs_total"])
+		if i > 0 {
+			objects = max(objects, now-last)
+		}
+		last = now
+	}
+	return objects, nil
+}
+
+// watchRSS looks at a process's resident size every second until the returned function
+// is called, which returns what was seen, in bytes, at least once.
+func watchRSS(pid int) (stop func() []float64) {
+	look := func() float64 {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+		fields := strings.Fields(string(text))
+		if err != nil || len(fields) < 2 {
+			return 0
+		}
+		pages, _ := strconv.Atoi(fields[1])
+		return float64(pages * os.Getpagesize())
+	}
+	seen, over, ended := []float64{look()}, make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for ticks := time.Tick(time.Second); ; {
+			select {
+			case <-ticks:
+				seen = append(seen, look())
+			case <-over:
+				seen = append(seen, look())
+				return
+			}
+		}
+	}()
+	return func() []float64 {
+		close(over)
+		<-ended
+		return seen
+	}
+}

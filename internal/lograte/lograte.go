@@ -1,0 +1,129 @@
+// Package lograte bounds how often a log says the same. Whoever can make a program write
+// a line, by opening a session that is refused or a link that is lost, can do so a
+// thousand times a second: that would fill a disk, and hide what else is said.
+package lograte
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/rt"
+)
+
+// budget is how many like lines may come at once, and how soon one may follow when they
+// are used up.
+type budget struct {
+	burst int
+	every time.Duration
+}
+
+var (
+	notes    = budget{1024, 100 * time.Millisecond} // below slog.LevelWarn: a fleet that opens its sessions
+	warnings = budget{64, 2 * time.Second}
+)
+
+// kindsMax bounds the kinds of lines that are told apart; all beyond are of one kind.
+const kindsMax = 256
+
+// reasonKey is the attribute that tells lines of one message apart.
+const reasonKey = "reason"
+
+// Handler is a slog.Handler that leaves out what was said often a moment ago: lines of
+// one message, and of one `reason` where they have that attribute. The next line of the
+// kind says how many were left out.
+type Handler struct {
+	slog.Handler
+	shared *shared
+}
+
+// shared is of all handlers that one was made of.
+type shared struct {
+	clock   rt.Clock
+	leftOut atomic.Uint64
+
+	mu    sync.Mutex
+	kinds map[kind]*state // guarded by mu
+}
+
+type kind struct{ message, reason string }
+
+// state is of one kind of lines.
+type state struct {
+	whole   rt.Instant // when the budget is
+	leftOut uint64     // since the last line
+}
+
+// New returns a handler in front of another.
+func New(next slog.Handler, clock rt.Clock) *Handler {
+	return &Handler{next, &shared{clock: clock, kinds: map[kind]*state{}}}
+}
+
+// LeftOut is how many lines were left out since New.
+//
+// Owner: any goroutine.
+func (h *Handler) LeftOut() uint64 { return h.shared.leftOut.Load() }
+
+// WithAttrs implements slog.Handler.
+func (h *Handler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &Handler{h.Handler.WithAttrs(attrs), h.shared}
+}
+
+// WithGroup implements slog.Handler.
+func (h *Handler) WithGroup(name string) slog.Handler {
+	return &Handler{h.Handler.WithGroup(name), h.shared}
+}
+
+// Handle implements slog.Handler.
+func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
+	k := kind{message: r.Message}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key != reasonKey {
+			return true
+		}
+		k.reason = a.Value.String()
+		return false
+	})
+	of := notes
+	if r.Level >= slog.LevelWarn {
+		of = warnings
+	}
+	before, ok := h.shared.allow(k, of)
+	if !ok {
+		return nil
+	}
+	if before > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Uint64("left_out_before", before))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// allow reports whether a line may be written now, and how many like it were left out
+// since the last.
+func (s *shared) allow(k kind, of budget) (before uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.kinds[k]
+	if at == nil {
+		if len(s.kinds) >= kindsMax {
+			k = kind{}
+		}
+		if at = s.kinds[k]; at == nil {
+			at = new(state)
+			s.kinds[k] = at
+		}
+	}
+	now := s.clock.Now()
+	whole := max(at.whole, now)
+	if whole.Sub(now) > time.Duration(of.burst-1)*of.every {
+		at.leftOut++
+		s.leftOut.Add(1)
+		return 0, false
+	}
+	before, at.leftOut = at.leftOut, 0
+	at.whole = whole.Add(of.every)
+	return before, true
+}

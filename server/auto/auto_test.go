@@ -1,0 +1,139 @@
+package auto
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/policy"
+	"edgert/rt"
+	"edgert/server/batch"
+	"edgert/server/plan"
+)
+
+// stand is an Auto of an ACT-like policy, whose inferences take so long, and what it
+// was asked about.
+type stand struct {
+	*Auto
+	sizes *batch.Sizes
+	here  []plan.Robot
+	asked int // for the robots that are here
+	fed   int
+	now   rt.Instant
+}
+
+func newStand(took time.Duration) *stand {
+	s := &stand{sizes: batch.NewSizes([]int{1})}
+	s.Auto = New(&policy.Meta{ChunkSize: 50, FPS: 30, RTC: "trained", RTCMaxDelay: 10}, "runway", s.sizes)
+	s.infer(took)
+	s.fed = s.Begin()
+	return s
+}
+
+// infer has it learn that inferences take so long.
+func (s *stand) infer(took time.Duration) {
+	for range 100 {
+		s.sizes.Learn(1, took)
+	}
+}
+
+func (s *stand) robots() []plan.Robot {
+	s.asked++
+	return append([]plan.Robot(nil), s.here...)
+}
+
+func (s *stand) refuse(fps float64, change uint64) string {
+	return s.Refuse(s.Robot(fps, 0), change, s.now, s.robots)
+}
+
+// fill lets robots in until one is refused.
+func (s *stand) fill() {
+	for len(s.here) < plan.MostRobots && s.refuse(0, uint64(len(s.here))) == "" {
+		s.here = append(s.here, s.Robot(0, 0))
+	}
+}
+
+// As many get in as Begin says, and Measure goes on saying so; the refusal says what an
+// inference takes.
+func TestAsManyAsAreFed(t *testing.T) {
+	s := newStand(20 * time.Millisecond)
+	s.fill()
+	if len(s.here) < 2 || len(s.here) != s.fed {
+		t.Errorf("%d robots are in, Begin said %d", len(s.here), s.fed)
+	}
+	if why := s.refuse(0, uint64(len(s.here))); !strings.Contains(why, "20.0 ms here") {
+		t.Errorf("the next is refused with %q", why)
+	}
+	for range 50 {
+		if s.fed = s.Measure(uint64(s.asked), uint64(len(s.here)), s.fed, s.robots); s.fed != len(s.here) {
+			t.Fatalf("with %d robots there is room for %d", len(s.here), s.fed)
+		}
+	}
+}
+
+// Who is refused again does not make the server play robots for each try: the refusal
+// stands for a moment, for the same sessions and robots of no higher rate.
+func TestARefusalStandsForAMoment(t *testing.T) {
+	s := newStand(20 * time.Millisecond)
+	s.fill()
+	change := uint64(len(s.here))
+	for _, tt := range []struct {
+		name   string
+		after  time.Duration
+		change uint64
+		fps    float64
+		asked  bool
+	}{
+		{"at once", 0, change, 0, false},
+		{"soon", verdictTime / 2, change, 0, false},
+		{"a slower robot", 0, change, 15, false},
+		{"a faster robot", 0, change, 120, true},
+		{"the faster robot again", 0, change, 60, false},
+		{"the usual again", 0, change, 0, false},
+		{"other sessions", 0, change + 1, 0, true},
+		{"later", verdictTime, change + 1, 0, true},
+	} {
+		s.now = s.now.Add(tt.after)
+		before := s.asked
+		if why := s.refuse(tt.fps, tt.change); why == "" {
+			t.Errorf("%s: is let in", tt.name)
+		}
+		if asked := s.asked != before; asked != tt.asked {
+			t.Errorf("%s: the gate was asked: %v, want %v", tt.name, asked, tt.asked)
+		}
+	}
+}
+
+// A slow spell that nobody's requests show the end of is forgotten, and not before.
+func TestASlowSpellIsForgotten(t *testing.T) {
+	s := newStand(20 * time.Millisecond)
+	usual := s.fed
+	s.infer(time.Second)
+	for second := range 200 {
+		s.fed = s.Measure(1, 0, s.fed, s.robots)
+		if second == idleMeasures-2 && s.fed >= usual {
+			t.Errorf("after %d s of a slow spell there is room for %d", second, s.fed)
+		}
+	}
+	if s.fed != usual {
+		t.Errorf("long after it there is room for %d, want %d as before", s.fed, usual)
+	}
+}
+
+// Measure asks for the robots only while something changes.
+func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
+	s := newStand(20 * time.Millisecond)
+	s.fill()
+	measure := func(change uint64) { s.fed = s.Measure(uint64(s.asked), change, s.fed, s.robots) }
+	for range 50 {
+		measure(7)
+	}
+	before := s.asked
+	measure(7)
+	if s.asked != before || !s.settled {
+		t.Errorf("robots were played again, settled %v", s.settled)
+	}
+	if measure(8); s.asked != before+1 {
+		t.Errorf("%d times played after a change, want once", s.asked-before)
+	}
+}
