@@ -11,7 +11,6 @@ import (
 
 	"edgert/jpeg"
 	"edgert/policy"
-	"edgert/rt"
 	"edgert/server/audit"
 	"edgert/server/manifest"
 	"edgert/server/memory"
@@ -412,8 +411,8 @@ func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *re
 	if q.auto == nil || a.active == 0 || q.sessions.find(o.ClientUUID) != nil {
 		return nil, idle
 	}
-	robot, now := q.auto.Robot(o.FPS, 0), q.clock.Now()
-	whyNot := q.auto.Refuse(robot, q.stats.changes(), now, func() []plan.Robot { return q.robots(now, o.ClientUUID) })
+	robot := q.auto.Robot(o.FPS, 0)
+	whyNot := q.auto.Refuse(robot, q.stats.changes(), func() []plan.Robot { return q.robots(o.ClientUUID) })
 	if whyNot == "" {
 		return nil, idle
 	}
@@ -424,7 +423,8 @@ func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *re
 }
 
 // robots are those with a session, but for the one whose session would be replaced.
-func (q *queries) robots(now rt.Instant, but string) (list []plan.Robot) {
+func (q *queries) robots(but string) (list []plan.Robot) {
+	now := q.clock.Now()
 	for _, s := range q.sessions.all() {
 		if s.uuid == but {
 			continue
@@ -443,7 +443,7 @@ func (q *queries) measure() {
 	if q.auto == nil {
 		return
 	}
-	fed := q.auto.Measure(q.stats.outcomes[audit.Answered].Load(), q.stats.changes(), int(q.fed.Load()), func() []plan.Robot { return q.robots(q.clock.Now(), "") })
+	fed := q.auto.Measure(q.stats.outcomes[audit.Answered].Load(), q.stats.changes(), int(q.fed.Load()), func() []plan.Robot { return q.robots("") })
 	if old := q.fed.Swap(int32(fed)); int(old) != fed {
 		wake(q.counted)
 	}

@@ -237,7 +237,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	typical := wire.SessionOpen{CameraNames: shared.caps.ExpectedCameras}
 	queries.typical = sessionNeed(d.Meta, observationBytes(d.Meta, &shared.caps, &typical))
 	if cfg.Auto() {
-		queries.auto = auto.New(d.Meta, cfg.Scheduler, worker.sizes)
+		queries.auto = auto.New(d.Meta, cfg.Scheduler, worker.sizes, d.Clock)
 	}
 	receiver := &receiver{shared, observationLimit(d.Meta), worker.work, grown, events}
 	queries.receive = receiver.onObservation

@@ -23,6 +23,12 @@ const (
 	// old: then those of the warm-up count where they were faster, so that a slow spell
 	// that nobody sees the end of does not keep robots out for ever.
 	idleMeasures = 10
+	// askingMost is how long robots may be played at once for those that ask, and
+	// askingShare the part of the time that they may be later: of a hundred robots a play
+	// takes some 10 ms, and who opens and closes in a loop must not take a core from the
+	// policy.
+	askingMost  = time.Second
+	askingShare = 10
 )
 
 // Auto is one server's decision.
@@ -32,14 +38,17 @@ type Auto struct {
 	// Constant.
 	meta  *policy.Meta
 	gate  *plan.Gate
+	clock rt.Clock
 	sizes *batch.Sizes // what inferences take
 	warm  []plan.Size  // and took in the warm-up; set by Begin
 
-	usual, faster verdict // the last of a robot of the policy's rate or a lower one, and of a faster one, whose refusal says nothing of others
-	answered      uint64  // requests at the last measure
-	change        uint64  // of the sessions then
-	settled       bool    // nothing has changed since the number of sessions was found
-	idle          int     // measures since there was a request
+	usual, faster verdict       // the last of a robot of the policy's rate or a lower one, and of a faster one, whose refusal says nothing of others
+	asking        time.Duration // spent on those that ask, less askingShare of the time since
+	asked         rt.Instant    // when that was
+	answered      uint64        // requests at the last measure
+	change        uint64        // of the sessions then
+	settled       bool          // nothing has changed since the number of sessions was found
+	idle          int           // measures since there was a request
 }
 
 // verdict is what was said of a robot beside those that were here.
@@ -51,8 +60,8 @@ type verdict struct {
 
 // New returns one for a policy behind a scheduler, whose inferences take what sizes
 // says. Begin comes first.
-func New(m *policy.Meta, scheduler string, sizes *batch.Sizes) *Auto {
-	return &Auto{meta: m, gate: plan.NewGate(m, scheduler), sizes: sizes}
+func New(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Clock) *Auto {
+	return &Auto{meta: m, gate: plan.NewGate(m, scheduler), sizes: sizes, clock: clock}
 }
 
 // Robot is one of so many control steps a second, the policy's own where it did not say
@@ -74,14 +83,20 @@ func (a *Auto) Robot(fps float64, every time.Duration) plan.Robot {
 // Refuse says why not all are fed with one robot more beside those that are here, ""
 // when they are. change differs when the sessions do; others are asked for when that is
 // not known from a moment ago.
-func (a *Auto) Refuse(robot plan.Robot, change uint64, now rt.Instant, others func() []plan.Robot) (whyNot string) {
-	v := &a.usual
+func (a *Auto) Refuse(robot plan.Robot, change uint64, others func() []plan.Robot) (whyNot string) {
+	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {
 		v = &a.faster
 	}
-	if v.whyNot == "" || v.change != change || now.Sub(v.at) >= verdictTime {
-		*v = verdict{change, now, a.gate.Feeds(append(others(), robot))}
+	if v.whyNot != "" && v.change == change && now.Sub(v.at) < verdictTime {
+		return v.whyNot
 	}
+	a.asking, a.asked = max(0, a.asking-now.Sub(a.asked)/askingShare), now
+	if a.asking > askingMost {
+		return "it is not known whether all are fed: too many open and leave here"
+	}
+	*v = verdict{change, now, a.gate.Feeds(append(others(), robot))}
+	a.asking += a.clock.Now().Sub(now)
 	return v.whyNot
 }
 

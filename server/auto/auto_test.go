@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"edgert/policy"
-	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/server/batch"
 	"edgert/server/plan"
 )
@@ -19,12 +19,13 @@ type stand struct {
 	here  []plan.Robot
 	asked int // for the robots that are here
 	fed   int
-	now   rt.Instant
+	clock *rttest.Clock
+	plays time.Duration // what a play takes
 }
 
 func newStand(took time.Duration) *stand {
-	s := &stand{sizes: batch.NewSizes([]int{1})}
-	s.Auto = New(&policy.Meta{ChunkSize: 50, FPS: 30, RTC: "trained", RTCMaxDelay: 10}, "runway", s.sizes)
+	s := &stand{sizes: batch.NewSizes([]int{1}), clock: rttest.NewClock(1)}
+	s.Auto = New(&policy.Meta{ChunkSize: 50, FPS: 30, RTC: "trained", RTCMaxDelay: 10}, "runway", s.sizes, s.clock)
 	s.infer(took)
 	s.fed = s.Begin()
 	return s
@@ -39,11 +40,12 @@ func (s *stand) infer(took time.Duration) {
 
 func (s *stand) robots() []plan.Robot {
 	s.asked++
+	s.clock.Advance(s.plays)
 	return append([]plan.Robot(nil), s.here...)
 }
 
 func (s *stand) refuse(fps float64, change uint64) string {
-	return s.Refuse(s.Robot(fps, 0), change, s.now, s.robots)
+	return s.Refuse(s.Robot(fps, 0), change, s.robots)
 }
 
 // fill lets robots in until one is refused.
@@ -93,7 +95,7 @@ func TestARefusalStandsForAMoment(t *testing.T) {
 		{"other sessions", 0, change + 1, 0, true},
 		{"later", verdictTime, change + 1, 0, true},
 	} {
-		s.now = s.now.Add(tt.after)
+		s.clock.Advance(tt.after)
 		before := s.asked
 		if why := s.refuse(tt.fps, tt.change); why == "" {
 			t.Errorf("%s: is let in", tt.name)
@@ -135,5 +137,31 @@ func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
 	}
 	if measure(8); s.asked != before+1 {
 		t.Errorf("%d times played after a change, want once", s.asked-before)
+	}
+}
+
+// Who opens and closes in a loop does not keep the server playing robots: a second of it
+// at once, then a tenth of the time. The others are told, and get in soon.
+func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
+	s := newStand(20 * time.Millisecond)
+	s.plays = 10 * time.Millisecond
+	const minute = time.Minute
+	begin, refused := s.clock.Now(), 0
+	for change := uint64(0); s.clock.Now().Sub(begin) < minute; change++ { // it opened, and left
+		if why := s.refuse(0, change); why != "" {
+			refused++
+			if !strings.Contains(why, "too many open and leave here") {
+				t.Fatalf("refused with %q", why)
+			}
+			s.clock.Advance(time.Millisecond)
+		}
+	}
+	spent, most := time.Duration(s.asked)*s.plays, askingMost+minute/askingShare
+	if spent > most+s.plays || spent < most*9/10 || refused == 0 {
+		t.Errorf("robots were played for %v of %v, %d refused, want about %v", spent, minute, refused, most)
+	}
+	s.clock.Advance(time.Second)
+	if why := s.refuse(0, 1<<40); why != "" {
+		t.Errorf("a second later: %s", why)
 	}
 }
