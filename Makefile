@@ -113,6 +113,12 @@ UNRACED := ./cmd/% ./internal/tidy ./systemd ./tools/%
 race: ## all tests under the race detector, but for those that start whole programs
 	$(GO) run ./tools/test -race -short -timeout 20m $(filter-out $(UNRACED),$(patsubst edgert/%,./%,$(shell $(GO) list ./...)))
 
+.PHONY: dataset-test
+dataset-test: export-env ## edge-rt's datasets in LeRobot's own loader, statistics, editing tools and training script (2 minutes)
+	@tools/setup.sh test
+	@tools/dataset/setup.sh
+	DATASET_JUDGE=$(CURDIR)/.venv-export/bin/python $(GO) test -run LeRobotTakesIt -count=1 -v -timeout 10m ./dataset
+
 .PHONY: interop
 interop: build ## programs that were not written here against ours: servo SDKs, LeRobot's bus classes, the official Zenoh
 	@tools/setup.sh interop

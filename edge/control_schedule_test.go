@@ -84,7 +84,7 @@ func TestTicksAreRecorded(t *testing.T) {
 			return nil
 		},
 		Chunk: func(m *record.Chunk) error {
-			if m.Outcome != record.Joined {
+			if m.Outcome != chunkJoined {
 				dropped += m.Outcome
 				return nil
 			}

@@ -41,11 +41,6 @@ func (t *Text) SetBytes(text []byte) { t.n = uint8(copy(t.b[:], text)) }
 
 func (t *Text) String() string { return string(t.b[:t.n]) }
 
-// Is reports whether it is what Set makes of a text.
-//
-//rt:noalloc
-func (t *Text) Is(text string) bool { return string(t.b[:t.n]) == text[:min(len(text), maxText)] }
-
 // Session is the session in which a chunk was requested. It never changes, so that
 // messages may point to it.
 type Session struct {
@@ -227,16 +222,13 @@ func (s *Sent) visit(c *coder) {
 	c.string("outcome", &s.Outcome)
 }
 
-// Joined is the outcome of a Chunk that was merged.
-const Joined = "joined"
-
 // Chunk is one answer.
 type Chunk struct {
 	At         rt.Instant
 	Seq        uint64
 	Epoch      uint32
 	Episode    uint32
-	Outcome    string // Joined, or why it was dropped, as chunks_dropped in docs/json.md
+	Outcome    string // joined, or why it was dropped, as chunks_dropped in docs/json.md
 	Step       int64  // of its row 0; where it was joined
 	Rows       int32
 	Dropped    int32      // rows that had run
@@ -378,6 +370,13 @@ func Parse(m message, data []byte, wall int64) error {
 	c.wall = wall
 	m.visit(&c)
 	return c.err
+}
+
+// Append appends such a message, as it is in a file.
+func Append(to []byte, m message, wall int64) []byte {
+	c := coder{out: to, wall: wall}
+	m.visit(&c)
+	return c.out
 }
 
 type message interface{ visit(*coder) }

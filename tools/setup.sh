@@ -39,6 +39,7 @@ fi
 if [ "$want" = test ]; then
 	command -v cyclictest >/dev/null 2>&1 || missing="$missing rt-tests"
 	command -v tjbench >/dev/null 2>&1 || missing="$missing libjpeg-turbo-progs"
+	command -v ffmpeg >/dev/null 2>&1 || missing="$missing ffmpeg" # edge-rt dataset
 	[ -e /usr/include/jpeglib.h ] || missing="$missing libjpeg-dev" # go test -tags pixiv ./bench/jpeg
 fi
 if [ -n "$missing" ]; then

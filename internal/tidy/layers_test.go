@@ -31,7 +31,6 @@ var layers = []struct {
 	{2, "internal/cuda", "CUDA's runtime, one library of others"},
 	{2, "internal/cuda/cudatest", "a GPU that is none, for the tests of everybody who drives one"},
 	{2, "internal/webpage", "what the programs' pages for a browser share"},
-	{2, "internal/webpage/webpagetest", "a browser that looks at those pages, for the tests of every layer"},
 	{2, "internal/notify", "what any process tells its service manager"},
 	{1, "internal/terminal", "the log and status line of any program"},
 	{2, "servo", "the servo bus and its arm"},
@@ -55,6 +54,8 @@ var layers = []struct {
 	{3, "chunk", "which action when"},
 	{3, "policy", "exported models"},
 	{3, "record", "log and replay"},
+	{3, "record/recordtest", "records without a robot, for the tests of those who read them"},
+	{3, "dataset", "records as LeRobot's datasets"},
 	{3, "sim", "a world to act in"},
 	{3, "internal/network", "which transport this build has"},
 	{4, "edge", "the robot process"},
@@ -109,6 +110,8 @@ var sideways = []struct{ from, to, why string }{
 	{"servo", "servo/table", "an arm is made of models"},
 	{"servo", "servo/packet", "a bus speaks in frames"},
 	{"servo", "servo/robot", "an arm is opened from its description"},
+	{"record/recordtest", "record", "it writes what that reads"},
+	{"dataset", "record", "datasets are made of records"},
 	{"wire/faulty", "wire", "it wraps a wire.Session"},
 	{"camera/v4l2", "camera", "it implements the interface above it"},
 	{"wire/zenoh", "wire", "the transport implements wire.Session"},
@@ -120,7 +123,7 @@ var sideways = []struct{ from, to, why string }{
 	{"bench", "server", "it measures the real server"},
 }
 
-var libraries = []string{"rt", "servo", "camera", "jpeg", "wire", "chunk", "policy", "record", "sim"}
+var libraries = []string{"rt", "servo", "camera", "jpeg", "wire", "chunk", "policy", "record", "dataset", "sim"}
 
 // bans hold for folders and everything below them, and for tests too, which may
 // otherwise import sideways.

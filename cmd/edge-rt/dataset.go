@@ -1,0 +1,205 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/dataset"
+	"edgert/internal/exit"
+	"edgert/internal/program"
+	"edgert/internal/terminal"
+)
+
+// datasetCmd makes datasets of records.
+type datasetCmd struct {
+	Export datasetExportCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records: edge-rt dataset export ~/.local/state/edge-rt/records pick-cubes"`
+	Info   datasetInfoCmd   `cmd:"" uses:"json typed" help:"Say what a dataset is: episodes, tasks, features."`
+	Check  datasetCheckCmd  `cmd:"" uses:"json typed" help:"Compare a dataset with what it says of itself: files, rows, time stamps, videos, statistics. Exits 3 when they differ."`
+}
+
+func (datasetExportCmd) Help() string {
+	return `--fps is the dataset's, a whole divisor of the record's ticks per second, by default its actions per second; --task is taken instead of what the records say.`
+}
+
+func (datasetCmd) Help() string {
+	return `LeRobotDataset v3.0, as LeRobot's loader, training script and editing tools take it; docs/dataset.md goes from a record to a training run.
+
+Examples:
+  edge-rt dataset export run.mcap pick-cubes            one record
+  edge-rt dataset export records/ pick-cubes --only success --append
+                                                        what is new in a folder, of episodes that succeeded
+  edge-rt dataset check pick-cubes                      anybody's dataset
+  edge-rt dataset info pick-cubes --json -              for a script`
+}
+
+type datasetExportCmd struct {
+	Paths   []string `arg:"" name:"records" help:"Records (files, and folders of them), and last the dataset's folder, which must not be there yet."`
+	Append  bool     `help:"Add to the dataset that is there what it does not have yet."`
+	Cameras []string `help:"Only these cameras; default: all of the record." placeholder:"NAME,..."`
+	Only    []string `enum:"success,failure,none" help:"Only episodes with these outcomes: success, failure, none (nobody said); default: all but discarded ones." placeholder:"OUTCOME,..."`
+	VCodec  string   `name:"vcodec" default:"h264" enum:"h264,av1" help:"How videos are compressed: h264 (fast, plays everywhere), av1 (LeRobot's default, smaller)."`
+	CRF     int      `name:"crf" range:"0..63;less is larger and better" help:"Quality of the videos; 0: 23 of h264, 30 of av1." placeholder:"N"`
+	Plain   bool     `help:"Only the features that LeRobot's own recordings have, so that both can be merged."`
+
+	MaxGap          time.Duration `range:"0..1h;a longer hold is no movement that anybody showed" default:"100ms" help:"The longest time without a tick that is filled with the one before; a longer one cuts the episode in two."`
+	MaxPictureAge   time.Duration `range:">0..1h" default:"250ms" help:"How old a frame's picture may be; one that is older is none."`
+	MissingPictures string        `default:"drop" enum:"drop,cut" help:"An episode with frames that have no picture: drop it, or cut them out."`
+}
+
+// Run exports, and says how far it is.
+func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
+	if len(c.Paths) < 2 {
+		return exit.Errorf(exit.Usage, "dataset export: want records and behind them the dataset's folder: edge-rt dataset export run.mcap pick-cubes")
+	}
+	wanted := program.ValueOr(flags.FPS, 0)
+	fps := int(wanted)
+	if float64(fps) != wanted {
+		return exit.Errorf(exit.Usage, "dataset export: --fps %v, want a whole number, as LeRobot has", wanted)
+	}
+	ctx, stop := interruptible()
+	defer stop()
+	cfg := dataset.Config{
+		Records: c.Paths[:len(c.Paths)-1], Out: c.Paths[len(c.Paths)-1], Append: c.Append, FPS: fps, Cameras: c.Cameras, Only: c.Only, Task: flags.Task,
+		VCodec: c.VCodec, CRF: c.CRF, Plain: c.Plain, MaxGap: c.MaxGap, MaxPictureAge: c.MaxPictureAge, Missing: c.MissingPictures,
+	}
+	began := time.Now()
+	live := terminal.Is(os.Stderr)
+	if live {
+		cfg.Progress = progressOn(screen)
+	}
+	report, err := dataset.Export(ctx, cfg)
+	if live {
+		screen.Clear()
+	}
+	if err != nil {
+		return datasetError(err)
+	}
+	return flags.tell(report, func(w io.Writer) { printExport(w, report, time.Since(began)) })
+}
+
+// progressOn shows on a terminal how far an export is, five times a second.
+func progressOn(w io.Writer) func(dataset.Progress) {
+	var next time.Time
+	return func(p dataset.Progress) {
+		if now := time.Now(); now.After(next) {
+			next = now.Add(200 * time.Millisecond)
+			fmt.Fprintf(w, "\r\x1b[Krun %d of %d, episode %d of %d, frame %d of %d", p.Run, p.OfRuns, p.Episodes+1, p.OfEpisodes, p.Frames, p.OfFrames)
+		}
+	}
+}
+
+// datasetError gives an error of what was given its code.
+func datasetError(err error) error {
+	var input dataset.InputError
+	if errors.As(err, &input) {
+		return exit.With(exit.Config, err)
+	}
+	if errors.Is(err, context.Canceled) {
+		return errors.New("interrupted")
+	}
+	return err
+}
+
+// tell writes a result as JSON where that is asked for, else for people.
+func (r *runFlags) tell(result any, print func(io.Writer)) error {
+	if r.JSON == "" {
+		print(os.Stdout)
+		return nil
+	}
+	file, err := r.openJSON()
+	if err != nil {
+		return err
+	}
+	enc := json.NewEncoder(file)
+	enc.SetIndent("", "  ")
+	return errors.Join(enc.Encode(result), file.Close())
+}
+
+func printExport(w io.Writer, r *dataset.Report, took time.Duration) {
+	fmt.Fprintf(w, "%s: %d episodes of %d frames together at %d per second, %d tasks, cameras: %s; %s\n", r.Out, r.Episodes, r.Frames, r.FPS, r.Tasks, cmp.Or(strings.Join(r.Cameras, ", "), "none"), megabytes(r.Bytes))
+	if r.Added != r.Episodes || r.Resumed > 0 {
+		fmt.Fprintf(w, "added: %d episodes; %d more were taken over from an interrupted export, %d were there\n", r.Added, r.Resumed, r.There)
+	}
+	fmt.Fprintf(w, "took %.1f s, %.0f frames per second\n", took.Seconds(), float64(r.AddedFrames)/took.Seconds())
+	if r.WorstPictureMS > 0 {
+		fmt.Fprintf(w, "the oldest picture of a frame: %.0f ms, in episode %s\n", r.WorstPictureMS, r.WorstPictureTold)
+	}
+	if r.Intervention > 0 {
+		fmt.Fprintf(w, "a person's, at a leader arm: %d frames\n", r.Intervention)
+	}
+	for _, why := range slices.Sorted(maps.Keys(r.Left)) {
+		fmt.Fprintf(w, "  %d %s\n", r.Left[why], why)
+	}
+	if r.Torn > 0 {
+		fmt.Fprintf(w, "  %d records have no end (a power cut, or one that is still being written)\n", r.Torn)
+	}
+}
+
+func megabytes(n int64) string { return fmt.Sprintf("%.1f MB", float64(n)/1e6) }
+
+type datasetInfoCmd struct {
+	Path string `arg:"" help:"The dataset's folder."`
+}
+
+// Run prints what a dataset is.
+func (c *datasetInfoCmd) Run(flags *cli) error {
+	s, err := dataset.Describe(c.Path)
+	if err != nil {
+		return datasetError(err)
+	}
+	return flags.tell(s, func(w io.Writer) {
+		fmt.Fprintf(w, "%s: LeRobotDataset %s, robot %s, %d episodes, %d frames at %d per second (%v), %s\n", s.Path, dataset.Version, cmp.Or(s.Robot, "not said"), s.Episodes, s.Frames, s.FPS, s.Seconds().Round(time.Second), megabytes(s.Bytes))
+		for _, t := range s.Tasks {
+			fmt.Fprintf(w, "  %4d episodes: %s\n", t.Episodes, t.Task)
+		}
+		for _, outcome := range slices.Sorted(maps.Keys(s.Outcomes)) {
+			fmt.Fprintf(w, "  %4d with outcome %s\n", s.Outcomes[outcome], outcome)
+		}
+		if s.Intervention > 0 {
+			fmt.Fprintf(w, "  %4d frames are a person's, at a leader arm\n", s.Intervention)
+		}
+		for _, name := range s.Names() {
+			f := s.Features[name]
+			fmt.Fprintf(w, "  %-28s %-8s %v\n", name, f.DType, f.Shape)
+		}
+	})
+}
+
+type datasetCheckCmd struct {
+	Path       string `arg:"" help:"The dataset's folder."`
+	SkipVideos bool   `help:"Do not look at videos, which needs ffprobe and a while."`
+}
+
+// Run compares a dataset with what it says of itself.
+func (c *datasetCheckCmd) Run(flags *cli) error {
+	ctx, stop := interruptible()
+	defer stop()
+	v, err := dataset.Check(ctx, c.Path, !c.SkipVideos)
+	if err != nil {
+		return datasetError(err)
+	}
+	err = flags.tell(v, func(w io.Writer) {
+		for _, f := range v.Findings {
+			fmt.Fprintln(w, f)
+		}
+		if v.More > 0 {
+			fmt.Fprintf(w, "and %d more\n", v.More)
+		}
+		if v.Whole() {
+			fmt.Fprintf(w, "%s is whole: %d episodes, %d frames, %d videos, statistics recomputed\n", c.Path, v.Episodes, v.Rows, v.Videos)
+		}
+	})
+	if err == nil && !v.Whole() {
+		err = exit.Errorf(exit.Config, "%s: %d findings", c.Path, len(v.Findings)+v.More)
+	}
+	return err
+}

@@ -1,0 +1,475 @@
+package dataset
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"edgert/record"
+)
+
+// What is usual.
+const (
+	DefaultGap        = 100 * time.Millisecond
+	DefaultPictureAge = 250 * time.Millisecond
+)
+
+// Config is one export.
+type Config struct {
+	Records []string // files, and folders of them
+	Out     string
+	Append  bool     // to the dataset that is there
+	FPS     int      // of the dataset; 0: the records' actions per second
+	Cameras []string // nil: all
+	Only    []string // outcomes: success, failure, none; nil: all
+	Task    string   // instead of the records'; ""
+	VCodec  string   // a key of Codecs
+	CRF     int      // 0: the codec's
+	Plain   bool     // without the features that LeRobot's own recordings lack
+
+	MaxGap        time.Duration // the longest time without a tick that is held; a longer one cuts the episode
+	MaxPictureAge time.Duration // of a frame's picture; older, it has none
+	Missing       string        // DropEpisode or CutEpisode: what becomes of frames without
+
+	Progress func(Progress) // nil: nobody looks
+}
+
+// Progress is how far an export is.
+type Progress struct {
+	Episodes, OfEpisodes int // of the run at hand
+	Frames, OfFrames     int // likewise
+	Run, OfRuns          int
+}
+
+// Report is what an export did.
+type Report struct {
+	Out              string   `json:"out"`
+	Records          int      `json:"records"`
+	Runs             int      `json:"runs"`
+	Torn             int      `json:"torn"`     // records without an end
+	Episodes         int      `json:"episodes"` // in the dataset
+	Frames           int      `json:"frames"`
+	Tasks            int      `json:"tasks"`
+	FPS              int      `json:"fps"`
+	Cameras          []string `json:"cameras"`
+	Added            int      `json:"episodes_added"`
+	AddedFrames      int      `json:"frames_added"`
+	Resumed          int      `json:"episodes_resumed"` // of an export that was interrupted
+	There            int      `json:"episodes_there"`   // that the dataset or the interrupted export had already
+	Held             int      `json:"frames_held"`      // whose tick is not in the record
+	Intervention     int      `json:"frames_intervention"`
+	WorstPictureMS   float64  `json:"picture_age_ms_max"`
+	WorstPictureTold string   `json:"picture_age_max_episode,omitempty"`
+	Bytes            int64    `json:"bytes"`
+	Left             Left     `json:"left_out"`
+}
+
+// Partial is where a dataset is made, beside its place.
+func Partial(out string) string { return filepath.Clean(out) + ".partial" }
+
+// Export makes a dataset of records, or adds to one.
+func Export(ctx context.Context, cfg Config) (*Report, error) {
+	if cfg.Progress == nil {
+		cfg.Progress = func(Progress) {}
+	}
+	codec, ok := Codecs[cfg.VCodec]
+	if !ok {
+		return nil, refuse("no codec %q", cfg.VCodec)
+	}
+	files, err := find(cfg.Records)
+	if err != nil {
+		return nil, err
+	}
+	runs, set, err := survey(&cfg, codec, files)
+	if err != nil {
+		return nil, err
+	}
+	if len(runs[0].cams) > 0 {
+		if err := NeedFFmpeg(ctx, codec); err != nil {
+			return nil, err
+		}
+	}
+	x := &export{cfg: &cfg, codec: codec, report: Report{Out: cfg.Out, Records: len(files), Runs: len(runs), FPS: set.FPS, Cameras: runs[0].cams, Left: Left{}}}
+	done, err := x.prepare(set)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	x.report.Resumed = len(x.journal.entries) - x.before
+	for i, r := range runs {
+		x.progress = Progress{Run: i + 1, OfRuns: len(runs)}
+		if err := x.addRun(ctx, r); err != nil {
+			if ctx.Err() != nil {
+				err = fmt.Errorf("interrupted; %d episodes are whole in %s, and the same command goes on from there", len(x.journal.entries), x.dir)
+			}
+			return nil, err
+		}
+		runs[i] = nil // its ticks
+	}
+	return x.finish()
+}
+
+// survey reads the beginnings of all records, and refuses those that do not go together.
+func survey(cfg *Config, codec Codec, files []string) (runs []*run, set settings, err error) {
+	if len(files) == 0 {
+		return nil, set, refuse("no records: name files, or folders of them")
+	}
+	if runs, err = runsOf(files); err != nil {
+		return nil, set, err
+	}
+	for i, r := range runs {
+		if err := r.describe(cfg.FPS, cfg.Cameras); err != nil {
+			return nil, set, err
+		}
+		sizes, err := r.measure()
+		if err != nil {
+			return nil, set, err
+		}
+		own := settings{Robot: r.info["robot"], FPS: r.fps, VCodec: codec.name, CRF: cmp.Or(cfg.CRF, codec.crf), Features: features(r, sizes, codec, cfg)}
+		if i == 0 {
+			set = own
+			continue
+		}
+		first := journal{settings: set}
+		if err := first.fits(own, r.name, runs[0].name); err != nil {
+			return nil, set, err
+		}
+	}
+	return runs, set, nil
+}
+
+// features are those of a dataset of such a run.
+func features(r *run, sizes map[string]size, codec Codec, cfg *Config) map[string]Feature {
+	one := func(dtype string) Feature { return Feature{DType: dtype, Shape: []int{1}} }
+	vector := Feature{DType: float32Type, Shape: []int{len(r.joints)}, Names: r.joints}
+	f := map[string]Feature{
+		stateName: vector, actionName: vector, timestamp: one(float32Type),
+		frameIndex: one(int64Type), episodeIndex: one(int64Type), index: one(int64Type), taskIndex: one(int64Type),
+	}
+	if !cfg.Plain {
+		f[intervention] = one(boolType)
+		for _, name := range []string{outcomeName, seqName, epochName, chunkIndexName} {
+			f[name] = one(int64Type)
+		}
+		f[sourceAgeName] = one(float32Type)
+		if len(r.cams) > 0 {
+			f[pictureAgeName] = one(float32Type)
+		}
+	}
+	for _, name := range r.cams {
+		s := sizes[name]
+		f[imagePrefix+name] = Feature{DType: videoType, Shape: []int{s.h, s.w, 3}, Names: []string{"height", "width", "channels"}, Info: map[string]any{
+			"video.height": s.h, "video.width": s.w, "video.codec": codec.name, "video.pix_fmt": "yuv420p", "video.fps": r.fps, "video.channels": 3,
+			"has_audio": false, "video.g": 2, "video.crf": cmp.Or(cfg.CRF, codec.crf), "video.preset": codec.preset, "video.fast_decode": 0,
+			"video.video_backend": "pyav", "video.extra_options": map[string]any{}, "is_depth_map": false,
+		}}
+	}
+	return f
+}
+
+// columns are those of the data, of such features.
+func columns(features map[string]Feature) (out []column) {
+	for name, f := range features {
+		if f.DType == videoType {
+			continue
+		}
+		c := column{name: name, kind: kinds[f.DType]}
+		if f.size() > 1 {
+			c.depth = 1
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// export is one under way.
+type export struct {
+	cfg      *Config
+	codec    Codec
+	dir      string // where it is made
+	journal  *journal
+	before   int // episodes that the dataset had
+	report   Report
+	progress Progress
+}
+
+// prepare finds the place, and what is there already.
+func (x *export) prepare(set settings) (done func(), err error) {
+	out := filepath.Clean(x.cfg.Out)
+	x.dir = Partial(out)
+	there, err := exists(out)
+	switch {
+	case err != nil:
+		return nil, err
+	case there && !x.cfg.Append:
+		return nil, refuse("%s is there already: --append adds to it, or name another place", out)
+	case !there && x.cfg.Append:
+		return nil, refuse("%s is not there, so nothing can be added to it: leave --append out", out)
+	}
+	var old *journal
+	if x.cfg.Append {
+		if old, err = readJournal(out); err != nil {
+			return nil, refuse("%s was not made by edge-rt, or was edited since (%v): export into another place, and join both with LeRobot's lerobot-edit-dataset", out, err)
+		}
+		info, err := readInfo(out)
+		if err != nil {
+			return nil, err
+		}
+		if info.Episodes != len(old.entries) || info.Frames != old.frames {
+			return nil, refuse("%s has %d episodes, and edge-rt has made %d: it was edited; export into another place, and join both with LeRobot's lerobot-edit-dataset", out, info.Episodes, len(old.entries))
+		}
+		if err := old.fits(set, "what is asked for", out); err != nil {
+			return nil, err
+		}
+		x.before = len(old.entries)
+	}
+	if err := os.MkdirAll(x.dir, 0o777); err != nil {
+		return nil, err
+	}
+	unlock, err := lock(x.dir)
+	if err != nil {
+		return nil, refuse("another export is writing %s", out)
+	}
+	if err := x.takeUp(out, old, set); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// takeUp goes on from what an interrupted export has left, or begins.
+func (x *export) takeUp(out string, old *journal, set settings) error {
+	j, err := readJournal(x.dir)
+	if err == nil {
+		if err := j.fits(set, "what is asked for", "the interrupted export in "+x.dir); err != nil {
+			return err
+		}
+		if old != nil && (len(j.entries) < len(old.entries) || !slices.EqualFunc(old.entries, j.entries[:len(old.entries)], func(a, b entry) bool { return a.Key == b.Key })) {
+			return refuse("the interrupted export in %s did not begin with %s: remove it", x.dir, out)
+		}
+		x.journal = j
+		return j.mend()
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return refuse("%w; remove %s to begin anew", err, x.dir)
+	}
+	entries, err := os.ReadDir(x.dir) // it broke off before its journal
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if !slices.Contains([]string{"data", "videos", "meta"}, e.Name()) {
+			return refuse("%s has a %s, and is no export's: remove it", x.dir, e.Name())
+		}
+	}
+	for _, e := range entries {
+		if err := os.RemoveAll(filepath.Join(x.dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	if old == nil {
+		x.journal, err = newJournal(x.dir, set)
+		return err
+	}
+	if err := linkTree(out, x.dir); err != nil {
+		return err
+	}
+	if err := copyFile(filepath.Join(out, journalPath), filepath.Join(x.dir, journalPath)); err != nil {
+		return err
+	}
+	x.journal, err = readJournal(x.dir)
+	return err
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// addRun adds the episodes of a run that are not there yet.
+func (x *export) addRun(ctx context.Context, r *run) error {
+	if err := r.read(); err != nil {
+		return err
+	}
+	c := &cutting{only: x.cfg.Only, task: x.cfg.Task, gap: x.cfg.MaxGap, age: x.cfg.MaxPictureAge, missing: x.cfg.Missing}
+	all, err := r.episodes(c, x.report.Left)
+	if err != nil {
+		return err
+	}
+	x.report.Torn += r.torn
+	x.report.Left.add(r.again, "ticks that another record has too")
+	fresh := all[:0]
+	for _, e := range all {
+		if x.journal.known[e.key] {
+			x.report.There++
+			continue
+		}
+		fresh = append(fresh, e)
+		x.progress.OfEpisodes++
+		x.progress.OfFrames += len(e.frames)
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if len(x.journal.entries)+len(fresh) > maxEpisodes {
+		return refuse("more than %d episodes", maxEpisodes)
+	}
+	f, err := newFilm(ctx, x, r, fresh)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	order := pictureOrder{}
+	err = r.visit(record.Visitor{
+		Image: func(m *record.Image) error {
+			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) {
+				return f.picture(m)
+			}
+			return nil
+		},
+		Tick: func(*record.Tick) error { return ctx.Err() },
+	})
+	if err != nil {
+		return err
+	}
+	return f.rest()
+}
+
+// complete adds an episode whose videos are there.
+func (x *export) complete(e *episode, stats map[string]Stats) error {
+	n := len(x.journal.entries)
+	p := &place{fps: x.journal.settings.FPS, episode: n, first: x.journal.frames, task: x.journal.task(e.mark.task)}
+	features := x.journal.settings.Features
+	cols := columns(features)
+	numbers := map[string][]float64{}
+	path := filepath.Join(x.dir, fill(dataPath, "", int64(n/chunksSize), int64(n%chunksSize)))
+	err := writeTable(path, cols, func(t *table) error {
+		for i := range e.frames {
+			values := e.values(i, p)
+			for _, c := range cols {
+				switch v := values(c.name).(type) {
+				case float64:
+					numbers[c.name] = append(numbers[c.name], v)
+				case []float64:
+					numbers[c.name] = append(numbers[c.name], v...)
+				}
+			}
+			if err := t.write(values); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range cols {
+		f := features[c.name]
+		stats[c.name] = columnStats(numbers[c.name], f.size(), f.DType == int64Type)
+	}
+	line := entry{Key: e.key, Record: filepath.Base(e.of.name), Number: e.mark.number, Task: e.mark.task, Frames: len(e.frames), Held: e.held,
+		PictureAgeMS: float64(e.oldest) / 1e6, Stats: stats}
+	line.Outcome = map[float64]string{1: record.Success, 0: record.Failure}[e.outcome]
+	for _, f := range e.frames {
+		if f.action >= 0 && e.of.ticks[f.action].person || f.action < 0 && e.of.ticks[f.tick].person {
+			line.Intervention++
+		}
+	}
+	x.progress.Episodes++
+	x.cfg.Progress(x.progress)
+	return x.journal.add(line)
+}
+
+// finish writes what LeRobot reads first, and puts the dataset into its place.
+func (x *export) finish() (*Report, error) {
+	r, j := &x.report, x.journal
+	r.Added = len(j.entries) - x.before - r.Resumed
+	if len(j.entries) == 0 {
+		os.RemoveAll(x.dir)
+		return nil, refuse("no episode is left of %d records: %s", r.Records, r.Left.words())
+	}
+	if err := x.removeStrays(); err != nil {
+		return nil, err
+	}
+	if err := writeMeta(x.dir, j); err != nil {
+		return nil, err
+	}
+	for i, e := range j.entries {
+		if i >= x.before {
+			r.Held += e.Held
+			r.AddedFrames += e.Frames
+			r.Intervention += e.Intervention
+		}
+		if e.PictureAgeMS > r.WorstPictureMS {
+			r.WorstPictureMS, r.WorstPictureTold = e.PictureAgeMS, fmt.Sprintf("%d", i)
+		}
+	}
+	r.Episodes, r.Frames, r.Tasks = len(j.entries), j.frames, len(j.tasks)
+	err := filepath.WalkDir(x.dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			r.Bytes += info.Size()
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	return r, replace(x.dir, filepath.Clean(x.cfg.Out))
+}
+
+// removeStrays removes what an interrupted export left behind the last episode.
+func (x *export) removeStrays() error {
+	n := len(x.journal.entries)
+	names := []string{""}
+	for name, f := range x.journal.settings.Features {
+		if f.DType == videoType {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		template := videoPath
+		if name == "" {
+			template = dataPath
+		}
+		for i := n; ; i++ {
+			path := filepath.Join(x.dir, fill(template, name, int64(i/chunksSize), int64(i%chunksSize)))
+			os.Remove(path + ".new")
+			if err := os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+				break
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// words are what was left out, in a line.
+func (l Left) words() string {
+	var parts []string
+	for why, n := range l {
+		parts = append(parts, fmt.Sprintf("%d %s", n, why))
+	}
+	slices.Sort(parts)
+	text := ""
+	for i, p := range parts {
+		if i > 0 {
+			text += "; "
+		}
+		text += p
+	}
+	return cmp.Or(text, "they have none")
+}

@@ -1,0 +1,233 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"edgert/jpeg"
+	"edgert/record"
+)
+
+// size is a picture's.
+type size struct{ w, h int }
+
+// measure finds the size of each camera's first picture.
+func (r *run) measure() (map[string]size, error) {
+	sizes := map[string]size{}
+	if len(r.cams) == 0 {
+		return sizes, nil
+	}
+	err := r.visit(record.Visitor{Image: func(m *record.Image) error {
+		if _, known := sizes[m.Camera]; known {
+			return nil
+		}
+		p, err := jpeg.Inspect(m.Data.A)
+		if err != nil {
+			return refuse("%s: the first picture of camera %s: %w", r.name, m.Camera, err)
+		}
+		sizes[m.Camera] = size{p.W, p.H}
+		for _, name := range r.cams {
+			if _, known := sizes[name]; !known {
+				return nil
+			}
+		}
+		return errSeen
+	}})
+	for _, name := range r.cams {
+		s, known := sizes[name]
+		switch {
+		case known && (s.w%2 != 0 || s.h%2 != 0 || max(s.w, s.h) > maxSide):
+			return nil, refuse("%s: pictures of camera %s are %dx%d, and videos have even sides of at most %d: crop them where they are taken (--camera ...,crop=WxH+X+Y)", r.name, name, s.w, s.h, maxSide)
+		case !known && (err == nil || isSeen(err)):
+			return nil, refuse("%s has no picture of camera %s: --cameras names those to take", r.name, name)
+		}
+	}
+	if isSeen(err) {
+		err = nil
+	}
+	return sizes, err
+}
+
+// film takes the pictures of a run's episodes to videos, each camera at its own pace.
+type film struct {
+	ctx     context.Context
+	x       *export
+	of      *run
+	lanes   []*lane
+	stats   []map[string]Stats // of each episode, by camera
+	ends    []int              // cameras that have ended an episode
+	all     []episode
+	done    int // episodes that are complete
+	decoder *jpeg.Decoder
+}
+
+// lane is one camera's.
+type lane struct {
+	camera  int
+	name    string
+	size    size
+	seen    int // pictures
+	episode int
+	frame   int
+	video   *encoder
+	stats   imageStats
+	samples []int
+	rgb     []byte
+}
+
+func newFilm(ctx context.Context, x *export, r *run, all []episode) (*film, error) {
+	f := &film{ctx: ctx, x: x, of: r, all: all, stats: make([]map[string]Stats, len(all)), ends: make([]int, len(all))}
+	for i := range f.stats {
+		f.stats[i] = map[string]Stats{}
+	}
+	if len(r.cams) == 0 {
+		return f, nil
+	}
+	var err error
+	if f.decoder, err = jpeg.NewDecoder(); err != nil {
+		return nil, err
+	}
+	for i, name := range r.cams {
+		shape := x.journal.settings.Features[imagePrefix+name].Shape
+		s := size{shape[1], shape[0]}
+		f.lanes = append(f.lanes, &lane{camera: i, name: name, size: s, rgb: make([]byte, 3*s.w*s.h)})
+	}
+	return f, nil
+}
+
+// first is the number that the run's first episode will have. Those before it are in the
+// journal.
+func (f *film) first() int { return len(f.x.journal.entries) - f.done }
+
+// picture takes one, if frames show it.
+func (f *film) picture(m *record.Image) error {
+	for _, l := range f.lanes {
+		if l.name == m.Camera {
+			l.seen++
+			return f.show(l, l.seen-1, m)
+		}
+	}
+	return nil
+}
+
+func (f *film) show(l *lane, n int, m *record.Image) error {
+	for l.episode < len(f.all) {
+		frames := f.all[l.episode].frames
+		if frames[l.frame].pictures[l.camera] != n {
+			return nil
+		}
+		if err := f.frame(l, m, len(frames)); err != nil {
+			return fmt.Errorf("%s, camera %s: %w", f.of.name, l.name, err)
+		}
+		if l.frame++; l.frame < len(frames) {
+			continue
+		}
+		if err := f.end(l); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// frame adds the picture as the next frame of the lane's episode, which has so many.
+func (f *film) frame(l *lane, m *record.Image, frames int) error {
+	data := m.Data.A
+	p, err := jpeg.Inspect(data)
+	if err != nil {
+		return fmt.Errorf("a picture: %w", err)
+	}
+	if p.W != l.size.w || p.H != l.size.h {
+		return refuse("a picture of %dx%d among those of %dx%d: one dataset has one size", p.W, p.H, l.size.w, l.size.h)
+	}
+	if l.frame == 0 {
+		n := int64(f.first() + l.episode)
+		path := filepath.Join(f.x.dir, fill(videoPath, imagePrefix+l.name, n/chunksSize, n%chunksSize))
+		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+			return err
+		}
+		os.Remove(path) // what was there may be a link to another dataset's
+		if l.video, err = newEncoder(f.ctx, f.x.codec, f.x.journal.settings.CRF, f.x.journal.settings.FPS, frames, path); err != nil {
+			return err
+		}
+		l.stats, l.samples = imageStats{}, samples(frames)
+	}
+	if len(l.samples) > 0 && l.samples[0] == l.frame {
+		if err := f.decoder.DecodeRGB(l.rgb, data, p.W, p.H); err != nil {
+			return fmt.Errorf("a picture: %w", err)
+		}
+		for len(l.samples) > 0 && l.samples[0] == l.frame {
+			l.stats.add(l.rgb, p.W, p.H)
+			l.samples = l.samples[1:]
+		}
+	}
+	if err := l.video.write(data[:p.End]); err != nil {
+		return err
+	}
+	if l.camera == 0 {
+		f.x.progress.Frames++
+		f.x.cfg.Progress(f.x.progress)
+	}
+	return nil
+}
+
+// end ends the lane's episode, and the episode itself with its last camera.
+func (f *film) end(l *lane) error {
+	if _, err := l.video.finish(f.ctx); err != nil {
+		return err
+	}
+	if err := syncFile(l.video.path); err != nil {
+		return err
+	}
+	f.stats[l.episode][imagePrefix+l.name] = l.stats.stats()
+	l.video = nil
+	f.ends[l.episode]++
+	l.episode, l.frame = l.episode+1, 0
+	for f.done < len(f.all) && f.ends[f.done] == len(f.lanes) {
+		if err := f.x.complete(&f.all[f.done], f.stats[f.done]); err != nil {
+			return err
+		}
+		f.done++
+	}
+	return nil
+}
+
+// rest ends what has no pictures, and looks whether all had theirs.
+func (f *film) rest() error {
+	if len(f.lanes) == 0 {
+		for i := range f.all {
+			if err := f.ctx.Err(); err != nil {
+				return err
+			}
+			if err := f.x.complete(&f.all[i], f.stats[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	if f.done < len(f.all) {
+		return fmt.Errorf("%s changed while it was read: %d of %d episodes have their pictures", f.of.name, f.done, len(f.all))
+	}
+	return nil
+}
+
+func (f *film) close() {
+	for _, l := range f.lanes {
+		if l.video != nil {
+			l.video.stop()
+		}
+	}
+	if f.decoder != nil {
+		f.decoder.Close()
+	}
+}
+
+func syncFile(path string) error {
+	file, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return file.Sync()
+}

@@ -1,0 +1,72 @@
+package dataset
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"edgert/record"
+)
+
+// LeRobot's own loader, statistics, editing tools and training script take what is
+// exported: `make dataset-test`, which says in DATASET_JUDGE which Python has LeRobot.
+func TestLeRobotTakesIt(t *testing.T) {
+	python := os.Getenv("DATASET_JUDGE")
+	if python == "" {
+		t.Skip("make dataset-test runs it")
+	}
+	for codec := range Codecs {
+		t.Run(codec, func(t *testing.T) {
+			s := &scene{seconds: 8, cameras: []string{"top", "wrist"}, w: 128, h: 96, first: 3}
+			for i := range 4 {
+				s.episodes = append(s.episodes, begin(s, i+1, float64(2*i), []string{"pick", "place"}[i%2]), end(s, i+1, float64(2*i)+1+0.2*float64(i), record.Success))
+			}
+			cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+			cfg.VCodec = codec
+			exporting(t, cfg)
+			v, err := Check(t.Context(), cfg.Out, true)
+			if err != nil || !v.Whole() {
+				t.Fatalf("%v, %+v", err, v)
+			}
+			pictures := t.TempDir()
+			shown(t, s, cfg.Out, pictures)
+			args := []string{"../tools/dataset/judge.py", cfg.Out, pictures}
+			if codec == "h264" {
+				args = append(args, "--tools")
+			}
+			var said tail
+			said.keep = 8000
+			cmd := exec.CommandContext(t.Context(), python, args...)
+			cmd.Stderr = &said
+			out, err := cmd.Output()
+			t.Logf("%s", out)
+			if err != nil {
+				t.Errorf("%v: %s", err, said.text())
+			}
+		})
+	}
+}
+
+// shown writes the pictures that the scene had for each frame of a dataset, found by the
+// state, which is the tick's number.
+func shown(t *testing.T, s *scene, dir, to string) {
+	t.Helper()
+	d := read(t, dir)
+	for k, name := range s.cameras {
+		if err := os.MkdirAll(filepath.Join(to, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for i, tick := range d.firsts(stateName) {
+			at := s.tick(int(tick)).At
+			number := 0
+			for s.at(float64(number+1)/s.cameraFPS)-2_000_000 <= at {
+				number++
+			}
+			if err := os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)), testPicture(t, number+100*k, s.w, s.h), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

@@ -1,0 +1,9 @@
+//go:build !linux
+
+package dataset
+
+import "errors"
+
+func lock(string) (unlock func(), err error) { return func() {}, nil }
+
+func exchange(string, string) error { return errors.ErrUnsupported }

@@ -1,0 +1,222 @@
+package dataset
+
+import (
+	"fmt"
+	"math"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"edgert/jpeg"
+	"edgert/record"
+	"edgert/record/recordtest"
+	"edgert/rt"
+)
+
+// scene is a run to be recorded. Zero values are usual ones.
+type scene struct {
+	rate, multiplier int // actions per second; ticks per action
+	seconds          float64
+	cameras          []string
+	cameraFPS        float64
+	w, h             int
+	episodes         []record.Episode // nil: none
+	instance, robot  string
+	task             string
+	start            rt.Instant
+	first            int          // the tick with the first action
+	lost             map[int]bool // ticks that are not in the file
+	blind            [2]float64   // seconds without pictures
+	mode             string
+	taken            [2]int // ticks of a person at a leader arm
+	phase            int    // of a ring's number in the pictures
+}
+
+const testStart = rt.Instant(5_000_000_000)
+
+// at is the instant of a second of the scene.
+func (s *scene) at(second float64) rt.Instant {
+	return s.start + rt.Instant(math.Round(second*1e9))
+}
+
+func (s *scene) fill() {
+	if s.rate == 0 {
+		s.rate = 30
+	}
+	if s.multiplier == 0 {
+		s.multiplier = 1
+	}
+	if s.seconds == 0 {
+		s.seconds = 2
+	}
+	if s.cameraFPS == 0 {
+		s.cameraFPS = 30
+	}
+	if s.w == 0 {
+		s.w, s.h = 64, 48
+	}
+	if s.start == 0 {
+		s.start = testStart
+	}
+	if s.instance == "" {
+		s.instance = "one"
+	}
+	if s.robot == "" {
+		s.robot = "so101"
+	}
+	if s.mode == "" {
+		s.mode = "all"
+	}
+}
+
+// write makes the record.
+func (s *scene) write(t testing.TB, path string) string {
+	t.Helper()
+	s.fill()
+	f := recordtest.Create(t, path, map[string]string{
+		"instance": s.instance, "robot": s.robot, "joints": "a.pos,b.pos,c.pos", "fps": strconv.Itoa(s.rate), "task": s.task,
+		"interpolation_multiplier": strconv.Itoa(s.multiplier), "cameras": strings.Join(s.cameras, ","), "record": s.mode,
+	})
+	ticks := s.rate * s.multiplier
+	picture := 0
+	for i := range int(s.seconds * float64(ticks)) {
+		second := float64(i) / float64(ticks)
+		for ; len(s.cameras) > 0 && float64(picture)/s.cameraFPS <= second; picture++ {
+			taken := float64(picture) / s.cameraFPS
+			if s.blind[1] > s.blind[0] && taken >= s.blind[0] && taken < s.blind[1] {
+				continue
+			}
+			for k, name := range s.cameras {
+				data := testPicture(t, picture+s.phase+100*k, s.w, s.h)
+				f.Image(&record.Image{At: s.at(taken) - 2_000_000, Data: record.Bytes{A: data}, Format: "jpeg", Camera: name})
+			}
+		}
+		for k := range s.episodes {
+			if e := &s.episodes[k]; e.At > s.at(second-1/float64(ticks)) && e.At <= s.at(second) {
+				f.Episode(e)
+			}
+		}
+		if s.lost[i] {
+			continue
+		}
+		f.Tick(s.tick(i))
+	}
+	f.Close()
+	return path
+}
+
+// tick is that of a number: joints measured are the number of the tick, goals that and a
+// half, actions that and a quarter.
+func (s *scene) tick(i int) *record.Tick {
+	late := int64(i%7) * 100_000
+	m := &record.Tick{At: s.at(float64(i)/float64(s.rate*s.multiplier)) + rt.Instant(late), Lateness: late}
+	x := float32(i)
+	m.State.Set([]float32{x, -x, 1})
+	m.Goal.Set([]float32{x + 0.5, -x, 1})
+	if i >= s.first && i%s.multiplier == 0 {
+		m.Action.Set([]float32{x + 0.25, -x, 1})
+		m.Intervention = i >= s.taken[0] && i < s.taken[1]
+		m.Seq, m.Epoch, m.Index, m.Source = uint64(i/10+1), 3, int32(i%10), m.At-20_000_000
+	}
+	return m
+}
+
+// begin and end are an episode's messages.
+func begin(s *scene, number int, second float64, task string) record.Episode {
+	s.fill()
+	e := record.Episode{At: s.at(second), Number: uint32(number)}
+	e.Task.Set(task)
+	return e
+}
+
+func end(s *scene, number int, second float64, outcome string) record.Episode {
+	s.fill()
+	return record.Episode{At: s.at(second), Number: uint32(number), Ended: true, Outcome: outcome}
+}
+
+// testPicture has its number in it: as its grey, and as a bar that moves.
+func testPicture(t testing.TB, number, w, h int) []byte {
+	t.Helper()
+	rgb := make([]byte, 3*w*h)
+	for y := range h {
+		for x := range w {
+			p := rgb[3*(y*w+x):][:3]
+			p[0], p[1], p[2] = byte(40+number%100), byte(x*255/w), byte(y*255/h)
+			if x*100/w == number%100 {
+				p[0], p[1], p[2] = 230, 230, 230
+			}
+		}
+	}
+	e, err := jpeg.NewEncoder(90, jpeg.Chroma420)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	out := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma420))
+	n, err := e.EncodeRGB(out, rgb, w, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out[:n]
+}
+
+// testConfig exports into a folder of the test's.
+func testConfig(t testing.TB, records ...string) Config {
+	return Config{Records: records, Out: filepath.Join(t.TempDir(), "set"), VCodec: "h264", Task: "", Missing: DropEpisode,
+		MaxGap: DefaultGap, MaxPictureAge: DefaultPictureAge}
+}
+
+// exported is a dataset read back.
+type exported struct {
+	info *Info
+	data map[string][][]float64 // all rows
+}
+
+// read reads what LeRobot would of a dataset.
+func read(t testing.TB, dir string) exported {
+	t.Helper()
+	info, err := readInfo(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := exported{info, map[string][][]float64{}}
+	files, err := filepath.Glob(filepath.Join(dir, "data/*/*.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		columns, _, err := readTable(file, func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range columns {
+			for i := range c.rows {
+				out.data[name] = append(out.data[name], c.row(i))
+			}
+		}
+	}
+	return out
+}
+
+// firsts are the first numbers of a column's rows.
+func (e *exported) firsts(name string) (out []float64) {
+	for _, row := range e.data[name] {
+		out = append(out, row[0])
+	}
+	return out
+}
+
+func counted(from, n, step int) (out []float64) {
+	for i := range n {
+		out = append(out, float64(from+i*step))
+	}
+	return out
+}
+
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s is\n%v, want\n%v", what, got, want)
+	}
+}

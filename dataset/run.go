@@ -1,0 +1,327 @@
+package dataset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"edgert/record"
+	"edgert/rt"
+)
+
+// InputError means that what was given cannot be made into a dataset, or is none: the same
+// again ends the same.
+type InputError struct{ Err error }
+
+func (e InputError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e InputError) Unwrap() error { return e.Err }
+
+func refuse(format string, args ...any) error { return InputError{fmt.Errorf(format, args...)} }
+
+// run is what one run of edge-rt left: the files of one process.
+type run struct {
+	name   string // of its first file
+	key    string // of the process, in journals
+	files  []string
+	info   map[string]string
+	torn   int
+	joints []string
+	cams   []string
+	rate   float64 // actions per second
+	period float64 // ns from one tick to the next
+	fps    int     // of the dataset
+
+	ticks    []tick
+	marks    []mark
+	pictures map[string][]rt.Instant
+	again    int // ticks that another file had as well
+	headless int // episodes whose beginning is in no file
+}
+
+// tick is what is kept of a record.Tick.
+type tick struct {
+	at       rt.Instant
+	deadline rt.Instant
+	state    []float32
+	goal     []float32
+	action   []float32 // nil: none began
+	source   rt.Instant
+	seq      uint64
+	epoch    uint32
+	row      int32
+	person   bool
+}
+
+// mark is an episode as an operator began and ended it.
+type mark struct {
+	number     uint32
+	begin, end rt.Instant
+	outcome    string
+	task       string
+}
+
+// never is behind all instants.
+const never = rt.Instant(math.MaxInt64)
+
+var errSeen = errors.New("seen enough")
+
+// head is the beginning of a file.
+type head struct {
+	path  string
+	info  record.Info
+	first rt.Instant // of its first tick; never: it has none
+}
+
+// find lists the record files that the arguments name, files and folders.
+func find(paths []string) (files []string, err error) {
+	seen := map[string]bool{}
+	add := func(path string) error {
+		full, err := filepath.Abs(path)
+		if err == nil && !seen[full] {
+			seen[full] = true
+			files = append(files, path)
+		}
+		return err
+	}
+	for _, path := range paths {
+		info, err := os.Stat(path)
+		if err != nil {
+			return nil, InputError{err}
+		}
+		if !info.IsDir() {
+			if err := add(path); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, err
+		}
+		before := len(files)
+		for _, e := range entries {
+			if strings.HasSuffix(e.Name(), ".mcap") && e.Type().IsRegular() {
+				if err := add(filepath.Join(path, e.Name())); err != nil {
+					return nil, err
+				}
+			}
+		}
+		if len(files) == before {
+			return nil, refuse("%s: no *.mcap in this folder; edge-rt keeps its records in the one of --record-dir", path)
+		}
+	}
+	return files, nil
+}
+
+func isSeen(err error) bool { return errors.Is(err, errSeen) }
+
+func readHead(path string) (h head, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return h, err
+	}
+	defer f.Close()
+	h = head{path: path, first: never}
+	h.info, err = record.Read(f, record.Visitor{Tick: func(t *record.Tick) error {
+		h.first = t.At
+		return errSeen
+	}})
+	if err != nil && !isSeen(err) {
+		return h, refuse("%s: %w", path, err)
+	}
+	return h, nil
+}
+
+// runsOf sorts files by the processes that wrote them, each process's by time.
+func runsOf(files []string) (runs []*run, err error) {
+	heads := map[string][]head{}
+	var keys []string
+	for _, path := range files {
+		h, err := readHead(path)
+		if err != nil {
+			return nil, err
+		}
+		key := cmp.Or(h.info.Run["instance"], filepath.Base(path))
+		if heads[key] == nil {
+			keys = append(keys, key)
+		}
+		heads[key] = append(heads[key], h)
+	}
+	for _, key := range keys {
+		of := heads[key]
+		slices.SortStableFunc(of, func(a, b head) int { return cmp.Compare(a.first, b.first) })
+		r := &run{name: of[0].path, key: key, info: of[0].info.Run}
+		for _, h := range of {
+			r.files = append(r.files, h.path)
+		}
+		runs = append(runs, r)
+	}
+	return runs, nil
+}
+
+// describe reads what the run says of itself; fps is what was asked for, 0 nothing.
+func (r *run) describe(fps int, cameras []string) error {
+	if r.joints = splitNames(r.info["joints"]); len(r.joints) == 0 {
+		return refuse("%s: its metadata names no joints: a record that broke off before the run was known, or of another program", r.name)
+	}
+	rate, err := strconv.ParseFloat(r.info["fps"], 64)
+	if err != nil || !(rate > 0 && rate <= maxFPS) {
+		return refuse("%s: fps %q in its metadata, want actions per second", r.name, r.info["fps"])
+	}
+	multiplier, err := strconv.Atoi(cmp.Or(r.info["interpolation_multiplier"], "1"))
+	if err != nil || multiplier < 1 || multiplier > maxFPS {
+		return refuse("%s: interpolation_multiplier %q in its metadata, want ticks per action", r.name, r.info["interpolation_multiplier"])
+	}
+	ticks := rate * float64(multiplier)
+	r.rate, r.period = rate, 1e9/ticks
+	if fps == 0 {
+		if rate != math.Trunc(rate) {
+			return refuse("%s has %v actions per second, and LeRobot's fps is a whole number: give --fps, a divisor of %v", r.name, rate, ticks)
+		}
+		fps = int(rate)
+	}
+	if every := ticks / float64(fps); every < 1 || math.Abs(every-math.Round(every)) > 1e-9 {
+		return refuse("%s has %v ticks per second, and --fps %d is no whole divisor of that: frames would lie between ticks", r.name, ticks, fps)
+	}
+	r.fps = fps
+	r.cams = splitNames(r.info["cameras"])
+	for _, name := range cameras {
+		if !slices.Contains(r.cams, name) {
+			return refuse("%s has the cameras %q, and no %q", r.name, r.cams, name)
+		}
+	}
+	if cameras != nil {
+		r.cams = cameras
+	}
+	slices.Sort(r.cams)
+	return nil
+}
+
+func splitNames(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+// every is how many ticks a frame is long.
+func (r *run) every() int { return int(math.Round(1e9 / r.period / float64(r.fps))) }
+
+// visit reads the run's files in order.
+func (r *run) visit(v record.Visitor) error {
+	r.torn = 0
+	for _, path := range r.files {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		info, err := record.Read(f, v)
+		f.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		if info.Torn {
+			r.torn++
+		}
+	}
+	return nil
+}
+
+// pictureOrder drops pictures that another file had as well, so that both readings of a
+// run number them alike.
+type pictureOrder map[string]rt.Instant
+
+func (o pictureOrder) fresh(camera string, at rt.Instant) bool {
+	if last, seen := o[camera]; seen && at <= last {
+		return false
+	}
+	o[camera] = at
+	return true
+}
+
+// read takes in all but the pictures themselves.
+func (r *run) read() error {
+	r.pictures = map[string][]rt.Instant{}
+	order := pictureOrder{}
+	var open *mark
+	last := rt.Instant(math.MinInt64)
+	err := r.visit(record.Visitor{
+		Tick: func(t *record.Tick) error {
+			if t.At <= last {
+				r.again++
+				return nil
+			}
+			last = t.At
+			return r.addTick(t)
+		},
+		Image: func(m *record.Image) error {
+			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) {
+				r.pictures[m.Camera] = append(r.pictures[m.Camera], m.At)
+			}
+			return nil
+		},
+		Episode: func(e *record.Episode) error {
+			open = r.addMark(open, e)
+			return nil
+		},
+	})
+	if open != nil {
+		r.marks = append(r.marks, *open)
+	}
+	if len(r.marks) == 0 {
+		r.marks = []mark{{begin: math.MinInt64, end: never, task: r.info["task"]}}
+	}
+	for i := range r.marks {
+		r.marks[i].task = cmp.Or(r.marks[i].task, r.info["task"])
+	}
+	return err
+}
+
+func (r *run) addTick(t *record.Tick) error {
+	if t.State.N != len(r.joints) || t.Goal.N != len(r.joints) || t.Action.N != 0 && t.Action.N != len(r.joints) {
+		return refuse("%s: a tick of %d joints, %d goals and %d actions, and its metadata names %d joints", r.name, t.State.N, t.Goal.N, t.Action.N, len(r.joints))
+	}
+	n := len(r.joints)
+	rows := make([]float32, 0, 2*n+t.Action.N)
+	rows = append(append(append(rows, t.State.Values()...), t.Goal.Values()...), t.Action.Values()...)
+	for _, v := range rows {
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			return refuse("%s: a number of a tick is %v", r.name, v)
+		}
+	}
+	k := tick{
+		at: t.At, deadline: t.At - rt.Instant(t.Lateness), state: rows[:n], goal: rows[n : 2*n], source: t.Source,
+		seq: t.Seq, epoch: t.Epoch, row: t.Index, person: t.Intervention,
+	}
+	if t.Action.N > 0 {
+		k.action = rows[2*n:]
+	}
+	r.ticks = append(r.ticks, k)
+	return nil
+}
+
+// addMark takes an episode's beginning or end; open is the one that has begun.
+func (r *run) addMark(open *mark, e *record.Episode) *mark {
+	if !e.Ended {
+		if open != nil { // its end was lost
+			open.end = e.At
+			r.marks = append(r.marks, *open)
+		}
+		return &mark{number: e.Number, begin: e.At, end: never, task: e.Task.String()}
+	}
+	if open == nil || open.number != e.Number {
+		r.headless++
+		return open
+	}
+	open.end, open.outcome, open.task = e.At, e.Outcome, cmp.Or(open.task, e.Task.String())
+	r.marks = append(r.marks, *open)
+	return nil
+}

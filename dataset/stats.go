@@ -1,0 +1,250 @@
+package dataset
+
+import (
+	"math"
+	"slices"
+)
+
+// quantiles are LeRobot's, by their names in its files.
+var quantiles = []struct {
+	name string
+	q    float64
+}{{"q01", 0.01}, {"q10", 0.10}, {"q50", 0.50}, {"q90", 0.90}, {"q99", 0.99}}
+
+const bins = 5000 // of the histograms that quantiles are read from
+
+// Stats say how a feature's numbers lie, one value for each of them; of a picture one for
+// each colour, of 0 to 1.
+//
+// Source: LeRobot 0.6.1, lerobot/datasets/compute_stats.py: quantiles come from histograms
+// whose edges are computed in the feature's own type. Sums are in float64 here, so that
+// means and deviations lack the rounding of LeRobot's in float32.
+type Stats struct {
+	Min   []float64 `json:"min"`
+	Max   []float64 `json:"max"`
+	Mean  []float64 `json:"mean"`
+	Std   []float64 `json:"std"`
+	Q01   []float64 `json:"q01"`
+	Q10   []float64 `json:"q10"`
+	Q50   []float64 `json:"q50"`
+	Q90   []float64 `json:"q90"`
+	Q99   []float64 `json:"q99"`
+	Count int64     `json:"count"` // frames, of pictures those that were sampled
+}
+
+// quantile is the field of that number.
+func (s *Stats) quantile(i int) *[]float64 {
+	return []*[]float64{&s.Q01, &s.Q10, &s.Q50, &s.Q90, &s.Q99}[i]
+}
+
+// series are all but the count, by their names.
+func (s *Stats) series() map[string][]float64 {
+	return map[string][]float64{"min": s.Min, "max": s.Max, "mean": s.Mean, "std": s.Std,
+		"q01": s.Q01, "q10": s.Q10, "q50": s.Q50, "q90": s.Q90, "q99": s.Q99}
+}
+
+// statNames are the keys of series, in LeRobot's order.
+var statNames = []string{"min", "max", "mean", "std", "q01", "q10", "q50", "q90", "q99"}
+
+// add appends the statistics of one number.
+func (s *Stats) add(low, high, mean, std float64, q [5]float64) {
+	s.Min, s.Max, s.Mean, s.Std = append(s.Min, low), append(s.Max, high), append(s.Mean, mean), append(s.Std, std)
+	for i, v := range q {
+		p := s.quantile(i)
+		*p = append(*p, v)
+	}
+}
+
+// columnStats are the statistics of rows of size numbers each; wide: the feature's type
+// is int64, whose arithmetic LeRobot does in float64.
+func columnStats(values []float64, size int, wide bool) (s Stats) {
+	rows := len(values) / size
+	s.Count = int64(rows)
+	one := make([]weighted, rows)
+	for d := range size {
+		for i := range one {
+			one[i] = weighted{values[i*size+d], 1}
+		}
+		s.number(one, wide)
+	}
+	return s
+}
+
+// weighted is a value that was seen n times.
+type weighted struct {
+	v float64
+	n int64
+}
+
+// number adds the statistics of one number, of which there is at least one value.
+func (s *Stats) number(values []weighted, wide bool) {
+	low, high := values[0].v, values[0].v
+	var n int64
+	var sum float64
+	for _, x := range values {
+		low, high = min(low, x.v), max(high, x.v)
+		n += x.n
+		sum += x.v * float64(x.n)
+	}
+	mean := sum / float64(n)
+	var square float64
+	for _, x := range values {
+		square += (x.v - mean) * (x.v - mean) * float64(x.n)
+	}
+	std := math.Sqrt(square / float64(n))
+	if n < 2 {
+		s.add(low, high, mean, 0, [5]float64{mean, mean, mean, mean, mean})
+		return
+	}
+	s.add(low, high, mean, std, quantilesOf(values, n, edges(low, high, wide)))
+}
+
+// edges are those of the histogram, as numpy.linspace(low - 1e-10, high + 1e-10, bins + 1)
+// makes them in float32, or in float64 where wide.
+func edges(low, high float64, wide bool) []float64 {
+	e := make([]float64, bins+1)
+	if wide {
+		start, stop := low-1e-10, high+1e-10
+		step := (stop - start) / bins
+		for i := range e {
+			e[i] = float64(i)*step + start
+		}
+		e[bins] = stop
+		return e
+	}
+	start, stop := float32(float32(low)-1e-10), float32(float32(high)+1e-10)
+	delta := float32(stop - start)
+	step := float32(delta / bins)
+	for i := range e {
+		y := float32(float32(i) * step)
+		if step == 0 {
+			y = float32(float32(float32(i)/bins) * delta)
+		}
+		e[i] = float64(float32(y + start))
+	}
+	e[bins] = float64(stop)
+	return e
+}
+
+// quantilesOf reads the quantiles from a histogram, between its edges on a line.
+func quantilesOf(values []weighted, n int64, edges []float64) (q [5]float64) {
+	counts := make([]float64, bins)
+	for _, x := range values {
+		i, _ := slices.BinarySearch(edges, x.v)
+		for i <= bins && edges[i] == x.v { // to the right of equal edges
+			i++
+		}
+		counts[min(max(i-1, 0), bins-1)] += float64(x.n)
+	}
+	for i := 1; i < bins; i++ {
+		counts[i] += counts[i-1]
+	}
+	for k := range quantiles {
+		target := quantiles[k].q * float64(n)
+		i, _ := slices.BinarySearch(counts, target)
+		switch {
+		case i == 0:
+			q[k] = edges[0]
+		case i >= bins:
+			q[k] = edges[bins]
+		case counts[i] == counts[i-1]:
+			q[k] = edges[i]
+		default:
+			q[k] = edges[i] + (target-counts[i-1])/(counts[i]-counts[i-1])*(edges[i+1]-edges[i])
+		}
+	}
+	return q
+}
+
+// samples are the frames of an episode whose pictures are looked at, of n.
+//
+// Source: compute_stats.py, sample_indices.
+func samples(n int) []int {
+	count := max(min(100, n), min(int(math.Pow(float64(n), 0.75)), 10_000))
+	frames := make([]int, count)
+	for i := range frames {
+		if count > 1 {
+			step := float64(n-1) / float64(count-1)
+			frames[i] = int(math.RoundToEven(float64(i) * step))
+		}
+	}
+	frames[count-1] = n - 1
+	return frames
+}
+
+// imageStats counts the levels of the pictures of a camera.
+type imageStats struct {
+	pictures int64
+	levels   [3][256]int64
+}
+
+// add counts a picture of RGB bytes, w x h, thinned out as LeRobot does.
+//
+// Source: compute_stats.py, auto_downsample_height_width.
+func (s *imageStats) add(rgb []byte, w, h int) {
+	step := 1
+	if max(w, h) >= 300 {
+		step = max(w, h) / 150
+	}
+	s.pictures++
+	for y := 0; y < h; y += step {
+		for x := 0; x < w; x += step {
+			p := rgb[3*(y*w+x):][:3]
+			s.levels[0][p[0]]++
+			s.levels[1][p[1]]++
+			s.levels[2][p[2]]++
+		}
+	}
+}
+
+// stats are those of all pictures, of 0 to 1.
+func (s *imageStats) stats() (out Stats) {
+	out.Count = s.pictures
+	for c := range s.levels {
+		var values []weighted
+		for level, n := range s.levels[c] {
+			if n > 0 {
+				values = append(values, weighted{float64(level), n})
+			}
+		}
+		out.number(values, false)
+	}
+	for _, series := range out.series() {
+		for i := range series {
+			series[i] /= 255
+		}
+	}
+	return out
+}
+
+// together are the statistics of all episodes of a dataset.
+//
+// Source: compute_stats.py, aggregate_feature_stats: quantiles are the episodes' own,
+// weighted with their frames.
+func together(episodes []Stats) (s Stats) {
+	size := len(episodes[0].Mean)
+	total := 0.0
+	for _, e := range episodes {
+		s.Count += e.Count
+		total += float64(e.Count)
+	}
+	for d := range size {
+		low, high, mean, variance := math.Inf(1), math.Inf(-1), 0.0, 0.0
+		var q [5]float64
+		for i := range episodes {
+			e := &episodes[i]
+			weight := float64(e.Count) / total
+			low, high = min(low, e.Min[d]), max(high, e.Max[d])
+			mean += e.Mean[d] * weight
+			for k := range q {
+				q[k] += (*e.quantile(k))[d] * weight
+			}
+		}
+		for _, e := range episodes {
+			weight := float64(e.Count) / total
+			variance += (e.Std[d]*e.Std[d] + (e.Mean[d]-mean)*(e.Mean[d]-mean)) * weight
+		}
+		s.add(low, high, mean, math.Sqrt(variance), q)
+	}
+	return s
+}

@@ -1,0 +1,81 @@
+package dataset
+
+import (
+	"io/fs"
+	"maps"
+	"path/filepath"
+	"slices"
+)
+
+// Summary is what a dataset is.
+type Summary struct {
+	Path         string             `json:"path"`
+	Robot        string             `json:"robot"`
+	FPS          int                `json:"fps"`
+	Episodes     int                `json:"episodes"`
+	Frames       int                `json:"frames"`
+	Tasks        []TaskCount        `json:"tasks"`
+	Features     map[string]Feature `json:"features"`
+	Bytes        int64              `json:"bytes"`
+	Outcomes     map[string]int     `json:"outcomes,omitempty"`     // of an export of edge-rt's
+	Intervention int                `json:"intervention,omitempty"` // frames
+}
+
+// TaskCount is how many episodes a task has.
+type TaskCount struct {
+	Task     string `json:"task"`
+	Episodes int    `json:"episodes"`
+}
+
+// Names are those of the features, sorted.
+func (s *Summary) Names() []string { return slices.Sorted(maps.Keys(s.Features)) }
+
+// Describe says what a dataset is, without looking at its frames.
+func Describe(dir string) (*Summary, error) {
+	info, err := readInfo(dir)
+	if err != nil {
+		return nil, err
+	}
+	s := summary(dir, info)
+	c := &checker{dir: dir, info: info}
+	if err := c.readEpisodes(); err != nil {
+		return nil, err
+	}
+	for _, e := range c.episodes {
+		for _, task := range e.tasks {
+			i := slices.IndexFunc(s.Tasks, func(t TaskCount) bool { return t.Task == task })
+			if i < 0 {
+				i = len(s.Tasks)
+				s.Tasks = append(s.Tasks, TaskCount{Task: task})
+			}
+			s.Tasks[i].Episodes++
+		}
+	}
+	if j, err := readJournal(dir); err == nil && len(j.entries) == info.Episodes {
+		s.Outcomes = map[string]int{}
+		for _, e := range j.entries {
+			s.Intervention += e.Intervention
+			if e.Outcome == "" {
+				e.Outcome = "none"
+			}
+			s.Outcomes[e.Outcome]++
+		}
+	}
+	return &s, nil
+}
+
+func summary(dir string, info *Info) Summary {
+	s := Summary{Path: dir, FPS: info.FPS, Episodes: info.Episodes, Frames: info.Frames, Features: info.Features}
+	if info.RobotType != nil {
+		s.Robot = *info.RobotType
+	}
+	filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type().IsRegular() {
+			if i, err := d.Info(); err == nil {
+				s.Bytes += i.Size()
+			}
+		}
+		return nil
+	})
+	return s
+}

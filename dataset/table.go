@@ -1,0 +1,321 @@
+package dataset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+
+	"github.com/parquet-go/parquet-go"
+	"github.com/parquet-go/parquet-go/format"
+)
+
+// Bounds of a table that is read, which may be anybody's.
+const (
+	maxTableBytes   = 4 << 30
+	maxTableRows    = 100 << 20
+	maxTableColumns = 10_000
+	maxTableValues  = 1 << 27 // of one column
+	maxTableText    = 256 << 20
+)
+
+// codecs are those that pandas, pyarrow and LeRobot use. The library's LZ4 never ends on
+// some damaged bytes.
+var codecs = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Zstd}
+
+// column is one of a table: numbers or texts, in as many lists around each other as depth
+// says.
+type column struct {
+	name  string
+	kind  parquet.Kind // Boolean, Int64, Float, Double or ByteArray
+	depth int
+}
+
+func (c *column) node() parquet.Node {
+	node := parquet.String()
+	if c.kind != parquet.ByteArray {
+		node = parquet.Leaf(map[parquet.Kind]parquet.Type{parquet.Boolean: parquet.BooleanType, parquet.Int64: parquet.Int64Type,
+			parquet.Float: parquet.FloatType, parquet.Double: parquet.DoubleType}[c.kind])
+	}
+	node = parquet.Compressed(node, &parquet.Snappy)
+	for range c.depth {
+		node = parquet.List(node)
+	}
+	return node
+}
+
+// number is a value of the column's kind.
+func (c *column) number(v float64) parquet.Value {
+	switch c.kind {
+	case parquet.Boolean:
+		return parquet.BooleanValue(v != 0)
+	case parquet.Int64:
+		return parquet.Int64Value(int64(v))
+	case parquet.Float:
+		return parquet.FloatValue(float32(v))
+	}
+	return parquet.DoubleValue(v)
+}
+
+// table writes one.
+type table struct {
+	columns []column // in the order in which the library has them: by name
+	writer  *parquet.Writer
+	row     parquet.Row
+}
+
+func newTable(to io.Writer, columns []column, options ...parquet.WriterOption) *table {
+	columns = slices.Clone(columns)
+	slices.SortFunc(columns, func(a, b column) int { return slices.Compare([]byte(a.name), []byte(b.name)) })
+	root := parquet.Group{}
+	for i := range columns {
+		root[columns[i].name] = columns[i].node()
+	}
+	options = append(options, parquet.NewSchema("schema", root))
+	return &table{columns: columns, writer: parquet.NewWriter(to, options...)}
+}
+
+// write adds a row: cells gives the values of a column, []float64, []string or one of them.
+func (t *table) write(cells func(name string) any) error {
+	t.row = t.row[:0]
+	for i := range t.columns {
+		c := &t.columns[i]
+		var values []parquet.Value
+		switch v := cells(c.name).(type) {
+		case float64:
+			values = append(values, c.number(v))
+		case int64:
+			values = append(values, parquet.Int64Value(v))
+		case string:
+			values = append(values, parquet.ByteArrayValue([]byte(v)))
+		case []float64:
+			for _, x := range v {
+				values = append(values, c.number(x))
+			}
+		case []string:
+			for _, x := range v {
+				values = append(values, parquet.ByteArrayValue([]byte(x)))
+			}
+		default:
+			return fmt.Errorf("column %s: no value for it", c.name)
+		}
+		if len(values) == 0 || c.depth == 0 && len(values) != 1 {
+			return fmt.Errorf("column %s: %d values", c.name, len(values))
+		}
+		for k, v := range values {
+			t.row = append(t.row, v.Level(min(k, 1), c.depth, i)) // lists in a list have one element each
+		}
+	}
+	_, err := t.writer.WriteRows([]parquet.Row{t.row})
+	return err
+}
+
+// writeTable makes the file of a table; fill writes its rows.
+func writeTable(path string, columns []column, fill func(*table) error, options ...parquet.WriterOption) error {
+	return writeFile(path, func(f *os.File) error {
+		t := newTable(f, columns, options...)
+		if err := fill(t); err != nil {
+			return err
+		}
+		return t.writer.Close()
+	})
+}
+
+// cells are a column as it was read: each row has as many values as the next, but for
+// texts.
+type cells struct {
+	rows    int
+	size    int // values in a row; -1: they differ
+	numbers []float64
+	texts   []string
+	starts  []int // of each row, in numbers or texts
+}
+
+// row has the numbers of row i.
+func (c *cells) row(i int) []float64 { return c.numbers[c.starts[i]:c.end(i, len(c.numbers))] }
+
+// text has the texts of row i.
+func (c *cells) text(i int) []string { return c.texts[c.starts[i]:c.end(i, len(c.texts))] }
+
+func (c *cells) end(i, all int) int {
+	if i+1 < len(c.starts) {
+		return c.starts[i+1]
+	}
+	return all
+}
+
+// readTable reads the columns of a file that wanted names: by the name of a column, as
+// far as they hold numbers and texts.
+func readTable(path string, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer f.Close()
+	info, err := f.Stat()
+	switch {
+	case err != nil:
+		return nil, nil, err
+	case !info.Mode().IsRegular() || info.Size() > maxTableBytes:
+		return nil, nil, fmt.Errorf("%s: %d bytes, want a file of at most %d", path, info.Size(), int64(maxTableBytes))
+	}
+	columns, metadata, err = parseTable(f, info.Size(), wanted)
+	if err != nil {
+		err = fmt.Errorf("%s: %w", path, err)
+	}
+	return columns, metadata, err
+}
+
+// parseTable is readTable of an open file.
+func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string, err error) {
+	defer func() { // the library trusts what a file says of itself
+		if p := recover(); p != nil {
+			columns, err = nil, fmt.Errorf("no table that makes sense: %v", p)
+		}
+	}()
+	if err := checkFooter(f, size); err != nil {
+		return nil, nil, err
+	}
+	file, err := parquet.OpenFile(f, size, parquet.SkipPageIndex(true), parquet.SkipBloomFilters(true), parquet.FileReadMode(parquet.ReadModeSync))
+	if err != nil {
+		return nil, nil, err
+	}
+	metadata = map[string]string{}
+	for _, kv := range file.Metadata().KeyValueMetadata {
+		metadata[kv.Key] = kv.Value
+	}
+	leaves := file.Schema().Columns()
+	for _, group := range file.Metadata().RowGroups {
+		for _, chunk := range group.Columns {
+			if m := chunk.MetaData; !slices.Contains(codecs, m.Codec) || m.NumValues < 0 || m.NumValues > maxTableValues {
+				return nil, nil, fmt.Errorf("%d values compressed by %v, want at most %d by %v", m.NumValues, m.Codec, maxTableValues, codecs)
+			}
+		}
+	}
+	if file.NumRows() < 0 || file.NumRows() > maxTableRows || len(leaves) > maxTableColumns {
+		return nil, nil, fmt.Errorf("%d rows of %d columns, want at most %d of %d", file.NumRows(), len(leaves), maxTableRows, maxTableColumns)
+	}
+	columns = map[string]*cells{}
+	for i, leaf := range leaves {
+		name := leaf[0]
+		if !wanted(name) {
+			continue
+		}
+		if columns[name] != nil {
+			return nil, nil, fmt.Errorf("column %s has fields, want numbers or texts", name)
+		}
+		c := &cells{size: -2}
+		for _, group := range file.RowGroups() {
+			if err := c.read(group.ColumnChunks()[i]); err != nil {
+				return nil, nil, fmt.Errorf("column %s: %w", name, err)
+			}
+		}
+		if int64(c.rows) != file.NumRows() {
+			return nil, nil, fmt.Errorf("column %s has %d rows, the table %d", name, c.rows, file.NumRows())
+		}
+		c.measure()
+		columns[name] = c
+	}
+	return columns, metadata, nil
+}
+
+// checkFooter refuses what is no parquet file before the library makes room for what it
+// says.
+func checkFooter(f io.ReaderAt, size int64) error {
+	var b [12]byte
+	if size < int64(len(b)) {
+		return errors.New("too short for a parquet file")
+	}
+	if _, err := f.ReadAt(b[:4], 0); err != nil {
+		return err
+	}
+	if _, err := f.ReadAt(b[4:], size-8); err != nil {
+		return err
+	}
+	if string(b[:4]) != "PAR1" || string(b[8:]) != "PAR1" {
+		return errors.New("no parquet file: it does not begin and end with PAR1")
+	}
+	footer := int64(b[4]) | int64(b[5])<<8 | int64(b[6])<<16 | int64(b[7])<<24
+	if footer > size-12 {
+		return fmt.Errorf("the footer is said to have %d bytes, and the file has %d", footer, size)
+	}
+	return nil
+}
+
+// read appends what one row group has of the column.
+func (c *cells) read(chunk parquet.ColumnChunk) error {
+	pages := chunk.Pages()
+	defer pages.Close()
+	buffer := make([]parquet.Value, 1024)
+	text := 0
+	for {
+		page, err := pages.ReadPage()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for values := page.Values(); ; {
+			n, err := values.ReadValues(buffer)
+			for i := range buffer[:n] {
+				text += c.append(&buffer[i])
+			}
+			if len(c.numbers)+len(c.texts) > maxTableValues || c.rows > maxTableRows || text > maxTableText {
+				return errors.New("more values than anybody has")
+			}
+			if errors.Is(err, io.EOF) {
+				break
+			}
+			if err != nil || n == 0 {
+				parquet.Release(page)
+				return cmp.Or(err, io.ErrNoProgress)
+			}
+		}
+		parquet.Release(page)
+	}
+}
+
+// append takes one value; it returns how much text it was.
+func (c *cells) append(v *parquet.Value) int {
+	if v.RepetitionLevel() == 0 {
+		c.rows++
+		c.starts = append(c.starts, len(c.numbers)+len(c.texts))
+	}
+	switch {
+	case v.IsNull():
+	case v.Kind() == parquet.Boolean:
+		x := 0.0
+		if v.Boolean() {
+			x = 1
+		}
+		c.numbers = append(c.numbers, x)
+	case v.Kind() == parquet.Int32:
+		c.numbers = append(c.numbers, float64(v.Int32()))
+	case v.Kind() == parquet.Int64:
+		c.numbers = append(c.numbers, float64(v.Int64()))
+	case v.Kind() == parquet.Float:
+		c.numbers = append(c.numbers, float64(v.Float()))
+	case v.Kind() == parquet.Double:
+		c.numbers = append(c.numbers, v.Double())
+	case v.Kind() == parquet.ByteArray:
+		c.texts = append(c.texts, string(v.ByteArray()))
+		return len(v.ByteArray())
+	}
+	return 0
+}
+
+// measure finds out whether rows have the same number of values.
+func (c *cells) measure() {
+	all := len(c.numbers) + len(c.texts)
+	for i := range c.rows {
+		switch n := c.end(i, all) - c.starts[i]; {
+		case i == 0:
+			c.size = n
+		case c.size != n:
+			c.size = -1
+		}
+	}
+}

@@ -1,0 +1,83 @@
+// Package recordtest writes records for the tests of those who read them.
+package recordtest
+
+import (
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/foxglove/mcap/go/mcap"
+
+	"edgert/record"
+)
+
+// Wall is what is added to an instant to get the time of day.
+const Wall = 1_764_000_000_000_000_000
+
+// File is a record that is being written.
+type File struct {
+	t        testing.TB
+	file     *os.File
+	mcap     *mcap.Writer
+	channels map[string]uint16
+}
+
+// Create begins a record of a run with such metadata.
+func Create(t testing.TB, path string, run map[string]string) *File {
+	t.Helper()
+	f := &File{t: t, channels: map[string]uint16{}}
+	var err error
+	if f.file, err = os.Create(path); err != nil {
+		t.Fatal(err)
+	}
+	if f.mcap, err = mcap.NewWriter(f.file, &mcap.WriterOptions{Chunked: true, ChunkSize: 1 << 20, Compression: mcap.CompressionZSTD, IncludeCRC: true}); err != nil {
+		t.Fatal(err)
+	}
+	f.check(f.mcap.WriteHeader(&mcap.Header{Profile: record.Profile}))
+	metadata := map[string]string{"clock_offset_ns": strconv.Itoa(Wall)}
+	for k, v := range run {
+		metadata[k] = v
+	}
+	f.check(f.mcap.WriteMetadata(&mcap.Metadata{Name: record.RunMetadata, Metadata: metadata}))
+	return f
+}
+
+func (f *File) check(err error) {
+	f.t.Helper()
+	if err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// Tick writes one.
+func (f *File) Tick(m *record.Tick) {
+	f.write(record.TickTopic, int64(m.At), record.Append(nil, m, Wall))
+}
+
+// Episode writes one.
+func (f *File) Episode(m *record.Episode) {
+	f.write(record.EpisodeTopic, int64(m.At), record.Append(nil, m, Wall))
+}
+
+// Image writes one.
+func (f *File) Image(m *record.Image) {
+	f.write(record.CameraTopic+m.Camera, int64(m.At), record.Append(nil, m, Wall))
+}
+
+func (f *File) write(topic string, at int64, data []byte) {
+	f.t.Helper()
+	id, known := f.channels[topic]
+	if !known {
+		id = uint16(len(f.channels) + 1)
+		f.channels[topic] = id
+		f.check(f.mcap.WriteChannel(&mcap.Channel{ID: id, Topic: topic, MessageEncoding: "protobuf"}))
+	}
+	f.check(f.mcap.WriteMessage(&mcap.Message{ChannelID: id, LogTime: uint64(Wall + at), PublishTime: uint64(Wall + at), Data: data}))
+}
+
+// Close ends it.
+func (f *File) Close() {
+	f.t.Helper()
+	f.check(f.mcap.Close())
+	f.check(f.file.Close())
+}
