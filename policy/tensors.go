@@ -199,6 +199,9 @@ func (m *Model) bindRun(where *ort.Memory, inputs, outputs []place, first, batch
 	if r.head, err = m.bindPass(m.session, where, inputs, given, first, batch); err != nil {
 		return err
 	}
+	if err := m.returnMemory(r.head.options); err != nil {
+		return err
+	}
 	if m.loop != nil {
 		if err := m.loop.bind(m, &r, where, inputs, outputs, first, batch); err != nil {
 			return err

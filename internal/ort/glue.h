@@ -1,6 +1,7 @@
 // What cgo cannot do itself: call the entries of ONNX Runtime's table of functions.
 #pragma once
 #include "onnxruntime_c_api.h"
+#include <malloc.h>
 
 extern const OrtApi *ort_api; // NULL before ort_open
 extern OrtEnv *ort_env;
@@ -63,6 +64,10 @@ static inline OrtStatus *ort_new_binding(OrtSession *s, OrtIoBinding **out) { re
 static inline OrtStatus *ort_bind_input(OrtIoBinding *b, const char *name, const OrtValue *v) { return ort_api->BindInput(b, name, v); }
 static inline OrtStatus *ort_bind_output(OrtIoBinding *b, const char *name, const OrtValue *v) { return ort_api->BindOutput(b, name, v); }
 static inline void ort_release_binding(OrtIoBinding *b) { ort_api->ReleaseIoBinding(b); }
+
+// By itself glibc raises the size from which a block is mapped by itself to that of the largest
+// freed so far, up to 32 MiB; smaller ones lie in heaps that give back only their end.
+static inline int ort_map_large_blocks(int bytes) { return mallopt(M_MMAP_THRESHOLD, bytes); }
 
 static inline OrtStatus *ort_new_run(OrtRunOptions **out) { return ort_api->CreateRunOptions(out); }
 static inline OrtStatus *ort_set_run(OrtRunOptions *r, const char *key, const char *value) { return ort_api->AddRunConfigEntry(r, key, value); }

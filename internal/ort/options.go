@@ -32,6 +32,15 @@ func NewOptions(intra, inter int) (*Options, error) {
 // runs take one block by it, beside what the first had taken piece by piece and keeps.
 func (o *Options) NoPlan() error { return failure(C.ort_no_plan(o.c)) }
 
+// MapLargeBlocks has the C library of this process give back to the system each block of
+// at least so many bytes as soon as it is freed.
+func MapLargeBlocks(bytes int) error {
+	if C.ort_map_large_blocks(C.int(bytes)) == 0 {
+		return fmt.Errorf("ort: the C library does not map blocks of %d bytes by themselves", bytes)
+	}
+	return nil
+}
+
 // Set sets a session configuration entry, such as session.intra_op.allow_spinning.
 func (o *Options) Set(key, value string) error {
 	k, v := C.CString(key), C.CString(value)
