@@ -8,7 +8,9 @@ import (
 	"edgert/camera/v4l2"
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/edge/event"
 	"edgert/internal/exit"
+	"edgert/record"
 	"edgert/sim"
 	"edgert/wire"
 )
@@ -108,10 +110,18 @@ func (e *Edge) reportCameras() {
 	for i, cam := range e.cameras {
 		w := &e.cameraWaits[i]
 		if err := cam.Err(); err != nil {
+			if w.last == "" {
+				e.recording.Note(event.CameraSilent, record.LevelWarning, int64(i), 0, "camera "+cam.Name+" gives no usable picture: "+err.Error())
+			}
 			w.log(e, err)
 		} else if w.last != "" {
 			w.last = ""
 			e.log.Info("camera " + cam.Name + " gives pictures again")
+			e.recording.Note(event.CameraBack, record.LevelInfo, int64(i), 0, "camera "+cam.Name+" gives pictures again")
+		}
+		if !w.spoilt && cam.Spoilt() {
+			w.spoilt = true
+			e.recording.Note(event.CameraSpoilt, record.LevelInfo, int64(i), 0, "camera "+cam.Name+": pictures have stray bytes, or parts missing")
 		}
 	}
 }

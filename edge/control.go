@@ -13,6 +13,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
+	"edgert/servo"
 )
 
 // The phases of a tick, in their order.
@@ -55,6 +56,7 @@ type control struct {
 	merged     chunk.Chunk
 	observed   [sourceSlots]source   // of the last requests
 	entry      *record.Tick          // this tick's record; nil: there is none
+	counted    servo.Stats           // of the bus, at the last tick's record
 	phases     *rt.Laps              // parts of the tick, by phaseNames
 	failed     atomic.Pointer[error] // any thread: why the run ends
 }
@@ -79,6 +81,7 @@ type controlConfig struct {
 // *hotplug.Arm, and in tests of joints that need no motors.
 type bus interface {
 	BusWait() rt.Wait
+	Stats() servo.Stats
 	Warned() uint32 // joints that are too hot or whose supply is too low for the robot's description
 	Extremes() (hottest, volts float64)
 }

@@ -79,6 +79,8 @@ func (b *fakeBus) Write(goal []float32, joints uint32) {
 
 func (b *fakeBus) BusWait() rt.Wait { return rt.Wait{} }
 
+func (b *fakeBus) Stats() servo.Stats { return servo.Stats{} }
+
 func (b *fakeBus) Reconnected() (hotplug.Cause, uint32) {
 	why, restarted := b.back, b.restarted
 	b.back, b.restarted = 0, 0

@@ -190,6 +190,8 @@ type waitLog struct {
 	what string
 	last string // the reason logged last; empty: it is there
 	at   rt.Instant
+
+	spoilt bool // that a camera's pictures are was recorded
 }
 
 func (w *waitLog) log(e *Edge, err error) {

@@ -12,6 +12,7 @@ import (
 
 	"edgert/chunk"
 	"edgert/edge/capture"
+	"edgert/edge/event"
 	"edgert/edge/replica"
 	"edgert/internal/exit"
 	"edgert/record"
@@ -26,6 +27,7 @@ var errNoService = errors.New("no lean-server answers")
 type temporaryError struct {
 	error
 	after time.Duration
+	why   event.Wait
 }
 
 func (r *temporaryError) Unwrap() error { return r.error }
@@ -186,7 +188,7 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 	case passing != nil:
 		return nil, contract{}, passing
 	case !all:
-		return nil, contract{}, &temporaryError{fmt.Errorf("not every server of %s has answered, and those that have refuse: %s", prefix, refused), unheardWait}
+		return nil, contract{}, &temporaryError{fmt.Errorf("not every server of %s has answered, and those that have refuse: %s", prefix, refused), unheardWait, event.WaitOther}
 	}
 	return nil, contract{}, refused
 }
@@ -306,15 +308,18 @@ func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit
 }
 
 func (l *link) temporaryRefusal(ack *wire.SessionAck) error {
-	err := fmt.Errorf("session refused for now: %s (load %.2f)", ack.Error, ack.ServerLoad)
+	err, why := fmt.Errorf("session refused for now: %s (load %.2f)", ack.Error, ack.ServerLoad), event.WaitTaken
 	switch ack.HeldBy {
 	case "":
+		if why = event.WaitFull; ack.Draining {
+			why = event.WaitDraining
+		}
 	case wire.HostUnknown:
 		err = fmt.Errorf("another robot runs as %s: give one of them another --id", l.identity.ID)
 	default:
 		err = fmt.Errorf("another robot on host %s runs as %s: give one of them another --id", ack.HeldBy, l.identity.ID)
 	}
-	return &temporaryError{err, time.Duration(ack.RetryAfterMs) * time.Millisecond}
+	return &temporaryError{err, time.Duration(ack.RetryAfterMs) * time.Millisecond, why}
 }
 
 func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, error) {

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/edge/identity"
 	"edgert/edge/recording"
 	"edgert/edge/replica"
@@ -135,7 +136,7 @@ func (l *link) connect(ctx context.Context) error {
 		if text := err.Error(); text != l.lastError {
 			l.log.Log(ctx, level, "no session yet, trying again", "why", text)
 			l.lastError = text
-			l.record.Note(l.clock.Now(), "link", record.LevelWarning, "no session: "+text)
+			recording.Note(l.record, l.clock, event.SessionWaits, record.LevelWarning, int64(waitOf(err)), 0, "no session: "+text)
 			l.flags.noSession.Store(&text)
 		}
 		if !l.rest(ctx, wait, true) {
@@ -162,12 +163,12 @@ func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 func (l *link) maintain(ctx context.Context) error {
 	for l.rest(ctx, restPoll, false) {
 		l.warnDuplicate()
-		why := l.lossReason()
-		if why == "" {
+		loss, why := l.lossReason()
+		if loss == 0 {
 			continue
 		}
 		l.log.Warn("session lost", "why", why)
-		l.record.Note(l.clock.Now(), "link", record.LevelWarning, "session lost: "+why)
+		recording.Note(l.record, l.clock, event.SessionLost, record.LevelWarning, int64(loss), 0, "session lost: "+why)
 		l.flags.epoch.Store(0)
 		l.uplink.Store(nil)
 		l.flags.lost.Store(true)
@@ -178,7 +179,7 @@ func (l *link) maintain(ctx context.Context) error {
 				return nil
 			}
 			l.flags.refused.Store(true)
-			l.record.Note(l.clock.Now(), "link", record.LevelError, "refused: "+err.Error())
+			recording.Note(l.record, l.clock, event.SessionRefused, record.LevelError, 0, 0, "refused: "+err.Error())
 			l.record.Save(&recording.SavedRefusal, true)
 			return err
 		}
@@ -194,37 +195,49 @@ func (l *link) warnDuplicate() {
 	}
 }
 
-// lossReason returns why the open session is lost, empty when it is not.
-func (l *link) lossReason() string {
+// waitOf is why no session could be opened.
+func waitOf(err error) event.Wait {
+	var later *temporaryError
+	switch {
+	case errors.As(err, &later):
+		return later.why
+	case errors.Is(err, errNoService):
+		return event.WaitNobody
+	}
+	return event.WaitOther
+}
+
+// lossReason returns why the open session is lost, 0 when it is not.
+func (l *link) lossReason() (event.Loss, string) {
 	own := replica.Unseen
 	if id := l.flags.serverID.Load(); id != nil && *id != "" {
 		own = l.servers.State(*id)
 	}
 	switch { // the common token is there as long as any server is
 	case own == replica.Gone, own == replica.Unseen && l.tokenLost.Load():
-		return "the server's liveliness token is gone"
+		return event.LossToken, "the server's liveliness token is gone"
 	case own == replica.Unseen && l.serverToken.Load() == tokenUnseen:
 		// It may have gone before the subscription that watches it.
 		if l.clock.Now().Sub(l.openedAt) > tokenGrace {
-			return "the server's liveliness token does not show"
+			return event.LossUnseen, "the server's liveliness token does not show"
 		}
 	}
 	if l.flags.evicted.Load() {
-		return "the server closed the session"
+		return event.LossClosed, "the server closed the session"
 	}
 	merged := rt.Instant(l.flags.mergedAt.Load())
 	asked := rt.Instant(l.flags.askedAt.Load())
 	if asked <= merged {
-		return "" // no answer is due
+		return 0, "" // no answer is due
 	}
 	limit := l.cfg.RequestTimeout
 	if l.cfg.Schedule.Compat {
 		limit *= compatTimeouts
 	}
 	if quiet := l.clock.Now().Sub(max(asked, l.openedAt)); quiet > limit {
-		return fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
+		return event.LossUnanswered, fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
 	}
-	return ""
+	return 0, ""
 }
 
 // reset tells the server that an episode begins, and with which task unless that is

@@ -369,15 +369,15 @@ func TestNothingAskedIsNoTrouble(t *testing.T) {
 	l.serverToken.Store(tokenAlive)
 	l.flags.mergedAt.Store(int64(time.Minute))
 	l.flags.askedAt.Store(int64(time.Minute) - 1)
-	if why := l.lossReason(); why != "" {
+	if _, why := l.lossReason(); why != "" {
 		t.Errorf("lossReason() = %q, want none", why)
 	}
 	l.flags.askedAt.Store(int64(time.Minute) + 1)
-	if why := l.lossReason(); why == "" {
+	if _, why := l.lossReason(); why == "" {
 		t.Error("an unanswered request an hour ago loses no session")
 	}
 	l.flags.askedAt.Store(int64(time.Hour - time.Second/2))
-	if why := l.lossReason(); why != "" {
+	if _, why := l.lossReason(); why != "" {
 		t.Errorf("half a second after the first request since an hour: lossReason() = %q, want none", why)
 	}
 }

@@ -17,7 +17,6 @@ import (
 	"edgert/internal/exit"
 	"edgert/internal/network"
 	"edgert/internal/notify"
-	"edgert/record"
 	"edgert/rt"
 	"edgert/servo/robot"
 	"edgert/wire"
@@ -76,7 +75,7 @@ func (e *Edge) connect(ctx context.Context) error {
 	e.waitFor("a server")
 	e.receiver = newReceiver(func(ev wire.Event) {
 		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
-		e.record.Note(e.clock.Now(), "server", record.LevelWarning, string(ev.Code)+": "+ev.Text)
+		e.recording.Notice(ev)
 	})
 	e.receiver.record, e.receiver.clock = e.record, e.clock
 	e.receiver.flags.task.Store(&e.cfg.Task)
@@ -90,6 +89,7 @@ func (e *Edge) connect(ctx context.Context) error {
 	}
 	transport := e.cfg.transport()
 	transport.Log = func(line string) { e.log.Info(line) }
+	transport.Links = e.recording.Links()
 	e.net, err = network.Open(wait, transport)
 	if err == nil && e.cfg.Wrap != nil {
 		e.net = e.cfg.Wrap(e.net)

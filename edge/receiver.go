@@ -67,7 +67,7 @@ func newReceiver(onEvent func(wire.Event)) *receiver {
 func (r *receiver) deposit(s wire.Sample) {
 	h, err := wire.ParseHeader(s.Attachment)
 	if err != nil || h.SchemaVersion != wire.SchemaVersion {
-		r.stats.drop(dropHeader)
+		r.refuse(&h, dropHeader)
 		return
 	}
 	if h.MsgType == wire.MsgEvent {

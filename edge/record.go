@@ -11,7 +11,9 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/identity"
 	"edgert/edge/recording"
+	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
 )
@@ -68,6 +70,20 @@ func (e *Edge) collectGarbage() {
 	runtime.GC()
 }
 
+// RecordFolder is where the robots of this host keep their records without --record-dir,
+// and id as the files' names have it.
+func RecordFolder(id string) (dir, name string, err error) {
+	if dir, err = identity.Dir(); err != nil {
+		return "", "", exit.With(exit.Config, err)
+	}
+	if id != "" {
+		if name, err = identity.Name(id); err != nil {
+			return "", "", err
+		}
+	}
+	return filepath.Join(dir, recording.Folder), name, nil
+}
+
 //rt:noalloc
 func (c *control) recordStarved() {
 	if c.entry != nil {
@@ -103,6 +119,9 @@ func (c *control) commitRecord() {
 	e.RunState, e.Queue = uint32(c.run.state), int32(c.core.Schedule.View().Size)
 	e.BusSilent, e.Paused = c.blocked&blockBusSilent != 0, c.blocked&blockHeld != 0
 	e.NoPicture, e.NoSession = c.blocked&blockNoPicture != 0, c.blocked&blockNoSession != 0
+	now, was := c.bus.Stats(), &c.counted
+	e.Retried, e.Lost, e.Spoilt = uint32(now.Retries-was.Retries), uint32(now.Lost-was.Lost), uint32(now.Corrupt-was.Corrupt)
+	c.counted = now
 	c.entry = nil
 	c.record.Ticks.Commit()
 }

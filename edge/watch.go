@@ -9,7 +9,9 @@ import (
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
+	"edgert/edge/recording"
 	"edgert/internal/notify"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/servo/robot"
 )
@@ -29,6 +31,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		end = e.started.Add(e.cfg.Duration)
 	}
 	nextLine, leaveBy, told := e.started, rt.Instant(0), false
+	var hang tickWatch
 	away := waitLog{what: "the arm to come back"}
 	for {
 		select {
@@ -57,6 +60,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		}
 		e.openHeapWindow(now)
 		e.notify(now, leaveBy != 0)
+		hang.look(e, now)
 		e.control.events.Drain(e.report)
 		if err := e.arm.OpenError(); err != nil {
 			away.log(e, err)
@@ -80,6 +84,34 @@ func (e *Edge) notify(now rt.Instant, leaving bool) {
 	e.notifier.Update(now, notify.State{
 		Ready: ticks > 0, Stopping: leaving, Status: state(e.control.stats.state.Load()).String(), Progress: ticks,
 	})
+}
+
+// tickWatch notices a tick that hangs, and has what was before it written: the watchdog
+// kills the process soon. Owner: the housekeeping goroutine.
+type tickWatch struct {
+	ticks   uint64
+	last    rt.Instant    // look
+	missing time.Duration // without a tick, as far as this goroutine itself ran
+	told    time.Duration
+}
+
+const (
+	tickMissing = 500 * time.Millisecond // is told, and again so much later
+	tickPeriods = 4                      // at least
+)
+
+func (w *tickWatch) look(e *Edge, now rt.Instant) {
+	ticks := e.loop.Stats().Ticks
+	gap := min(now.Sub(w.last), 2*housekeeping) // a process that was stopped has seen nothing
+	if w.last = now; ticks != w.ticks || ticks == 0 {
+		w.ticks, w.missing, w.told = ticks, 0, 0
+		return
+	}
+	if w.missing += gap; w.missing-w.told >= max(tickMissing, tickPeriods*e.cfg.period()) {
+		w.told = w.missing
+		e.recording.Note(event.TickMissing, record.LevelError, int64(w.missing), 0, "the tick hangs: none has ended for "+w.missing.Round(time.Millisecond).String())
+		e.record.Save(&recording.SavedFault, true)
+	}
 }
 
 func (e *Edge) openHeapWindow(now rt.Instant) {

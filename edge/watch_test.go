@@ -3,12 +3,15 @@ package edge
 import (
 	"log/slog"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"edgert/edge/event"
 	"edgert/edge/hotplug"
 	"edgert/internal/logline"
+	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo/robot"
 )
 
@@ -43,5 +46,31 @@ func TestReport(t *testing.T) {
 	}
 	if n := strings.Count(b.String(), "\n"); n != len(incidents)-1 {
 		t.Errorf("%d lines, want %d:\n%s", n, len(incidents)-1, &b)
+	}
+}
+
+// A tick that hangs is told while it does; a process that was stopped has seen nothing.
+func TestAHungTickIsRecorded(t *testing.T) {
+	clock := rttest.NewClock(1)
+	e := &Edge{cfg: Config{FPS: 60}, clock: clock}
+	e.loop = rt.NewLoop(rt.LoopConfig{Clock: clock, Period: e.cfg.period(), Mode: rt.ModeOff})
+	var stop atomic.Bool
+	if err := e.loop.Run(&stop, func(rt.Tick) rt.Wait { stop.Store(true); return rt.Wait{} }); err != nil {
+		t.Fatal(err)
+	}
+	var w tickWatch
+	now := rt.Instant(time.Second)
+	for _, tt := range []struct {
+		looks int
+		every time.Duration
+		told  time.Duration
+	}{{1, 0, 0}, {1, 10 * time.Second, 0}, {20, housekeeping, 0}, {5, housekeeping, tickMissing}, {30, housekeeping, 2 * tickMissing}} {
+		for range tt.looks {
+			now = now.Add(tt.every)
+			w.look(e, now)
+		}
+		if w.told < tt.told || w.told >= tt.told+tickMissing {
+			t.Errorf("after %d looks %v apart: told of %v, want %v", tt.looks, tt.every, w.told, tt.told)
+		}
 	}
 }

@@ -108,6 +108,11 @@ type Tick struct {
 	Suspended   int64 // ns that the machine was suspended before this tick
 
 	Intervention bool // Action is a person's, at a leader arm
+
+	Stolen  int64  // ns that the host took of this machine's CPUs since the tick before, as known by then
+	Retried uint32 // transactions on the bus that were repeated since the tick before
+	Lost    uint32 // positions that did not come all the same
+	Spoilt  uint32 // runs of bytes that were no frame, and frames that nobody asked for
 }
 
 // RunStates names the values of RunState.
@@ -150,6 +155,10 @@ func (t *Tick) visit(c *coder) {
 	c.int("overrun_host_ns", &t.OverrunHost)
 	c.int("suspended_ns", &t.Suspended)
 	c.bool("intervention", &t.Intervention)
+	c.int("stolen_ns", &t.Stolen)
+	c.uint32("bus_retried", &t.Retried)
+	c.uint32("bus_lost", &t.Lost)
+	c.uint32("bus_spoilt", &t.Spoilt)
 }
 
 // Request is one time that the tick asked for a chunk.
@@ -298,7 +307,7 @@ type Event struct {
 	At    rt.Instant
 	Kind  string // state, bus, joint, tick, operator, server, link, camera, record, exit
 	Level uint32
-	Code  uint32 // of package event, where the tick reported it; 0: another thread did
+	Code  uint32 // of package event; 0: it has none
 	A, B  int64  // what that code says
 	Text  Text
 

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/foxglove/mcap/go/mcap"
+	"golang.org/x/sys/unix"
 )
 
 // Limits of what is read, since a file may be anybody's.
@@ -27,6 +28,8 @@ type Info struct {
 	Run  map[string]string // its metadata
 	Wall int64             // ns from an instant to the time of day
 	Torn bool              // it has no end: what can be read was read
+
+	Repaired bool // it had none, and a later start has made it whole
 }
 
 // Visitor gets the messages of a file, in the order in which they were written, which is
@@ -60,6 +63,7 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 			if err != nil {
 				return err
 			}
+			info.Repaired = info.Repaired || m.Name == repairedMetadata
 			if m.Name == RunMetadata {
 				info.Run = m.Metadata
 				info.Wall, err = strconv.ParseInt(m.Metadata["clock_offset_ns"], 10, 64)
@@ -117,6 +121,27 @@ func visit[M message](m M, f func(M) error, topic string, data []byte, wall int6
 		return fmt.Errorf("a message of %s: %w", topic, err)
 	}
 	return f(m)
+}
+
+// Files lists the files of ours in a folder, the oldest first: those of the robot id, of
+// all where that is empty.
+func Files(dir, id string) (names []string, err error) {
+	entries, _, err := folder{dir: dir}.list()
+	for _, e := range entries {
+		if id == "" || strings.HasPrefix(e.name, id+"-"+e.when) {
+			names = append(names, filepath.Join(dir, e.name))
+		}
+	}
+	return names, err
+}
+
+// Written reports whether a run writes the file now, so that its end is still to come.
+func Written(f *os.File) bool {
+	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil {
+		return true
+	}
+	unix.Flock(int(f.Fd()), unix.LOCK_UN)
+	return false
 }
 
 // ReadFolder visits all files of ours in a folder, the oldest first.

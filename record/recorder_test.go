@@ -27,7 +27,7 @@ func fillTick(m *Tick, at rt.Instant, step int64) {
 	*m = Tick{
 		At: at, Lateness: 123_456, Skipped: 2, Step: step, Source: at - 50_000_000, Seq: math.MaxUint64 >> 1, Epoch: 3, Episode: 2, Index: 7, Delay: 4, Dropped: 5,
 		RangeClipped: 1, StepClipped: 1 << 31, Read: 1_500_000, Act: 20_000, Merge: 3000, Ask: 4000, RunState: 2, Queue: 31, TooOld: true, BusSilent: true,
-		Paused: true, NoPicture: true, NoSession: true, Stale: 2, Frozen: 4, Held: 8, OverrunOwn: 17_000_000, OverrunHost: 1, Suspended: -1,
+		Paused: true, NoPicture: true, NoSession: true, Stale: 2, Frozen: 4, Held: 8, OverrunOwn: 17_000_000, OverrunHost: 1, Suspended: -1, Intervention: true, Stolen: 10_000_000, Retried: 3, Lost: 2, Spoilt: 1,
 	}
 	m.State.Set([]float32{1, -2.5})
 	m.Goal.Set([]float32{1e-7, 1e9})

@@ -42,6 +42,9 @@ func (w *writer) repair(stop *atomic.Bool) {
 	}
 }
 
+// repairedMetadata is the name of the metadata of a file that was torn.
+const repairedMetadata = "repaired"
+
 // rebuild replaces a torn file by one of all of its chunks that are whole.
 func (d folder) rebuild(torn *os.File) (err error) {
 	name := torn.Name() + repairing
@@ -70,7 +73,7 @@ func (d folder) rebuild(torn *os.File) (err error) {
 	if err := copyWhole(torn, out); err != nil {
 		return err
 	}
-	if err := out.WriteMetadata(&mcap.Metadata{Name: "repaired", Metadata: map[string]string{"why": "the file had no end: a power cut, a kill or a full disk"}}); err != nil {
+	if err := out.WriteMetadata(&mcap.Metadata{Name: repairedMetadata, Metadata: map[string]string{"why": "the file had no end: a power cut, a kill or a full disk"}}); err != nil {
 		return err
 	}
 	if err := errors.Join(out.Close(), buffer.Flush(), to.Sync()); err != nil {

@@ -46,6 +46,10 @@ type Tick struct {
 	// the last tick; Own is false when there was none. It happened some ticks ago:
 	// what the host stole is known a little later.
 	Overrun Overrun
+
+	// Stolen is what the host took of this machine's CPUs, as read since the last tick.
+	// It is read some times a second at most, and known up to 100 ms late.
+	Stolen time.Duration
 }
 
 // Grant is the kernel's answer to the request for real time.
@@ -205,9 +209,10 @@ func (l *Loop) run(stop *atomic.Bool, step func(Tick) Wait) {
 		if tick.Skipped > 0 {
 			l.overruns.add(Overrun{CPU: min(spent-woke, now.Sub(tick.Woke)-wait.Took), IOWait: wait.Meant}, now)
 		}
-		tick.Overrun = Overrun{}
+		tick.Overrun, tick.Stolen = Overrun{}, 0
 		if l.overruns.due(now) {
-			tick.Overrun = l.classifyOverruns(now)
+			v := l.classifyOverruns(now)
+			tick.Overrun, tick.Stolen = v.worst, v.stolen
 		}
 		l.ticks.Add(1)
 		l.heartbeat.Beat()
@@ -233,12 +238,12 @@ func (l *Loop) sleepUntil(deadline Instant) {
 }
 
 //rt:noalloc
-func (l *Loop) classifyOverruns(now Instant) Overrun {
+func (l *Loop) classifyOverruns(now Instant) overrunCounts {
 	v := l.overruns.classify(now)
 	l.overrunsOwn.Add(v.own)
 	l.overrunsHost.Add(v.host)
 	l.excused.Add(int64(v.excused))
-	return v.worst
+	return v
 }
 
 // nextDeadline returns the first deadline of the grid that is not past, and how many it

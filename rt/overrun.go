@@ -82,12 +82,14 @@ type overrunCounts struct {
 	own, host uint64
 	excused   time.Duration // time of the host's overruns beyond their periods
 	worst     Overrun       // the worst of the loop's own
+	stolen    time.Duration // by the host since the last classification
 }
 
 //rt:noalloc
 func (c *overrunClassifier) classify(now Instant) (counts overrunCounts) {
 	stolen := c.steal()
 	excuse := stolen - c.stolen
+	counts.stolen = max(0, excuse)
 	if excuse > 0 {
 		excuse += stealUnit
 	}

@@ -25,6 +25,8 @@ type Stats struct {
 }
 
 // Add adds the counts of another arm; the cycle times are the newer's.
+//
+//rt:noalloc
 func (s *Stats) Add(t Stats) {
 	s.Cycles += t.Cycles
 	s.Lost += t.Lost
@@ -48,6 +50,8 @@ type counts struct {
 }
 
 // Stats may be called by any thread.
+//
+//rt:noalloc
 func (a *Arm) Stats() Stats {
 	return Stats{
 		Cycles:       a.counts.cycles.Load(),

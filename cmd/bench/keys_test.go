@@ -23,6 +23,7 @@ import (
 	"edgert/bench/wire"
 	"edgert/edge"
 	"edgert/edge/bringup"
+	"edgert/edge/why"
 	"edgert/server"
 	"edgert/server/plan"
 )
@@ -36,7 +37,7 @@ func TestEveryKeyIsInTheDocs(t *testing.T) {
 	}
 	documented := keysInPage(string(page))
 	for title, v := range map[string]any{
-		"edge-rt": edge.Summary{}, "edge-rt ports": bringup.PortsReport{}, "edge-rt scan": bringup.ScanReport{}, "edge-rt monitor": bringup.MonitorReport{}, "edge-rt cameras": bringup.CamerasReport{},
+		"edge-rt": edge.Summary{}, "edge-rt ports": bringup.PortsReport{}, "edge-rt scan": bringup.ScanReport{}, "edge-rt monitor": bringup.MonitorReport{}, "edge-rt cameras": bringup.CamerasReport{}, "edge-rt why": why.Report{},
 		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server plan": plan.Report{}, "lean-server replay": server.Replayed{},
 		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{}, "bench jpeg": jpeg.Report{}, "bench gpu": gpu.Report{}, "bench serve": serve.Report{},
 		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{}, "bench safety": safety.Report{}, "The machine": bench.Machine{},

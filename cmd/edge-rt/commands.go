@@ -45,6 +45,8 @@ type commands struct {
 
 	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records, or look at one: export, info, check."`
 
+	Why whyCmd `cmd:"" uses:"id,record-dir,json typed" help:"Say why the arm stuttered, held, jumped or ended, from its record."`
+
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 

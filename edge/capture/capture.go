@@ -146,6 +146,9 @@ func checkFrame(s *Frame) (err error) {
 	return nil
 }
 
+// Spoilt reports whether a picture had stray bytes, or did not decode. For any thread.
+func (e *Camera) Spoilt() bool { return e.warned.Load()+e.undecoded.Load()+e.torn.Load() > 0 }
+
 // Err is why no usable picture has come for MaxAge, else nil. For any thread.
 func (e *Camera) Err() error {
 	for _, b := range [...]*outage{&e.grabOutage, &e.decodeOutage} {

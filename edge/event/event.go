@@ -27,7 +27,81 @@ const (
 	LeaderPushed         // with --takeover push
 	LeaderSilent         // while it leads
 	LeaderBack           //
+
+	// On record only, from other threads than the tick's; with a text of their own.
+	LinkUp         // the connection to the server or router stands
+	LinkDown       // or does not. A: Why
+	SessionLost    // A: Loss
+	SessionWaits   // no session could be opened, it is tried again. A: Wait
+	SessionRefused // nor ever will
+	Notice         // of the server. A: NoticeKind; B: the request that it is about, 0: none
+	CameraSilent   // a camera gives no usable picture for its max-age. A: its number
+	CameraBack     // A: its number
+	CameraSpoilt   // its pictures have stray bytes or parts missing. A: its number
+	TickMissing    // the tick hangs. A: ns since the last one ended
+	Operated       // A: Word; B: 1 when it was refused
+	Ended          // the run. A: exit code
 	numCodes
+)
+
+// Why is why a connection does not stand.
+type Why int64
+
+// The reasons of LinkDown.
+const (
+	WhyOther       Why = iota
+	WhyClosed          // the other end closed it
+	WhySilent          // nothing was heard, or confirmed, for longer than its lease
+	WhyRefused         // nobody listens there
+	WhyUnreachable     // no way there
+)
+
+// Loss is why a session is lost.
+type Loss int64
+
+// The reasons of SessionLost.
+const (
+	LossToken      Loss = iota + 1 // the server's liveliness token went away
+	LossUnseen                     // or never came
+	LossClosed                     // the server ended the session: it drains, or does not know it
+	LossUnanswered                 // no chunk for --request-timeout
+)
+
+// Wait is why no session could be opened for now.
+type Wait int64
+
+// The reasons of SessionWaits.
+const (
+	WaitOther    Wait = iota
+	WaitNobody        // no server answers
+	WaitFull          // the server has no room
+	WaitDraining      // it is going away
+	WaitTaken         // another robot runs under this name
+)
+
+// NoticeKind is what a server says instead of a chunk.
+type NoticeKind int64
+
+// The kinds of Notice.
+const (
+	NoticeOther NoticeKind = iota
+	NoticeDraining
+	NoticeBadObservation
+	NoticeUnknownSession
+	NoticeLate
+)
+
+// Word is a command of an operator.
+type Word int64
+
+// The words of Operated.
+const (
+	WordOther Word = iota
+	WordPause
+	WordResume
+	WordReset
+	WordTask
+	WordSave
 )
 
 var messages = [numCodes]string{
@@ -50,6 +124,18 @@ var messages = [numCodes]string{
 	LeaderPushed:    "a hand moves the leader: the arm is handed over",
 	LeaderSilent:    "the leader does not answer: the follower holds; edge-rt ctl resume gives it back to the policy",
 	LeaderBack:      "the leader answers: the follower goes slowly to where it is",
+	LinkUp:          "connected",
+	LinkDown:        "no connection",
+	SessionLost:     "session lost",
+	SessionWaits:    "no session",
+	SessionRefused:  "refused",
+	Notice:          "the server says",
+	CameraSilent:    "a camera gives no pictures",
+	CameraBack:      "a camera gives pictures again",
+	CameraSpoilt:    "a camera's pictures are spoilt",
+	TickMissing:     "no tick",
+	Operated:        "an operator's command",
+	Ended:           "the run ends",
 }
 
 // kinds group the codes on record.
@@ -57,6 +143,8 @@ var kinds = [...]string{
 	StateChanged: "state", TickOverrun: "tick", Suspended: "tick", TorqueOn: "joint", BusLost: "bus", BusBack: "bus", JointFrozen: "joint", JointHeld: "joint",
 	JointOverloaded: "joint", JointBlind: "joint", JointLimp: "joint", JointStalled: "joint", JointMoved: "joint", JointWarned: "joint",
 	PhaseChanged: "operator", LeaderPushed: "operator", LeaderSilent: "leader", LeaderBack: "leader",
+	LinkUp: "link", LinkDown: "link", SessionLost: "link", SessionWaits: "link", SessionRefused: "link", Notice: "server",
+	CameraSilent: "camera", CameraBack: "camera", CameraSpoilt: "camera", TickMissing: "tick", Operated: "operator", Ended: "exit",
 }
 
 // Kind is the group on record that it belongs to.

@@ -209,6 +209,8 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 }
 
 // Stats is the sum over all arms that were opened. Any thread may call it.
+//
+//rt:noalloc
 func (a *Arm) Stats() servo.Stats {
 	s := *a.retired.Load()
 	s.Add(a.current.Load().Stats())

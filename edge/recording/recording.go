@@ -4,7 +4,7 @@
 //	Open    the recorder, before the arm
 //	Tap     each camera
 //	Start   the threads
-//	Event   and Operator, for what is no tick; the tick fills Recorder's lanes itself
+//	Event   and Note, for what is no tick (note.go); the tick fills Recorder's lanes itself
 //	End     after all other threads
 //
 // All methods of a nil Recording do nothing: nothing is recorded.
@@ -225,7 +225,7 @@ func (r *Recording) End(err error) (end error, stuck bool) {
 		level = record.LevelError
 		r.Recorder.Save(&savedExit, true)
 	}
-	r.Recorder.Note(r.cfg.Clock.Now(), "exit", level, fmt.Sprintf("code %d: %s", exit.Of(err), reason))
+	r.Note(event.Ended, level, int64(exit.Of(err)), 0, fmt.Sprintf("code %d: %s", exit.Of(err), reason))
 	r.collecting.Store(true)
 	r.collected.Wait() // it waits for nobody
 	r.writing.Store(true)
@@ -299,18 +299,6 @@ func (r *Recording) Event(ev event.Event, level slog.Level, attrs []slog.Attr) {
 	if ev.Code.Fault() {
 		r.Recorder.Save(&SavedFault, false)
 	}
-}
-
-// Operator records a command and what became of it.
-func (r *Recording) Operator(line string, err error) {
-	if r == nil {
-		return
-	}
-	level, text := uint32(record.LevelInfo), line
-	if err != nil {
-		level, text = record.LevelWarning, line+": "+err.Error()
-	}
-	r.Recorder.Note(r.cfg.Clock.Now(), "operator", level, text)
 }
 
 // Save writes what is in memory, because a person says so.

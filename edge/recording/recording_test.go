@@ -2,8 +2,10 @@ package recording
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"os"
 	"path/filepath"
 	"slices"
@@ -11,11 +13,17 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"edgert/edge/event"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
 )
 
 // config is a record of an arm of which nothing else runs.
@@ -31,6 +39,40 @@ func opened(t *testing.T, cfg Config) *Recording {
 		t.Fatal(err)
 	}
 	return r
+}
+
+// Connections that come and go are on record with why, each reason once.
+func TestConnectionsAreRecorded(t *testing.T) {
+	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.ECONNREFUSED)}
+	cfg := config(record.All, t.TempDir())
+	r := opened(t, cfg)
+	note := r.Links()
+	for _, l := range []zenoh.LinkEvent{
+		{Up: true}, {Err: link.ErrEOF}, {Err: refused}, {Err: refused}, {Err: fmt.Errorf("no link: %w", unix.EHOSTUNREACH)}, {Up: true},
+		{Err: link.ErrExpired}, {Up: true}, {Err: &link.CloseError{Reason: codec.CloseExpired}}, {Up: true}, {Err: &link.CloseError{Reason: codec.CloseGeneric}}, {Err: io.ErrClosedPipe},
+	} {
+		note(l)
+	}
+	r.Notice(wire.Event{Code: wire.EventDraining, Text: "open elsewhere", Seq: 7})
+	r.Operator("reset", errors.New("the tick does not answer"))
+	r.Recorder.Collect()
+	var stop atomic.Bool
+	stop.Store(true)
+	r.Recorder.Write(&stop)
+	var got []string
+	if _, err := record.ReadFolder(cfg.Dir, record.Visitor{Event: func(m *record.Event) error {
+		got = append(got, fmt.Sprint(m.Kind, " ", event.Code(m.Code) == event.LinkUp, " ", m.A, " ", m.B))
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	down := func(why event.Why) string { return fmt.Sprint("link false ", int64(why), " 0") }
+	up := "link true 0 0"
+	want := []string{up, down(event.WhyClosed), down(event.WhyRefused), down(event.WhyUnreachable), up, down(event.WhySilent), up, down(event.WhySilent), up,
+		down(event.WhyClosed), down(event.WhyOther), fmt.Sprint("server false ", int64(event.NoticeDraining), " 7"), fmt.Sprint("operator false ", int64(event.WordReset), " 1")}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 // An end that is not as asked is on disk with its reason; one that is leaves nothing.

@@ -18,7 +18,7 @@ func Begin(r *record.Recorder, t rt.Tick) *record.Tick {
 	if m == nil {
 		return nil
 	}
-	*m = record.Tick{At: t.Woke, Lateness: int64(t.Woke.Sub(t.Deadline)), Skipped: t.Skipped, Suspended: int64(t.Suspended)}
+	*m = record.Tick{At: t.Woke, Lateness: int64(t.Woke.Sub(t.Deadline)), Skipped: t.Skipped, Suspended: int64(t.Suspended), Stolen: int64(t.Stolen)}
 	if o := t.Overrun; o.Own {
 		m.OverrunOwn, m.OverrunHost = int64(o.CPU+o.IOWait), int64(o.Stolen)
 	}

@@ -1,0 +1,58 @@
+package main
+
+import (
+	"cmp"
+	"errors"
+	"os"
+
+	"edgert/edge"
+	"edgert/edge/why"
+	"edgert/internal/exit"
+	"edgert/internal/program"
+)
+
+type whyCmd struct {
+	File  string `arg:"" optional:"" help:"A record, or a folder of them; default: the newest of this host's robots, or of --id." placeholder:"FILE"`
+	At    string `help:"Only what went wrong then, local time: 14:03, 14:03:20 or 2026-11-24T14:03:20." placeholder:"TIME"`
+	Last  bool   `help:"Only what went wrong last."`
+	Audit string `help:"The server's audit file (lean-server --audit), which knows what became of requests that were never answered." placeholder:"FILE"`
+}
+
+func (whyCmd) Help() string {
+	return `Reads what the flight recorder has left (docs/record.md) and names for every stutter, hold, stale action, overrun, jump and bad end one cause, with the chain of evidence: which request left when, what became of it, and where the time went. What would explain a part of it is mentioned below. The newest comes last. docs/why.md lists the causes.
+
+With --record ring a record is written when something goes wrong; edge-rt ctl save writes one now.
+
+Examples:
+  edge-rt why                                           the newest record of this host's robots
+  edge-rt why --at 14:03:20                             what was it just then? Looks for the record that has it
+  edge-rt why --last --id black                         what was the last thing that robot black had
+  edge-rt why black-20261124T140320.123Z.mcap           a record from elsewhere
+  edge-rt why --audit audit.jsonl FILE                  with the server's own account
+  edge-rt why --json - FILE                             for a script`
+}
+
+func (c *whyCmd) Run(flags *cli) error {
+	program.IgnoreSIGPIPE()
+	if c.Last && c.At != "" {
+		return exit.Errorf(exit.Usage, "--last and --at are given together: want one of them")
+	}
+	dir, id, err := edge.RecordFolder(flags.ID)
+	if err != nil && flags.RecordDir == "" && c.File == "" {
+		return err
+	}
+	report, err := why.Run(why.Config{Path: c.File, Dir: cmp.Or(flags.RecordDir, dir), ID: id, At: c.At, Last: c.Last, Audit: c.Audit})
+	if err != nil {
+		return err
+	}
+	out, err := flags.openJSON()
+	switch {
+	case err != nil:
+		return err
+	case out == nil:
+		return report.Write(os.Stdout)
+	case out == os.Stdout:
+		return report.WriteJSON(out)
+	}
+	return errors.Join(report.WriteJSON(out), out.Close(), report.Write(os.Stdout))
+}

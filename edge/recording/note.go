@@ -1,0 +1,92 @@
+package recording
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"strings"
+	"sync/atomic"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/edge/event"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/wire"
+	"edgert/wire/zenoh"
+	"edgert/wire/zenoh/codec"
+	"edgert/wire/zenoh/link"
+)
+
+// Note records what another thread than the tick's has to say, with what its code says in
+// numbers, by which edge-rt why knows it. Any thread may call it; r may be nil.
+func Note(r *record.Recorder, clock rt.Clock, code event.Code, level uint32, a, b int64, text string) {
+	r.NoteEvent(clock.Now(), code.Kind(), level, uint32(code), a, b, []byte(text))
+}
+
+// Note is Note of this record.
+func (r *Recording) Note(code event.Code, level uint32, a, b int64, text string) {
+	if r != nil {
+		Note(r.Recorder, r.cfg.Clock, code, level, a, b, text)
+	}
+}
+
+var operatorWords = map[string]event.Word{"pause": event.WordPause, "resume": event.WordResume, "reset": event.WordReset, "task": event.WordTask, "save": event.WordSave}
+
+// Operator records a command and what became of it.
+func (r *Recording) Operator(line string, err error) {
+	level, text, refused := uint32(record.LevelInfo), line, int64(0)
+	if err != nil {
+		level, text, refused = record.LevelWarning, line+": "+err.Error(), 1
+	}
+	word, _, _ := strings.Cut(line, " ")
+	r.Note(event.Operated, level, int64(operatorWords[word]), refused, text)
+}
+
+var notices = map[wire.EventCode]event.NoticeKind{
+	wire.EventDraining: event.NoticeDraining, wire.EventBadObservation: event.NoticeBadObservation,
+	wire.EventUnknownSession: event.NoticeUnknownSession, wire.EventLate: event.NoticeLate,
+}
+
+// Notice records what the server says instead of a chunk.
+func (r *Recording) Notice(n wire.Event) {
+	r.Note(event.Notice, record.LevelWarning, int64(notices[n.Code]), int64(n.Seq), string(n.Code)+": "+n.Text)
+}
+
+// Links returns what records the connections that come and go. One that cannot be made is
+// told once, and again when the reason is another.
+func (r *Recording) Links() func(zenoh.LinkEvent) {
+	var last atomic.Int64 // reason told last + 1; 0: it stands
+	return func(l zenoh.LinkEvent) {
+		if l.Up {
+			last.Store(0)
+			r.Note(event.LinkUp, record.LevelInfo, 0, 0, "connected to "+l.Endpoint)
+			return
+		}
+		why := whyDown(l.Err)
+		if last.Swap(int64(why)+1) != int64(why)+1 {
+			r.Note(event.LinkDown, record.LevelWarning, int64(why), 0, fmt.Sprintf("no connection to %s: %v", l.Endpoint, l.Err))
+		}
+	}
+}
+
+// whyDown is why a connection ended, or did not come about.
+func whyDown(err error) event.Why {
+	var closed *link.CloseError
+	var slow net.Error
+	switch {
+	case errors.Is(err, link.ErrExpired), errors.Is(err, link.ErrUnconfirmed), errors.Is(err, link.ErrStalled):
+		return event.WhySilent
+	case errors.As(err, &closed) && (closed.Reason == codec.CloseExpired || closed.Reason == codec.CloseUnresponsive):
+		return event.WhySilent // as they see it
+	case errors.As(err, &closed), errors.Is(err, link.ErrEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
+		return event.WhyClosed
+	case errors.Is(err, unix.ECONNREFUSED):
+		return event.WhyRefused
+	case errors.Is(err, unix.EHOSTUNREACH), errors.Is(err, unix.ENETUNREACH), errors.Is(err, unix.ENETDOWN):
+		return event.WhyUnreachable
+	case errors.Is(err, unix.ETIMEDOUT), errors.As(err, &slow) && slow.Timeout():
+		return event.WhySilent
+	}
+	return event.WhyOther
+}

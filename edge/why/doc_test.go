@@ -1,0 +1,25 @@
+package why
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// docs/why.md lists the causes, with the sentences that the program prints.
+func TestCausesAreDocumented(t *testing.T) {
+	page, err := os.ReadFile("../../docs/why.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(page), "## The causes\n")
+	table, _, _ := strings.Cut(rest, "\n## ")
+	var want strings.Builder
+	for _, c := range Causes {
+		fmt.Fprintf(&want, "| `%s` | %s |\n", c.Cause, c.Says)
+	}
+	if !strings.HasSuffix(strings.TrimSpace(table)+"\n", "|---|---|\n"+want.String()) {
+		t.Errorf("docs/why.md has%s\nwant\n%s", table, &want)
+	}
+}

@@ -1,0 +1,101 @@
+package why
+
+import (
+	"edgert/edge/event"
+	"edgert/internal/exit"
+	"edgert/rt"
+)
+
+// lastFault is how long before the end what caused it may have been.
+const lastFault = 30 * second
+
+// exit is an end that nobody asked for.
+func (x *explainer) exit() (f Finding, bad bool) {
+	l := x.log
+	f = Finding{Kind: Exit, From: l.last, To: l.last}
+	ends := l.between(0, l.last+minute, event.Ended)
+	if len(ends) == 0 {
+		if !l.Torn && !l.Repaired {
+			return f, false // the run went on, or is another file's
+		}
+		f.Cause = Killed
+		f.Evidence = []Evidence{{l.last, "nothing is on record behind this instant, neither a reason nor an end of the file"}}
+		if len(l.between(l.last-second, l.last+minute, event.TickMissing)) > 0 {
+			f.Cause, f.Also = TickHung, []Cause{Killed}
+		}
+		return f, true
+	}
+	e := ends[len(ends)-1]
+	if e.a == int64(exit.Clean) {
+		return f, false
+	}
+	f.From, f.To = e.at, e.at
+	f.Evidence = []Evidence{{e.at, e.text}}
+	r := x.end(exit.Code(e.a), e)
+	f.Cause = r.cause
+	f.Evidence = append(f.Evidence, r.evidence...)
+	return f, true
+}
+
+// end explains an exit code.
+func (x *explainer) end(code exit.Code, e happened) *reason {
+	switch code {
+	case exit.Config:
+		if r := x.session(e.at-lastFault, e.at); r != nil && r.cause == ServerRefuses {
+			return r
+		}
+		return &reason{cause: BadConfig}
+	case exit.RealTime:
+		return &reason{cause: RealTime}
+	case exit.Fault:
+		return x.fault(e.at)
+	case exit.Absent:
+		return x.absent(e.at)
+	}
+	return &reason{cause: Failure}
+}
+
+// fault explains an end for a motor's sake by what was told of motors before it.
+func (x *explainer) fault(at rt.Instant) *reason {
+	told := x.log.between(at-lastFault, at, event.JointHeld, event.JointBlind, event.JointLimp, event.JointStalled, event.JointOverloaded, event.JointWarned)
+	if len(told) == 0 {
+		if x.log.actions == 0 {
+			return &reason{cause: OutsideRange}
+		}
+		return &reason{cause: Failure}
+	}
+	// What stopped the arm was told last; a warning only counts where nothing else was.
+	r := &reason{cause: HeatOrSupply, evidence: evidenceOf(told)}
+	for _, t := range told {
+		if c, held := jointCauses[t.code]; held {
+			r.cause = c
+		}
+	}
+	return r
+}
+
+// absent explains an end for want of an arm, a server or pictures.
+func (x *explainer) absent(at rt.Instant) *reason {
+	l := x.log
+	s := &span{from: at, to: at, frozen: l.prev.Held | l.prev.Frozen}
+	if l.prev.BusSilent {
+		s.busSilent, s.ticks, s.frozen = 1, 1, l.prev.Frozen
+		return x.bus(s, at-minute)
+	}
+	if l.prev.Frozen != 0 {
+		s.frozen = l.prev.Frozen
+		return x.joint(s, at-minute)
+	}
+	if l.prev.NoPicture {
+		s.noPicture, s.ticks = 1, 1
+		return x.pictures(s, at-minute)
+	}
+	if r := x.session(at-minute-lastFault, at); r != nil {
+		return r
+	}
+	missing, last := l.due(at)
+	if r := x.request(s, missing, last); r != nil {
+		return r
+	}
+	return &reason{cause: Unknown}
+}

@@ -1,0 +1,196 @@
+// Package why names the causes of what went wrong in a run, from its record alone, and
+// with the server's audit file where there is one (docs/why.md).
+//
+//	log.go      keeps of a record's messages what a cause may need: a Log
+//	explain.go  makes Findings of a Log: stutters, holds, overruns, jumps, warnings, the exit
+//	stutter.go  asks of a stutter, in one order, what explains it; what else fits is mentioned
+//	session.go  what became of the session, and of the request whose answer was missing
+//	audit.go    reads the server's lines about this robot's requests
+//	report.go   finds files and times of day, and prints
+//
+// All between a Log and its Findings is a pure function.
+package why
+
+import (
+	"time"
+
+	"edgert/rt"
+)
+
+// Kind is what went wrong.
+type Kind string
+
+// The kinds.
+const (
+	Stutter Kind = "stutter" // ticks on which an action was due and none was there
+	Stale   Kind = "stale"   // likewise: those that were there were too old
+	Hold    Kind = "hold"    // the arm, or a joint, was kept where it was
+	Overrun Kind = "overrun" // ticks that took too long, or did not run
+	Jump    Kind = "jump"    // an action far from the one before it
+	Warning Kind = "warning" // nothing that the arm showed, yet
+	Exit    Kind = "exit"    // an end that nobody asked for
+)
+
+// Kinds has all of them.
+var Kinds = []Kind{Stutter, Stale, Hold, Overrun, Jump, Warning, Exit}
+
+// Cause is why; scripts rely on the words.
+type Cause string
+
+// The causes; Causes says in a sentence what each means.
+const (
+	LinkLost       Cause = "link-lost"
+	LinkSilent     Cause = "link-silent"
+	ServerGone     Cause = "server-gone"
+	ServerDraining Cause = "server-draining"
+	ServerFull     Cause = "server-full"
+	ServerRefuses  Cause = "server-refuses"
+	ServerFailed   Cause = "server-failed"
+	ServerQueue    Cause = "server-queue"
+	ServerSlow     Cause = "server-slow"
+	SessionClosed  Cause = "session-closed"
+	SameID         Cause = "same-id"
+	Lost           Cause = "lost"
+	LostThere      Cause = "observation-lost"
+	LostBack       Cause = "answer-lost"
+	Superseded     Cause = "superseded"
+	NetworkSlow    Cause = "network-slow"
+	BadChunk       Cause = "bad-chunk"
+	StrangeAnswers Cause = "strange-answers"
+
+	SenderSlow   Cause = "sender-slow"
+	NotSent      Cause = "not-sent"
+	Schedule     Cause = "schedule"
+	ActionTooOld Cause = "action-too-old"
+	NoPicture    Cause = "no-picture"
+	CameraSilent Cause = "camera-silent"
+	CameraSpoilt Cause = "camera-spoilt"
+	NewEpisode   Cause = "new-episode"
+	Paused       Cause = "paused"
+	HandOver     Cause = "hand-over"
+	LeaderSilent Cause = "leader-silent"
+
+	MotorSilent   Cause = "motor-silent"
+	BusSilent     Cause = "bus-silent"
+	Unplugged     Cause = "arm-unplugged"
+	Restarted     Cause = "motor-restarted"
+	HeatOrSupply  Cause = "heat-or-supply"
+	Overload      Cause = "overload"
+	Stalled       Cause = "stalled"
+	Encoder       Cause = "encoder"
+	Limp          Cause = "limp"
+	OutsideRange  Cause = "outside-range"
+	RepliesLost   Cause = "replies-lost"
+	RepliesSpoilt Cause = "replies-spoilt"
+
+	Suspended   Cause = "suspended"
+	HostSteal   Cause = "host-steal"
+	MachineBusy Cause = "machine-busy"
+	TickSlow    Cause = "tick-slow"
+	BusSlow     Cause = "bus-slow"
+	TickHung    Cause = "tick-hung"
+
+	Unconditioned Cause = "unconditioned"
+	LateMerge     Cause = "late-merge"
+	PolicyJump    Cause = "policy-jump"
+
+	Killed    Cause = "killed"
+	Failure   Cause = "failure"
+	BadConfig Cause = "config"
+	RealTime  Cause = "real-time-refused"
+	Unknown   Cause = "unknown"
+)
+
+// Causes lists all there are with what they say, as docs/why.md has them.
+var Causes = []struct {
+	Cause
+	Says string
+}{
+	{LinkLost, "the connection to the server or router broke, and the same server was there afterwards"},
+	{LinkSilent, "nothing came back any more: a line that is cut, or a server that stands still; from the robot both look the same"},
+	{ServerGone, "the server's process ended"},
+	{ServerDraining, "the server was going away and sent its robots elsewhere"},
+	{ServerFull, "the server had no room for this robot"},
+	{ServerRefuses, "the server refuses the contract: another model, or other joints, cameras or rates"},
+	{ServerFailed, "the server got the observation and could make no chunk of it"},
+	{ServerQueue, "the observation waited at the server, behind other robots' or in a slow line of its own"},
+	{ServerSlow, "the policy took long"},
+	{SessionClosed, "the server ended the session, or did not know it any more"},
+	{SameID, "another robot runs under this name"},
+	{Lost, "a message got lost: a request that left was never answered, and others were"},
+	{LostThere, "the same, and the audit has no line of it: it never reached the server"},
+	{LostBack, "the same, and the audit says that it was answered: the answer got lost"},
+	{Superseded, "the server passed the observation over for a newer one, which was answered too late"},
+	{NetworkSlow, "the way there and back took long"},
+	{BadChunk, "the answers were no numbers, or not of the agreed shape"},
+	{StrangeAnswers, "answers came that no request of this robot had asked for, or that could not be read"},
+	{SenderSlow, "the observation left late: pictures, encoding or the threads beside the tick took long"},
+	{NotSent, "the observation did not leave"},
+	{Schedule, "the schedule asks when nothing is left to run, and waits for the answer"},
+	{ActionTooOld, "what was left to run was older than --max-action-age"},
+	{NoPicture, "a camera had not given its first picture, or none since the machine woke"},
+	{CameraSilent, "a camera gave no usable pictures"},
+	{CameraSpoilt, "a camera's pictures have stray bytes or parts missing; they were used, or the ones before them"},
+	{NewEpisode, "a new episode, or another task, began: what was left to run was dropped"},
+	{Paused, "an operator paused the run"},
+	{HandOver, "the arm was handed over between policy and leader, or nobody had it"},
+	{LeaderSilent, "the leader arm did not answer while it led"},
+	{MotorSilent, "one motor did not answer: it is not driven, and nothing new is asked"},
+	{BusSilent, "several motors, or all, did not answer: nothing is driven"},
+	{Unplugged, "the arm's adapter was away"},
+	{Restarted, "a motor restarted, as after a loss of supply: an operator has to resume"},
+	{HeatOrSupply, "a motor is too hot, or its supply too low or too high"},
+	{Overload, "a motor is overloaded: its joint follows only what takes load off it"},
+	{Stalled, "a joint works hard and does not move"},
+	{Encoder, "a motor's encoder complains: its joint is not driven"},
+	{Limp, "a joint's torque was taken for the rest of the run"},
+	{OutsideRange, "the arm could not be armed, as where a joint stands outside its range"},
+	{RepliesLost, "replies of motors get lost: cables, plugs, supply"},
+	{RepliesSpoilt, "bytes on the bus are spoilt: cables, another sender, another speed"},
+	{Suspended, "the machine was suspended"},
+	{HostSteal, "the host of this virtual machine took its CPUs"},
+	{MachineBusy, "the machine did not let the tick run: other programs, power saving, a process that was stopped"},
+	{TickSlow, "the tick itself computed too long"},
+	{BusSlow, "the tick waited too long for the bus"},
+	{TickHung, "the tick hung"},
+	{Unconditioned, "a chunk that was not conditioned on what ran took over: the schedule or the policy does not do that"},
+	{LateMerge, "a chunk came later than it was announced to, so that rows ran that it did not know of"},
+	{PolicyJump, "the policy itself wanted it: its chunk was conditioned and in time"},
+	{Killed, "the record breaks off: the process was killed, the supply went, or its disk took no more"},
+	{Failure, "the program broke"},
+	{BadConfig, "something is not as it must be, and a start as it is cannot help: the text says what"},
+	{RealTime, "the kernel refused real time"},
+	{Unknown, "the record does not hold what was before"},
+}
+
+// Evidence is one link of the chain.
+type Evidence struct {
+	At   rt.Instant
+	Text string
+}
+
+// Finding is one thing that went wrong.
+type Finding struct {
+	Kind     Kind
+	Cause    Cause
+	From, To rt.Instant
+	Ticks    int        // that were concerned; 0: not counted in ticks
+	What     string     // in a few words, such as which joint
+	Evidence []Evidence // in order of time
+	Also     []Cause    // that would explain a part of it, or were there as well
+}
+
+// Says is a cause in a sentence.
+func (c Cause) Says() string {
+	for _, e := range Causes {
+		if e.Cause == c {
+			return e.Says
+		}
+	}
+	return ""
+}
+
+const (
+	second      = rt.Instant(time.Second)
+	millisecond = rt.Instant(time.Millisecond)
+)
