@@ -81,8 +81,11 @@ func TestTakeover(t *testing.T) {
 	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
 	r.slope = 0.5
 	r.serve(60, 3, 10)
+	for key := r.session.key; r.session.key == key; {
+		r.step(1)
+	}
 	l := r.lead(true, -40, 10)
-	before, asked, episode := [testDOF]float32(r.arm.Goal), r.session.key, r.session.episode
+	before, asked, merged := [testDOF]float32(r.arm.Goal), r.session.key, r.stats.chunks.Load()
 	r.operator.correct.Store(true)
 	r.led(1, l)
 	writes, sent := len(r.bus.writes), r.stats.requests.Load()
@@ -90,6 +93,9 @@ func TestTakeover(t *testing.T) {
 	r.led(20, l)
 	if len(r.bus.writes) != writes || r.stats.requests.Load() != sent || [testDOF]float32(r.arm.Goal) != before {
 		t.Errorf("%d goals and %d requests while the leader comes, goal %v, want none and %v", len(r.bus.writes)-writes, r.stats.requests.Load()-sent, r.arm.Goal, before)
+	}
+	if n := r.stats.chunks.Load() - merged; n != 0 {
+		t.Errorf("%d chunks that were under way are merged, want none", n)
 	}
 	if l.place != before || l.number != 1 {
 		t.Errorf("the leader is wanted at %v, order %d, want the follower's goal %v, order 1", l.place, l.number, before)
@@ -119,6 +125,7 @@ func TestTakeover(t *testing.T) {
 		t.Errorf("a leader that is thrown moves the follower by %v in a tick, want the 3 of the gate", d)
 	}
 
+	episode := r.session.episode
 	r.giveBack(l)
 	if r.holder() != autonomous || r.session.episode == episode {
 		t.Fatalf("%v, episode %d, want autonomous in a new one", r.holder(), r.session.episode)

@@ -96,7 +96,7 @@ type Tick struct {
 	Starved   bool   // an action was due and none ran
 	TooOld    bool   // one was there, and older than --max-action-age
 	BusSilent bool   // so many joints did not answer that nothing moved
-	Paused    bool   // by an operator
+	Paused    bool   // by an operator, or a leader comes to the follower before a person takes over
 	NoPicture bool   // a camera has not given its first
 	NoSession bool
 	Stale     uint32 // joints, one bit each, that did not answer on this tick

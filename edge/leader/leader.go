@@ -20,7 +20,7 @@ import (
 )
 
 const (
-	readEvery  = 10 * time.Millisecond // at best: a slow adapter is read less often
+	ReadEvery  = 10 * time.Millisecond // at best: a slow adapter is read less often
 	busShare   = 0.5                   // of that time which reading may take
 	slowest    = 50 * time.Millisecond // between reads; a slower bus is refused
 	relaxEvery = 100 * time.Millisecond
@@ -98,13 +98,16 @@ func New(cfg Config) *Leader {
 // Interval is how often a leader is read whose cycle takes that long; an error says that
 // its bus is too slow to lead.
 func Interval(cycle time.Duration) (time.Duration, error) {
-	every := max(readEvery, time.Duration(float64(cycle)/busShare))
+	every := max(ReadEvery, time.Duration(float64(cycle)/busShare))
 	if every > slowest {
 		return 0, fmt.Errorf("the leader's bus takes %v per cycle, want at most %v: set its adapter's latency timer to 1 ms, or raise its servos' baud rate",
 			cycle.Round(10*time.Microsecond), time.Duration(busShare*float64(slowest)))
 	}
 	return every, nil
 }
+
+// Every is the time between two reads.
+func (l *Leader) Every() time.Duration { return l.cfg.Every }
 
 // Actuated reports whether it is brought to the follower before it leads.
 func (l *Leader) Actuated() bool { return l.cfg.Robot.Actuated }

@@ -45,7 +45,7 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	}
 	s := &stand{t: t, hand: leadertest.New(len(r.Motors), middle), place: make([]float32, len(r.Motors))}
 	sim := servosim.Config{Plant: s.hand, Link: filepath.Join(t.TempDir(), name), BootTime: 50 * time.Millisecond}
-	judged := referee.Config{Period: readEvery}
+	judged := referee.Config{Period: ReadEvery}
 	c := servo.Calibration{}
 	for _, m := range r.Motors {
 		sim.Servos = append(sim.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
@@ -78,7 +78,7 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	}
 	s.arm = hotplug.New(arm, cfg, cfg.Clock)
 	t.Cleanup(func() { s.arm.Close() })
-	how := Config{Arm: s.arm, Robot: r, Clock: cfg.Clock, Every: readEvery, Say: func(_ bool, text string) {
+	how := Config{Arm: s.arm, Robot: r, Clock: cfg.Clock, Every: ReadEvery, Say: func(_ bool, text string) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.said = append(s.said, text)
@@ -359,7 +359,7 @@ func TestInterval(t *testing.T) {
 	for _, tt := range []struct {
 		cycle, every time.Duration
 		fails        bool
-	}{{time.Millisecond, readEvery, false}, {17 * time.Millisecond, 34 * time.Millisecond, false}, {40 * time.Millisecond, 0, true}} {
+	}{{time.Millisecond, ReadEvery, false}, {17 * time.Millisecond, 34 * time.Millisecond, false}, {40 * time.Millisecond, 0, true}} {
 		if every, err := Interval(tt.cycle); every != tt.every || (err != nil) != tt.fails {
 			t.Errorf("Interval(%v) = %v, %v, want %v", tt.cycle, every, err, tt.every)
 		}

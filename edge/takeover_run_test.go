@@ -1,0 +1,506 @@
+package edge
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"log/slog"
+	"math"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgert/chunk"
+	"edgert/edge/device"
+	"edgert/edge/leader/leadertest"
+	"edgert/edge/operator"
+	"edgert/internal/exit"
+	"edgert/internal/notify"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo"
+	"edgert/servo/referee"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+	"edgert/wire"
+)
+
+const (
+	swayFPS    = 15 // slowly, for a busy machine
+	swayDegree = 4096. / 360
+)
+
+// swaying is a server whose policy has all joints sway by 12 degrees, in four seconds there
+// and back. It remembers what the first observation of each episode said.
+type swaying struct {
+	*scripted
+	publisher wire.Publisher
+
+	mu      sync.Mutex
+	episode uint32 // newest
+	firsts  int    // episodes
+	prefix  int    // rows of the first one's
+}
+
+func newSwaying(t *testing.T) *swaying {
+	t.Helper()
+	s := &swaying{scripted: newScripted(t, "demo")}
+	so101, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.answer(func(a *wire.SessionAck) {
+		a.ActionNames, a.StateDim, a.TrainedFPS = so101.ActionNames(), 6, swayFPS
+	})
+	prefix, err := wire.ServicePrefix("demo/m", "main", "demo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	action, err := wire.ActionKey(prefix, "arm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.publisher, err = s.net.Publisher(action, wire.ActionQoS); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.net.Subscribe(wire.ObsWildcard(prefix), s.observe); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func (s *swaying) observe(sample wire.Sample) {
+	h, err := wire.ParseHeader(sample.Attachment)
+	var o wire.Observation
+	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil {
+		return
+	}
+	s.mu.Lock()
+	if s.episode != h.EpisodeID {
+		s.episode, s.prefix = h.EpisodeID, o.PrefixRobot.Rows
+		s.firsts++
+	}
+	s.mu.Unlock()
+	m := wire.Matrix{Rows: 50, Cols: 6}
+	now := float64(time.Now().UnixNano()) / 1e9
+	for i := range m.Rows {
+		sway := float32(12 * math.Sin(math.Pi/2*(now+float64(i)/swayFPS)))
+		m.Data = append(m.Data, sway, sway, sway, sway, sway, 50+sway)
+	}
+	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: 41})
+	header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
+	go s.publisher.Put(body, header) // a callback must not call back
+}
+
+// startOf is how many rows conditioned the first request of the newest episode.
+func (s *swaying) startOf() (episode uint32, rows int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.episode, s.prefix
+}
+
+// judged is one simulated arm with its referee.
+type judged struct {
+	bus   *servosim.Bus
+	place device.Place
+	rules referee.Config
+
+	mu    sync.Mutex
+	judge *referee.Referee
+	seen  func(*servosim.Event) // with the bus's lock held; nil: nobody
+	steps []step
+}
+
+// step is one goal's travel, in counts; the gripper's, which has other units, is left out.
+type step struct {
+	at     rt.Instant
+	counts int
+}
+
+func newJudged(t *testing.T, name string, pace float64, period time.Duration, plant servosim.Plant) *judged {
+	t.Helper()
+	r, err := robot.ByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	j := &judged{place: device.Place{Bus: filepath.Join(dir, "port"), Robot: r, Calibration: filepath.Join(dir, "calibration.json")}}
+	cfg := servosim.Config{Plant: plant, Link: j.place.Bus, Clock: rt.KernelClock(), Weightless: true, Watch: j.watch}
+	j.rules = referee.Config{Period: period}
+	c := device.SimCalibration(r)
+	for _, m := range r.Motors {
+		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
+		unit, k := swayDegree, c[m.Name]
+		if m.Norm == robot.Range0100 {
+			unit = 20
+		}
+		j.rules.Joints = append(j.rules.Joints, referee.Joint{ID: m.ID, Name: m.Name, Min: k.RangeMin, Max: k.RangeMax, Velocity: pace * m.MaxVelocity * unit, Degree: swayDegree})
+	}
+	j.judge = referee.New(j.rules)
+	if err := c.Save(j.place.Calibration); err != nil {
+		t.Fatal(err)
+	}
+	if j.bus, err = servosim.Open(cfg); err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { j.bus.Close() })
+	return j
+}
+
+func (j *judged) watch(e *servosim.Event) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	j.judge.Watch(e)
+	if j.seen != nil {
+		j.seen(e)
+	}
+	if e.Data != nil && e.After.Aim != e.Before.Aim && e.ID != 6 && len(j.steps) < cap(j.steps) {
+		j.steps = append(j.steps, step{e.At, e.After.Aim - e.Before.Aim})
+	}
+}
+
+func (j *judged) stiff() bool { return slices.Contains(j.bus.TorqueEnabled(), true) }
+
+// run is a real run on two simulated arms.
+type realRun struct {
+	*Edge
+	t              *testing.T
+	server         *swaying
+	follower, lead *judged
+	hand           *leadertest.Hand
+	log            *syncBuffer
+	stop           context.CancelFunc
+	done           chan error
+	summary        *Summary
+}
+
+type syncBuffer struct {
+	mu sync.Mutex
+	bytes.Buffer
+}
+
+func (b *syncBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.Write(p)
+}
+
+func (b *syncBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.Buffer.String()
+}
+
+// newRealRun is a run whose policy drives the follower; change may be nil.
+func newRealRun(t *testing.T, change func(*Config)) *realRun {
+	t.Helper()
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	period := time.Second / swayFPS
+	r := &realRun{t: t, server: newSwaying(t), hand: leadertest.New(6, 2048), log: new(syncBuffer), done: make(chan error, 1)}
+	r.follower = newJudged(t, "so101", 1, period, nil)
+	r.lead = newJudged(t, "so101_leader", 0.12, 10*time.Millisecond, r.hand)
+	r.follower.steps = make([]step, 0, 1<<18)
+	cfg := Config{
+		FPS: swayFPS, Bus: r.follower.place.Bus, Calibration: r.follower.place.Calibration, Robot: "so101", ID: "arm", Connect: []string{r.server.endpoint},
+		Leader:   device.Place{Bus: r.lead.place.Bus, Calibration: r.lead.place.Calibration},
+		Schedule: chunk.Config{Schedule: "drtc", Epsilon: chunk.DefaultEpsilon}, CPU: rt.UnpinnedCPU, JPEGQuality: 90, OnExit: "off", Fallback: "hold",
+		MaxActionAge: 3 * time.Second, DegradedAfter: time.Second, RequestTimeout: 5 * time.Second,
+		ReconnectInitialBackoff: 100 * time.Millisecond, ReconnectMaxBackoff: time.Second, MaxOffline: 20 * time.Second,
+		Log: slog.New(slog.NewTextHandler(r.log, nil)),
+	}
+	if change != nil {
+		change(&cfg)
+	}
+	var err error
+	if r.Edge, err = Open(t.Context(), cfg); err != nil {
+		t.Fatal(err)
+	}
+	r.lead.mu.Lock() // how often it is read depends on its bus
+	r.lead.rules.Period = r.leader.Every()
+	r.lead.judge = referee.New(r.lead.rules)
+	r.lead.mu.Unlock()
+	r.follower.judge.FirstChunk(0)
+	r.lead.judge.FirstChunk(0)
+	ctx, stop := context.WithCancel(t.Context())
+	r.stop = stop
+	go func() {
+		var err error
+		r.summary, err = r.Run(ctx)
+		r.done <- err
+	}()
+	rttest.Eventually(t, "the policy drives", func() bool { return r.control.stats.actions.Load() > 10 })
+	return r
+}
+
+// say is an operator's command, which has to be carried out.
+func (r *realRun) say(word string) {
+	r.t.Helper()
+	if reply := r.command(r.t.Context(), word); !reply.OK {
+		r.t.Fatalf("ctl %s: %s", word, reply.Error)
+	}
+}
+
+func (r *realRun) until(p phase) {
+	r.t.Helper()
+	rttest.Eventually(r.t, fmt.Sprintf("%v (the log says %s)", p, r.log), func() bool { return r.control.holder() == p })
+}
+
+// takeOver hands the follower to the person.
+func (r *realRun) takeOver() {
+	r.t.Helper()
+	r.lead.judge.Consent(r.clock.Now())
+	var reply operator.Reply
+	rttest.Eventually(r.t, "ctl correct", func() bool { // a leader may be late on a busy machine
+		reply = r.command(r.t.Context(), "correct")
+		return reply.OK || !strings.Contains(reply.Error, "does not answer")
+	})
+	if !reply.OK {
+		r.t.Fatalf("ctl correct: %s", reply.Error)
+	}
+	r.until(correcting)
+}
+
+// end ends the run and wants it clean, both arms limp, and both referees content.
+func (r *realRun) end(code exit.Code) {
+	r.t.Helper()
+	r.stop()
+	r.ended(code)
+}
+
+func (r *realRun) ended(code exit.Code) {
+	r.t.Helper()
+	if err := <-r.done; exit.Of(err) != code {
+		r.t.Errorf("it ended with %v (code %d), want code %d", err, exit.Of(err), code)
+	}
+	for name, arm := range map[string]*judged{"follower": r.follower, "leader": r.lead} {
+		if arm.stiff() {
+			r.t.Errorf("the %s's torque is %v at the end", name, arm.bus.TorqueEnabled())
+		}
+		arm.judge.Ended(r.clock.Now())
+		if v := arm.judge.Verdict(); len(v.Kept) > 0 {
+			r.t.Errorf("the %s's referee saw %d goals and says %v", name, v.Goals, v.Kept[:min(4, len(v.Kept))])
+		}
+	}
+}
+
+// Goal: twenty times there and back while both arms move. Neither arm ever jumps, the leader
+// is limp whenever a person leads, and each time that the policy gets the arm back its first
+// request is conditioned by nothing.
+func TestTakeoverThereAndBack(t *testing.T) {
+	rttest.RealTime(t)
+	rounds := 20
+	if testing.Short() {
+		rounds = 3
+	}
+	dir := t.TempDir()
+	r := newRealRun(t, func(c *Config) { c.Record, c.RecordDir, c.RecordSize = record.All, dir, 1<<28 })
+	stiff := 0
+	r.lead.mu.Lock()
+	r.lead.seen = func(e *servosim.Event) {
+		if e.After.Torque && r.control.holder() == correcting {
+			stiff++
+		}
+	}
+	r.lead.mu.Unlock()
+	var handed []rt.Instant
+	for i := range rounds {
+		r.takeOver()
+		handed = append(handed, r.clock.Now())
+		if r.lead.stiff() {
+			t.Errorf("round %d: the leader's torque is %v while a person leads", i, r.lead.bus.TorqueEnabled())
+		}
+		to := 2048 + 150 - 300*(i%2)
+		r.hand.Move(r.clock.Now(), to, 60*swayDegree)
+		asked := r.control.stats.requests.Load()
+		rttest.Eventually(t, "the follower goes where the leader goes", func() bool {
+			for _, s := range r.follower.bus.States()[:5] {
+				if d := int(s.Place) - to; d < -8 || d > 8 {
+					return false
+				}
+			}
+			return true
+		})
+		if n := r.control.stats.requests.Load() - asked; n != 0 {
+			t.Errorf("round %d: %d requests while a person leads", i, n)
+		}
+		before, _ := r.server.startOf()
+		actions := r.control.stats.actions.Load()
+		r.say("resume")
+		handed = append(handed, r.clock.Now())
+		rttest.Eventually(t, "the policy drives again", func() bool { return r.control.stats.actions.Load() > actions+5 })
+		if episode, rows := r.server.startOf(); episode <= before || rows != 0 {
+			t.Errorf("round %d: episode %d behind %d, its first request with %d rows of prefix, want a new one with none", i, episode, before, rows)
+		}
+	}
+	r.end(exit.Clean)
+	if stiff > 0 {
+		t.Errorf("the leader was under torque %d times while a person led", stiff)
+	}
+	const slow = 60 // counts: the 0.3 of the slew, of 250 degrees a second, in a fifteenth of one
+	for _, s := range r.follower.steps {
+		for _, at := range handed {
+			if since := s.at.Sub(at); since > 0 && since < 500*time.Millisecond && (s.counts > slow || s.counts < -slow) {
+				t.Errorf("%v behind a change of hands a goal goes %d counts, want at most %d", since, s.counts, slow)
+			}
+		}
+	}
+	if v := r.lead.judge.Verdict(); v.Goals == 0 {
+		t.Error("the leader was never driven")
+	}
+	marked, led := 0, false
+	spans := 0
+	if _, err := record.ReadFolder(dir, record.Visitor{Tick: func(k *record.Tick) error {
+		if k.Intervention {
+			marked++
+			if k.Action.N != 6 || k.Seq != 0 {
+				t.Fatalf("a person's tick is %+v", k)
+			}
+		}
+		if k.Intervention && !led {
+			spans++
+		}
+		led = k.Intervention
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if spans < rounds || marked < 3*rounds {
+		t.Errorf("%d ticks in %d spans are a person's on record, want %d spans", marked, spans, rounds)
+	}
+}
+
+// Unplugged while it leads, the leader holds the follower, which goes on when it is back;
+// the arm may be given back meanwhile.
+func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
+	rttest.RealTime(t)
+	r := newRealRun(t, nil)
+	r.takeOver()
+	r.lead.bus.Unplug()
+	rttest.Eventually(t, "it is said", func() bool { return strings.Contains(r.log.String(), "the leader does not answer") })
+	var still []servosim.State
+	rttest.Eventually(t, "the follower stands", func() bool {
+		before := still
+		still = r.follower.bus.States()
+		time.Sleep(100 * time.Millisecond) // some ticks
+		return before != nil && before[0].Place == still[0].Place
+	})
+	r.hand.Move(r.clock.Now(), 2048+300, 1e5)
+	r.lead.bus.Replug()
+	rttest.Eventually(t, "the follower goes on", func() bool { return r.follower.bus.States()[0].Place > 2048+290 })
+	r.lead.bus.Unplug()
+	rttest.Eventually(t, "it is away", func() bool { return r.control.stats.leaderAt.Load() < int64(r.clock.Now().Add(-time.Second)) })
+	actions := r.control.stats.actions.Load()
+	r.say("resume")
+	rttest.Eventually(t, "the policy drives", func() bool { return r.control.stats.actions.Load() > actions+5 })
+	if reply := r.command(t.Context(), "correct"); reply.OK || !strings.Contains(reply.Error, "the leader does not answer") || reply.Phase != "autonomous" {
+		t.Errorf("ctl correct without a leader: %+v", reply)
+	}
+	r.end(exit.Clean)
+}
+
+// Two people who take over at once, a pause in the middle, and an end while the leader is
+// driven.
+func TestTakeoverByTwoAndItsEnd(t *testing.T) {
+	rttest.RealTime(t)
+	r := newRealRun(t, func(c *Config) { c.OnExit = "park" })
+	r.lead.judge.Consent(r.clock.Now())
+	var both sync.WaitGroup
+	for range 2 {
+		both.Go(func() {
+			if reply := r.command(t.Context(), "correct"); !reply.OK || reply.Phase == "autonomous" {
+				t.Errorf("ctl correct: %+v", reply)
+			}
+		})
+	}
+	both.Wait()
+	if n := r.control.stats.takeovers.Load(); n != 1 {
+		t.Errorf("%d take-overs, want 1", n)
+	}
+	r.until(correcting)
+	r.say("pause")
+	r.until(paused)
+	r.hand.Move(r.clock.Now(), 2048+900, 1e5)
+	rttest.Eventually(t, "the leader is elsewhere", func() bool { return r.lead.bus.States()[0].Place > 2048+890 })
+	r.lead.judge.Consent(r.clock.Now())
+	r.say("correct")
+	rttest.Eventually(t, "the leader is driven", r.lead.stiff)
+	r.end(exit.Clean)
+}
+
+// leaderless is an edge that has opened nothing yet.
+func leaderless(t *testing.T) *Edge {
+	t.Helper()
+	e := waitingEdge(new(bytes.Buffer))
+	var err error
+	if e.notifier, err = notify.Open(); err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// What a killed run has left stiff is let go at the start, and has its settings then.
+func TestStiffLeaderAtTheStart(t *testing.T) {
+	lead := newJudged(t, "so101_leader", 1, 10*time.Millisecond, leadertest.New(6, 2048))
+	cal, err := lead.place.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: lead.place.Bus, Robot: lead.place.Robot, Calibration: cal})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := 0; ; n++ {
+		arm.Read(make([]float32, 6), rt.KernelClock().Now().Add(10*time.Millisecond))
+		if armed, err := arm.ArmStep(rt.KernelClock().Now().Add(20*time.Millisecond), arm.Joints()); armed {
+			break
+		} else if err != nil || n > 500 {
+			t.Fatal(n, err)
+		}
+	}
+	arm.Close()
+	if !lead.stiff() {
+		t.Fatal("it is not stiff")
+	}
+	so101, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := leaderless(t)
+	e.robot, e.cfg.Leader = so101, device.Place{Bus: lead.place.Bus, Calibration: lead.place.Calibration}
+	if err := e.openLeader(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer e.release()
+	if lead.stiff() {
+		t.Errorf("torque %v, want it let go", lead.bus.TorqueEnabled())
+	}
+}
+
+// A leader that does not fit, or cannot come to the follower, is refused before anything moves.
+func TestLeadersThatAreRefused(t *testing.T) {
+	so101, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name, robot, takeover string
+		code                  exit.Code
+		says                  string
+	}{
+		{"another arm", "koch_leader", "", exit.Config, "do not fit"},
+		{"no such arm", "r2d2", "", exit.Usage, "r2d2"},
+		{"no calibration", "", "", exit.Config, "edge-rt calibrate"},
+		{"a push at an arm that cannot come", "so101", TakeoverPush, exit.Usage, "actuated: true"},
+	} {
+		e := leaderless(t)
+		e.robot = so101
+		e.cfg.Leader, e.cfg.LeaderRobot, e.cfg.Takeover = device.Place{Bus: "/dev/none", Calibration: "/none.json"}, tt.robot, tt.takeover
+		if err := e.openLeader(t.Context()); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
+		}
+	}
+}
