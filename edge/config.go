@@ -108,7 +108,9 @@ type Config struct {
 
 	Wrap func(wire.Session) wire.Session // for measurements under faults; nil: none
 
-	HTTP string // where the page listens, HOST:PORT; empty: nowhere
+	HTTP      string   // where the page listens, HOST:PORT; empty: nowhere
+	HTTPToken string   // file of the token with which the page operates, or page.TokenAuto; empty: it only shows
+	HTTPNames []string // by which a browser may call this machine beside its own
 
 	Status *terminal.Terminal // live status line; nil: none
 	Log    *slog.Logger
@@ -145,6 +147,14 @@ func (c *Config) Check() error {
 		var err error
 		if c.HTTP, err = page.Address(c.HTTP); err != nil {
 			return usage("--http: %w", err)
+		}
+	}
+	if c.HTTP == "" && (c.HTTPToken != "" || len(c.HTTPNames) > 0) {
+		return usage("--http-token and --http-name are for the page of --http, which is not given")
+	}
+	for _, name := range c.HTTPNames {
+		if name == "" || strings.ContainsAny(name, " /:@") {
+			return usage("--http-name is %q, want a name without port, such as robot.lan", name)
 		}
 	}
 	return c.checkCameras(usage)

@@ -33,10 +33,6 @@ const (
 	sourceSlots = 64
 )
 
-// chunkJoined is the outcome, on record, of a chunk that was merged; the others are
-// dropNames.
-const chunkJoined = "joined"
-
 // control is one robot's tick: read, act, write, then merge and ask.
 // Owner: the tick thread, apart from what says otherwise.
 type control struct {
@@ -434,7 +430,7 @@ func (c *control) merge(now rt.Instant) {
 		c.dropAnswer(a, key, dropOutcome+int(res.Outcome), res)
 		return
 	}
-	c.recordChunk(a, key, chunkJoined, res)
+	c.recordChunk(a, key, record.Joined, res)
 	c.stats.chunks.Add(1)
 	c.stats.rtt.Record(res.RTT)
 	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))

@@ -84,7 +84,7 @@ func TestTicksAreRecorded(t *testing.T) {
 			return nil
 		},
 		Chunk: func(m *record.Chunk) error {
-			if m.Outcome != chunkJoined {
+			if m.Outcome != record.Joined {
 				dropped += m.Outcome
 				return nil
 			}

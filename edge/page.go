@@ -8,6 +8,8 @@ import (
 
 	"edgert/edge/capture"
 	"edgert/edge/page"
+	"edgert/edge/timeline"
+	"edgert/internal/exit"
 	"edgert/rt"
 )
 
@@ -18,12 +20,51 @@ func (e *Edge) openPage(context.Context) (err error) {
 	if e.cfg.HTTP == "" {
 		return nil
 	}
-	if e.page, err = page.Listen(e.cfg.HTTP, e.clock, e.log); err != nil {
+	token, made := "", false
+	if e.cfg.HTTPToken != "" {
+		if token, made, err = page.LoadToken(e.cfg.HTTPToken); err != nil {
+			return exit.Errorf(exit.Config, "--http-token: %w", err)
+		}
+	}
+	e.page, err = page.Listen(page.Config{Address: e.cfg.HTTP, Names: e.cfg.HTTPNames, Token: token, Clock: e.clock, Log: e.log})
+	if err != nil {
 		return fmt.Errorf("--http: %w", err)
 	}
 	e.onClose(e.page.Close)
-	e.log.Info("page", "at", e.page.URL())
+	switch {
+	case made: // this once, and behind #, where no server gets it
+		e.log.Info("page", "at", e.page.URL(), "to_operate", e.page.URL()+"#token="+token)
+	case token != "":
+		e.log.Info("page", "at", e.page.URL(), "to_operate", "with the token in "+e.cfg.HTTPToken)
+	default:
+		e.log.Info("page", "at", e.page.URL())
+	}
 	return nil
+}
+
+// buttons are the commands that the page offers.
+func buttons() (list []page.Button) {
+	for _, c := range Commands {
+		if c.Label != "" || c.Text != "" {
+			list = append(list, page.Button{Word: c.Word, Label: c.Label, Text: c.Text, Ask: c.Ask})
+		}
+	}
+	return list
+}
+
+// drawLines has the record's thread keep the last minute for the page.
+func (e *Edge) drawLines() func([]byte, timeline.Since) []byte {
+	if e.record == nil {
+		return nil // more joints than a record has
+	}
+	t := timeline.New(timeline.Config{
+		Width: timeline.LiveWidth, Columns: timeline.LiveColumns, Zero: e.clock.Now(), Period: time.Duration(float64(time.Second) / e.cfg.FPS),
+		Joints: e.link.names, Units: e.link.units,
+	})
+	e.record.Tell(t.Visitor())
+	return func(b []byte, since timeline.Since) []byte {
+		return t.AppendJSON(b, since, e.clock.Now(), e.record.Wall())
+	}
 }
 
 func (e *Edge) showPage() error {
@@ -52,6 +93,13 @@ func (e *Edge) showPage() error {
 			defer mu.Unlock()
 			return e.healthy()
 		},
+		Instance: e.identity.Instance,
+		Buttons:  buttons(),
+		Command: func(ctx context.Context, line string) page.Reply {
+			reply := e.command(ctx, line)
+			return page.Reply{Done: reply.OK, Why: reply.Error, Body: reply}
+		},
+		Timeline: e.drawLines(),
 		SetTask:  e.SetTask,
 		Ticks:    func() uint64 { return e.loop.Stats().Ticks },
 		Previews: e.sender.previews,

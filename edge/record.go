@@ -22,7 +22,7 @@ import (
 func (e *Edge) openRecord(context.Context) (err error) {
 	e.recording, err = recording.Open(recording.Config{
 		Mode: e.cfg.Record, Dir: cmp.Or(e.cfg.RecordDir, filepath.Join(e.identity.Dir, recording.Folder)), Size: e.cfg.RecordSize,
-		ID: e.identity.ID, Robot: e.cfg.Robot, Joints: len(e.robot.ActionNames()), Clock: e.clock, Log: e.log, Closed: e.collectGarbage,
+		ID: e.identity.ID, Robot: e.cfg.Robot, Joints: len(e.robot.ActionNames()), Clock: e.clock, Log: e.log, Closed: e.collectGarbage, Watched: e.page != nil,
 	})
 	e.record = e.recording.Lanes()
 	return err

@@ -41,6 +41,11 @@ func (t *Text) SetBytes(text []byte) { t.n = uint8(copy(t.b[:], text)) }
 
 func (t *Text) String() string { return string(t.b[:t.n]) }
 
+// Is reports whether it is what Set makes of a text.
+//
+//rt:noalloc
+func (t *Text) Is(text string) bool { return string(t.b[:t.n]) == text[:min(len(text), maxText)] }
+
 // Session is the session in which a chunk was requested. It never changes, so that
 // messages may point to it.
 type Session struct {
@@ -231,13 +236,16 @@ func (s *Sent) visit(c *coder) {
 	c.string("outcome", &s.Outcome)
 }
 
+// Joined is the outcome of a Chunk that was merged.
+const Joined = "joined"
+
 // Chunk is one answer.
 type Chunk struct {
 	At         rt.Instant
 	Seq        uint64
 	Epoch      uint32
 	Episode    uint32
-	Outcome    string // joined, or why it was dropped, as chunks_dropped in docs/json.md
+	Outcome    string // Joined, or why it was dropped, as chunks_dropped in docs/json.md
 	Step       int64  // of its row 0; where it was joined
 	Rows       int32
 	Dropped    int32      // rows that had run

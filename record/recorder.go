@@ -94,8 +94,9 @@ type Recorder struct {
 
 	// Owner: the thread that calls Collect.
 	coder    coder
-	messages *window
+	messages *window // nil: Mode is Off
 	pictures *window // nil: there are no cameras
+	tell     Visitor
 	line     logLine
 
 	asked  atomic.Pointer[string] // why what is in memory is to be written; nil: it is not
@@ -156,9 +157,12 @@ func New(cfg Config) (*Recorder, error) {
 	r := &Recorder{
 		Ticks: newLane[Tick](tickSlots), Requests: newLane[Request](otherSlots), Merges: newLane[Chunk](otherSlots),
 		Refused: newLane[Chunk](otherSlots), Sent: newLane[Sent](otherSlots), events: newLane[Event](otherSlots),
-		cfg: cfg, messages: newWindow(messageBytes, messageSpan),
+		cfg: cfg,
 	}
-	if len(cfg.Cameras) > 0 {
+	if cfg.Mode != Off {
+		r.messages = newWindow(messageBytes, messageSpan)
+	}
+	if len(cfg.Cameras) > 0 && cfg.Mode != Off {
 		r.pictures = newWindow(pictureBytes, pictureSpan)
 	}
 	r.wall.Store(r.wallOffset())
@@ -181,6 +185,14 @@ func (r *Recorder) setWall() int64 {
 	return r.wall.Load()
 }
 
+// Tell has a visitor get each tick, request, chunk and event as it is taken in, also where
+// Mode is Off. Its funcs are called by the thread that calls Collect, and must be as quick as
+// that has to be; what they return is not looked at. Call it before that thread begins.
+func (r *Recorder) Tell(v Visitor) { r.tell = v }
+
+// Wall is how many ns an instant is behind the time of day, as the files have it.
+func (r *Recorder) Wall() int64 { return r.wall.Load() }
+
 // SetRun says what the run is, for the files' metadata. Any thread may call it.
 func (r *Recorder) SetRun(run map[string]string) { r.run.Store(&run) }
 
@@ -190,7 +202,7 @@ func (r *Recorder) SetCameras(names []string) error {
 	if len(names) > MaxCameras {
 		return fmt.Errorf("record: %d cameras, want at most %d", len(names), MaxCameras)
 	}
-	if r.cfg.Cameras = names; len(names) > 0 && r.pictures == nil {
+	if r.cfg.Cameras = names; len(names) > 0 && r.pictures == nil && r.cfg.Mode != Off {
 		r.pictures = newWindow(pictureBytes, pictureSpan)
 	}
 	return nil
@@ -260,12 +272,18 @@ func (r *Recorder) Collect() {
 		if m.Starved {
 			r.Save(&starved, false)
 		}
+		if r.tell.Tick != nil {
+			_ = r.tell.Tick(m)
+		}
 		at := m.At
 		r.Ticks.ring.Release()
 		r.keep(channelTick, at)
 	}
 	for m := r.Requests.ring.Peek(); m != nil; m = r.Requests.ring.Peek() {
 		m.visit(r.begin())
+		if r.tell.Request != nil {
+			_ = r.tell.Request(m)
+		}
 		at := m.At
 		r.Requests.ring.Release()
 		r.keep(channelRequest, at)
@@ -285,6 +303,9 @@ func (r *Recorder) Collect() {
 		}
 		e.visit(r.begin())
 		r.keep(channelEvent, e.At)
+		if r.tell.Event != nil {
+			_ = r.tell.Event(e)
+		}
 		r.line.at, r.line.level, r.line.text, r.line.name = e.At, e.Level, e.Text, e.Kind
 		r.line.visit(r.begin())
 		at := e.At
@@ -297,6 +318,9 @@ func (r *Recorder) Collect() {
 func (r *Recorder) chunks(lane *Lane[Chunk]) {
 	for m := lane.ring.Peek(); m != nil; m = lane.ring.Peek() {
 		m.visit(r.begin())
+		if r.tell.Chunk != nil {
+			_ = r.tell.Chunk(m)
+		}
 		at := m.At
 		lane.ring.Release()
 		r.keep(channelChunk, at)
@@ -313,7 +337,7 @@ func (r *Recorder) begin() *coder {
 
 //rt:noalloc
 func (r *Recorder) keep(channel uint16, at rt.Instant) {
-	if !r.messages.put(channel, at, r.coder.out) {
+	if r.messages != nil && !r.messages.put(channel, at, r.coder.out) {
 		r.counts.unmade.Add(1)
 	}
 }

@@ -15,6 +15,7 @@ import (
 
 	"edgert/edge"
 	"edgert/edge/capture"
+	"edgert/edge/page"
 	"edgert/edge/watchdog"
 	"edgert/internal/exit"
 	"edgert/internal/logline"
@@ -67,11 +68,13 @@ type runFlags struct {
 	leaderFlags             `embed:"" group:"A leader arm:"`
 	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
 	recordFlags             `embed:"" group:"What is kept of a run:"`
-	WireFaults              string `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
-	FaultSeed               uint64 `hidden:"" help:"Seed of its chances."`
-	JSON                    string `name:"json" help:"Write the summary, or what a command has found, as JSON to this file, - for standard output." placeholder:"FILE"`
-	HTTP                    string `name:"http" help:"Serve a page with the live state and camera pictures, /status.json, /camera/NAME and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
-	Quiet                   bool   `help:"No status line and no log, only the summary."`
+	WireFaults              string   `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
+	FaultSeed               uint64   `hidden:"" help:"Seed of its chances."`
+	JSON                    string   `name:"json" help:"Write the summary, or what a command has found, as JSON to this file, - for standard output." placeholder:"FILE"`
+	HTTP                    string   `name:"http" help:"Serve a page with the live state and camera pictures, /status.json, /camera/NAME and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
+	HTTPToken               string   `name:"http-token" help:"Give the page buttons for what edge-rt ctl can, for who has the token in this file, which is made when it is missing; auto: one made at each start, printed once." placeholder:"FILE|auto"`
+	HTTPName                []string `name:"http-name" help:"A name by which browsers may call this machine beside its own; repeat for more." placeholder:"NAME"`
+	Quiet                   bool     `help:"No status line and no log, only the summary."`
 }
 
 type runCmd struct{}
@@ -171,7 +174,10 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		Leader: r.leaderPlace(), LeaderRobot: r.LeaderRobot, Takeover: r.Takeover,
 		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
-		Tags: r.Tag, HTTP: r.HTTP, Log: r.log(screen),
+		Tags: r.Tag, HTTP: r.HTTP, HTTPToken: r.HTTPToken, HTTPNames: r.HTTPName, Log: r.log(screen),
+	}
+	if r.Quiet && r.HTTPToken == page.TokenAuto {
+		return cfg, exit.Errorf(exit.Usage, "--http-token auto prints the token in the log, and --quiet leaves that out: give a file instead, which is made when it is missing")
 	}
 	if err := r.scheduleFlags.apply(&cfg); err != nil {
 		return cfg, err

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/edge/timeline"
 	"edgert/internal/webpage"
 )
 
@@ -57,9 +58,42 @@ func (p *Page) status(w http.ResponseWriter, _ *http.Request) {
 	webpage.Send(w, webpage.JSON, text.Bytes())
 }
 
+// timeline answers with what is new since the column and the change that the query names,
+// in the run that it names: a browser that was there before a restart gets all of the new
+// run.
+func (p *Page) timeline(w http.ResponseWriter, r *http.Request) {
+	run := p.run.Load()
+	switch {
+	case run == nil:
+		p.guard.Refuse(w, http.StatusServiceUnavailable, starting)
+		return
+	case run.Timeline == nil:
+		p.guard.Refuse(w, http.StatusNotFound, "there are no lines of an arm of so many joints")
+		return
+	}
+	var since timeline.Since
+	query := r.URL.Query()
+	if run.Instance != "" && query.Get("instance") == run.Instance {
+		column, err := strconv.ParseInt(query.Get("column"), 10, 64)
+		change, other := strconv.ParseUint(query.Get("change"), 10, 64)
+		if err != nil || other != nil || column < 0 {
+			p.guard.Refuse(w, http.StatusBadRequest, "want column and change as the answer before had them")
+			return
+		}
+		since = timeline.Since{Column: column, Change: change}
+	}
+	b := append(make([]byte, 0, lineBytes), `{"instance":`...)
+	b = append(strconv.AppendQuote(b, run.Instance), `,"lines":`...)
+	webpage.Send(w, webpage.JSON, append(run.Timeline(b, since), '}'))
+}
+
+// lineBytes is room for what is new in half a second.
+const lineBytes = 2 << 10
+
 // setTask gives the arm the task in the body. It moves the arm, so only this machine
 // may ask for it, from no other site's page: the body of a PUT is never sent by
-// another site without asking first, and nobody here says yes.
+// another site without asking first, and nobody here says yes. Where there is a token,
+// that is wanted, too.
 func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 	run := p.run.Load()
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -72,6 +106,9 @@ func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 		return
 	case origin != "" && origin != "http://"+r.Host:
 		p.guard.Refuse(w, http.StatusForbidden, "the page of %s asks for this: only this page may", origin)
+		return
+	}
+	if p.gate != nil && !p.rightToken(w, r.Header.Get(tokenHeader), from.Addr()) {
 		return
 	}
 	if kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";"); kind == "application/json" {

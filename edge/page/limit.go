@@ -2,6 +2,7 @@ package page
 
 import (
 	"net"
+	"net/netip"
 	"sync"
 	"sync/atomic"
 
@@ -9,18 +10,29 @@ import (
 	"edgert/rt"
 )
 
-// limitedListener accepts few connections at once, and few a second; others wait.
+// limitedListener accepts few connections at once, and few a second; others wait. One
+// address has only its share, so that nobody keeps an operator out: what it has beyond is
+// closed at once.
 type limitedListener struct {
 	net.Listener
 	slots    chan struct{}
 	closed   chan struct{}
 	once     sync.Once
-	rate     webpage.RateLimit
+	rate     webpage.RateLimit // of those that are answered
+	drops    webpage.RateLimit // of those that are closed
 	accepted atomic.Uint64
+	dropped  atomic.Uint64
+
+	mu   sync.Mutex
+	open map[netip.Addr]int // guarded by mu; by network, as tokens are counted
 }
 
 func limitListener(l net.Listener, clock rt.Clock) *limitedListener {
-	return &limitedListener{Listener: l, slots: make(chan struct{}, maxConnections), closed: make(chan struct{}), rate: webpage.RateLimit{Clock: clock, Interval: connectionInterval, Burst: burst}}
+	return &limitedListener{
+		Listener: l, slots: make(chan struct{}, maxConnections), closed: make(chan struct{}), open: map[netip.Addr]int{},
+		rate:  webpage.RateLimit{Clock: clock, Interval: connectionInterval, Burst: burst},
+		drops: webpage.RateLimit{Clock: clock, Interval: dropInterval, Burst: burst},
+	}
 }
 
 // Accept returns the next connection when there is a slot for it.
@@ -30,14 +42,44 @@ func (g *limitedListener) Accept() (net.Conn, error) {
 	case <-g.closed:
 		return nil, net.ErrClosed
 	}
-	g.rate.Wait()
-	c, err := g.Listener.Accept()
-	if err != nil {
-		<-g.slots
-		return nil, err
+	for {
+		c, err := g.Listener.Accept()
+		if err != nil {
+			<-g.slots
+			return nil, err
+		}
+		from := netip.Addr{}
+		if a, ok := c.RemoteAddr().(*net.TCPAddr); ok {
+			from = networkOf(a.AddrPort().Addr())
+		}
+		if !g.admit(from) {
+			c.Close()
+			g.dropped.Add(1)
+			g.drops.Wait()
+			continue
+		}
+		g.rate.Wait()
+		g.accepted.Add(1)
+		return &limitedConn{Conn: c, listener: g, from: from}, nil
 	}
-	g.accepted.Add(1)
-	return &limitedConn{Conn: c, listener: g}, nil
+}
+
+func (g *limitedListener) admit(from netip.Addr) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open[from] >= maxPerAddress {
+		return false
+	}
+	g.open[from]++
+	return true
+}
+
+func (g *limitedListener) release(from netip.Addr) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.open[from]--; g.open[from] <= 0 {
+		delete(g.open, from)
+	}
 }
 
 // Close ends Accept.
@@ -50,11 +92,13 @@ func (g *limitedListener) Close() error {
 type limitedConn struct {
 	net.Conn
 	listener *limitedListener
+	from     netip.Addr
 	closed   atomic.Bool
 }
 
 func (s *limitedConn) Close() error {
 	if !s.closed.Swap(true) {
+		s.listener.release(s.from)
 		<-s.listener.slots
 	}
 	return s.Conn.Close()

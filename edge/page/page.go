@@ -1,6 +1,7 @@
-// Package page is a running edge in a browser: how it goes, where the joints are
-// and what the cameras see. Of what an operator does, a browser on the robot itself
-// may give another task; the rest goes through edge-rt ctl.
+// Package page is a running edge in a browser: how it goes, what the last minute was like,
+// where the joints are and what the cameras see. Who has the token of --http-token operates
+// it, as edge-rt ctl does (operate.go, token.go); without one a browser on the robot itself
+// may give another task, and nothing else moves anything.
 //
 // No request can delay the tick: the page shares no lock with it, a capture thread or the
 // sender, and gets copies of pictures (capture.Preview). Go's collector is off while the
@@ -24,6 +25,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/edge/timeline"
 	"edgert/internal/webpage"
 	"edgert/rt"
 	"edgert/wire"
@@ -31,6 +33,8 @@ import (
 
 const (
 	maxConnections     = 16                    // at once; the next wait in the kernel
+	maxPerAddress      = 12                    // of them; what one address has beyond is closed
+	dropInterval       = 2 * time.Millisecond  // between two that are closed so
 	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
 	requestInterval    = 20 * time.Millisecond // between two requests of all clients, in the long run
 	burst              = 16                    // connections or requests at once
@@ -53,12 +57,25 @@ const (
 //go:embed index.html
 var source []byte
 
-var index = webpage.Compose(source)
+var index = timeline.Compose(source)
+
+// Config is one page.
+type Config struct {
+	Address string   // of Address
+	Names   []string // by which this machine is called beside its own
+	Token   string   // who shows it may operate; empty: nobody may
+	Clock   rt.Clock
+	Log     *slog.Logger
+}
 
 // Run is a running edge. Any goroutine may call its functions.
 type Run struct {
 	Status   func() any // becomes /status.json
+	Buttons  []Button   // what Command takes
+	Command  func(ctx context.Context, line string) Reply
+	Timeline func(b []byte, since timeline.Since) []byte // appends /timeline.json; nil: there is none
 	SetTask  func(context.Context, string) error
+	Instance string                       // which run it is; another after a restart
 	Healthy  func() (ok bool, why string) // whether ticks come
 	Ticks    func() uint64                // so far
 	Previews []*capture.Preview           // in the order of the command line
@@ -69,8 +86,11 @@ type Stats struct {
 	Connections uint64 `json:"connections"`
 	Requests    uint64 `json:"requests"`
 	Pictures    uint64 `json:"pictures"`
-	Refused     uint64 `json:"refused"`     // requests refused: another machine's name, or no picture
+	Refused     uint64 `json:"refused"`     // requests refused: another machine's name, no picture, no token
 	Collections uint64 `json:"collections"` // by hand
+	Dropped     uint64 `json:"dropped"`     // connections closed: their address had its share
+	Commands    uint64 `json:"commands"`    // of who showed the token
+	WrongTokens uint64 `json:"wrong_tokens"`
 }
 
 // Page answers browsers. It listens before the arm is opened: a port may be in use.
@@ -80,12 +100,13 @@ type Page struct {
 	clock    rt.Clock
 	log      *slog.Logger
 	guard    *webpage.Guard
+	gate     *gate // nil: nobody may operate
 	run      atomic.Pointer[Run]
 	buffers  chan []byte // memory of the pictures on their way; made by Watch
 	done     chan struct{}
 	running  sync.WaitGroup
 
-	pictures, collections atomic.Uint64
+	pictures, collections, commands, wrongTokens atomic.Uint64
 }
 
 // Address completes HOST:PORT, :PORT or PORT; the default host is loopback.
@@ -106,25 +127,31 @@ func Address(text string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Listen binds and answers at an address of Address; what it shows begins with Watch.
-func Listen(address string, clock rt.Clock, log *slog.Logger) (*Page, error) {
-	listener, err := net.Listen("tcp", address)
+// Listen binds and answers; what it shows begins with Watch.
+func Listen(cfg Config) (*Page, error) {
+	listener, err := net.Listen("tcp", cfg.Address)
 	if err != nil {
 		return nil, fmt.Errorf("%w (another edge? choose a free port and an address of this machine)", err)
 	}
-	host, _, _ := net.SplitHostPort(address)
+	host, _, _ := net.SplitHostPort(cfg.Address)
 	p := &Page{
-		clock: clock, log: log, buffers: make(chan []byte, maxPictures), done: make(chan struct{}), listener: limitListener(listener, clock),
-		guard: webpage.NewGuard(clock, requestInterval, burst, log, "the name given to --http", host),
+		clock: cfg.Clock, log: cfg.Log, buffers: make(chan []byte, maxPictures), done: make(chan struct{}), listener: limitListener(listener, cfg.Clock),
+		guard: webpage.NewGuard(cfg.Clock, requestInterval, burst, cfg.Log, "the name given to --http or --http-name", append(cfg.Names, host)...),
+	}
+	if cfg.Token != "" {
+		p.gate = newGate(cfg.Token, cfg.Clock)
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /{$}", p.index)
 	mux.HandleFunc("GET /status.json", p.status)
+	mux.HandleFunc("GET /timeline.json", p.timeline)
+	mux.HandleFunc("GET /buttons.json", p.buttons)
 	mux.HandleFunc("GET /healthz", p.healthz)
 	mux.HandleFunc("GET /camera/{name...}", p.picture)
 	mux.HandleFunc("PUT "+taskPath, p.setTask)
+	mux.HandleFunc("POST "+commandPath, p.command)
 	p.http = http.Server{
-		Handler: p.guard.Check(mux, taskBody), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
+		Handler: p.guard.Check(mux, mayBring), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
 		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past the guard, as fast as it is asked
 		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // what clients do wrong is counted, and no log of ours
 	}
@@ -153,6 +180,7 @@ func (p *Page) Stats() Stats {
 	return Stats{
 		Connections: p.listener.accepted.Load(), Requests: p.guard.Requests.Load(), Pictures: p.pictures.Load(),
 		Refused: p.guard.Refused.Load(), Collections: p.collections.Load(),
+		Dropped: p.listener.dropped.Load(), Commands: p.commands.Load(), WrongTokens: p.wrongTokens.Load(),
 	}
 }
 
@@ -172,12 +200,15 @@ func (p *Page) Close() {
 	p.running.Wait()
 }
 
-// taskBody is what a request may bring: a task alone has a body.
-func taskBody(r *http.Request) (limit int64, says string) {
-	if r.Method == http.MethodPut && r.URL.Path == taskPath {
+// mayBring is what a request may bring: a task and a command alone have a body.
+func mayBring(r *http.Request) (limit int64, says string) {
+	switch {
+	case r.Method == http.MethodPut && r.URL.Path == taskPath:
 		limit = maxTaskBytes
+	case r.Method == http.MethodPost && r.URL.Path == commandPath:
+		limit = maxCommandBytes
 	}
-	return limit, fmt.Sprintf("only a task has one, of at most %d", maxTaskBytes)
+	return limit, fmt.Sprintf("only a task and a command have one, of at most %d and %d", maxTaskBytes, maxCommandBytes)
 }
 
 // collect collects the garbage of requests until Close, for the collector is off.

@@ -52,15 +52,16 @@ var (
 
 // Config is one process's record.
 type Config struct {
-	Mode   record.Mode // empty: off
-	Dir    string
-	Size   int64
-	ID     string // the robot's
-	Robot  string // its description's name
-	Joints int
-	Clock  rt.Clock
-	Log    *slog.Logger
-	Closed func() // behind each file, on the thread that writes; nil: nothing is done
+	Mode    record.Mode // empty: off
+	Dir     string
+	Size    int64
+	ID      string // the robot's
+	Robot   string // its description's name
+	Joints  int
+	Clock   rt.Clock
+	Log     *slog.Logger
+	Watched bool   // somebody looks on: with Mode off there is a recorder that keeps nothing
+	Closed  func() // behind each file, on the thread that writes; nil: nothing is done
 
 	// Failed is told that nothing can be written, and why, on the thread that writes; nil:
 	// the log alone is.
@@ -91,10 +92,14 @@ type tap struct {
 // written ends a process of --record all before it begins, and never one that only keeps
 // the ring.
 func Open(cfg Config) (*Recording, error) {
-	if cfg.Mode == "" || cfg.Mode == record.Off {
+	off := cfg.Mode == "" || cfg.Mode == record.Off
+	if off && !cfg.Watched {
 		return nil, nil
 	}
 	if cfg.Joints > record.MaxJoints {
+		if off {
+			return nil, nil
+		}
 		if cfg.Mode == record.All {
 			return nil, exit.Errorf(exit.Usage, "--record keeps at most %d joints, and robot %s has %d: add --record off", record.MaxJoints, cfg.Robot, cfg.Joints)
 		}
@@ -103,6 +108,10 @@ func Open(cfg Config) (*Recording, error) {
 	}
 	r := &Recording{cfg: cfg}
 	var err error
+	if off {
+		r.Recorder, err = record.New(record.Config{Mode: record.Off, Clock: cfg.Clock})
+		return r, err
+	}
 	r.Recorder, err = record.New(record.Config{
 		Mode: cfg.Mode, Dir: cfg.Dir, Size: cfg.Size, ID: cfg.ID, Clock: cfg.Clock, Report: r.report, Closed: cfg.Closed,
 	})
@@ -113,6 +122,9 @@ func Open(cfg Config) (*Recording, error) {
 	}
 	return r, err
 }
+
+// keeps reports whether anything is recorded, and not only looked at.
+func (r *Recording) keeps() bool { return r != nil && r.cfg.Mode != "" && r.cfg.Mode != record.Off }
 
 // Lanes is what the tick and other threads fill; nil where nothing is recorded.
 func (r *Recording) Lanes() *record.Recorder {
@@ -139,7 +151,7 @@ func (r *Recording) write() {
 // Tap has the record get a camera's pictures, as they are sent. Call it before Describe,
 // and before the camera runs.
 func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encoding) error {
-	if r == nil {
+	if !r.keeps() {
 		return nil
 	}
 	every := ringPictureEvery
@@ -177,7 +189,9 @@ func (r *Recording) Start() {
 		return
 	}
 	r.collected.Go(func() { r.withoutPanic(r.collect) })
-	r.written.Go(func() { r.withoutPanic(r.write) })
+	if r.keeps() {
+		r.written.Go(func() { r.withoutPanic(r.write) })
+	}
 }
 
 // withoutPanic keeps the record's own mistakes from the run.
@@ -303,7 +317,7 @@ func (r *Recording) Event(ev event.Event, level slog.Level, attrs []slog.Attr) {
 
 // Save writes what is in memory, because a person says so.
 func (r *Recording) Save() error {
-	if r == nil {
+	if !r.keeps() {
 		return errors.New("nothing is kept that could be saved: the run has --record off")
 	}
 	r.Recorder.Save(&SavedByHand, true)
@@ -312,7 +326,7 @@ func (r *Recording) Save() error {
 
 // Stats is nil where nothing is recorded. Any thread may call it.
 func (r *Recording) Stats() *record.Stats {
-	if r == nil {
+	if !r.keeps() {
 		return nil
 	}
 	s := r.Recorder.Stats()

@@ -210,3 +210,34 @@ func TestAPanicInTheRecordIsNotTheRuns(t *testing.T) {
 		}
 	}
 }
+
+// Who looks on gets a run's messages with --record off, too, of a recorder that keeps nothing.
+func TestWatchedWithoutARecord(t *testing.T) {
+	cfg := Config{Mode: record.Off, Dir: filepath.Join(t.TempDir(), "none"), Joints: 6, Clock: rt.KernelClock(), Log: slog.New(slog.DiscardHandler)}
+	if r, err := Open(cfg); r != nil || err != nil {
+		t.Fatalf("nobody looks: %v, %v; want no recorder", r, err)
+	}
+	cfg.Watched = true
+	r, err := Open(cfg)
+	if err != nil || r.Lanes() == nil || r.Stats() != nil {
+		t.Fatalf("%v, %v, %+v", r, err, r.Stats())
+	}
+	ticks, events := 0, 0
+	r.Recorder.Tell(record.Visitor{
+		Tick:  func(*record.Tick) error { ticks++; return nil },
+		Event: func(m *record.Event) error { events++; return nil },
+	})
+	r.Start()
+	*r.Recorder.Ticks.Put() = record.Tick{At: 1}
+	r.Recorder.Ticks.Commit()
+	r.Operator("pause", nil)
+	if err := r.Save(); err == nil || !strings.Contains(err.Error(), "--record off") {
+		t.Errorf("save: %v", err)
+	}
+	if err, stuck := r.End(nil); err != nil || stuck || ticks != 1 || events != 2 {
+		t.Errorf("%v, stuck %v, %d ticks and %d events, want 1 and 2", err, stuck, ticks, events)
+	}
+	if _, err := os.Stat(cfg.Dir); !os.IsNotExist(err) {
+		t.Errorf("its folder: %v, want none", err)
+	}
+}

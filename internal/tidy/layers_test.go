@@ -31,6 +31,7 @@ var layers = []struct {
 	{2, "internal/cuda", "CUDA's runtime, one library of others"},
 	{2, "internal/cuda/cudatest", "a GPU that is none, for the tests of everybody who drives one"},
 	{2, "internal/webpage", "what the programs' pages for a browser share"},
+	{2, "internal/webpage/webpagetest", "a browser that looks at those pages, for the tests of every layer"},
 	{2, "internal/notify", "what any process tells its service manager"},
 	{1, "internal/terminal", "the log and status line of any program"},
 	{2, "servo", "the servo bus and its arm"},

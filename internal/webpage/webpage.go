@@ -33,13 +33,15 @@ var (
 // Compose puts what all pages share where a page says base.css and base.js in comments,
 // once each.
 func Compose(page []byte) []byte {
-	for mark, text := range map[string][]byte{"/* base.css */": baseCSS, "/* base.js */": baseJS} {
-		if bytes.Count(page, []byte(mark)) != 1 {
-			panic("webpage: a page without " + mark)
-		}
-		page = bytes.Replace(page, []byte(mark), bytes.TrimSpace(text), 1)
+	return Insert(Insert(page, "/* base.css */", baseCSS), "/* base.js */", baseJS)
+}
+
+// Insert puts a text in the place of a mark, which a page has once.
+func Insert(page []byte, mark string, text []byte) []byte {
+	if bytes.Count(page, []byte(mark)) != 1 {
+		panic("webpage: a page without " + mark)
 	}
-	return page
+	return bytes.Replace(page, []byte(mark), bytes.TrimSpace(text), 1)
 }
 
 // Header values that all answers share.

@@ -1,0 +1,154 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/edge/operator"
+	"edgert/internal/webpage/webpagetest"
+	"edgert/rt/rttest"
+)
+
+// takePictures renews those of the documents, of the demo's policy at work:
+//
+//	EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./cmd/edge-rt
+func takePictures(t *testing.T, dir string) {
+	dir = filepath.Join("..", "..", dir)
+	endpoint, manifest := freePort(t), filepath.Join(t.TempDir(), "server.yaml")
+	bundle, err := filepath.Abs("../../testdata/demo/bundle")
+	if err != nil {
+		t.Fatal(err)
+	}
+	text := fmt.Sprintf("model: {repo_or_path: %s, id: demo/around-the-post}\nservice: demo\nhealth_port: 0\nzenoh: {listen_endpoints: [%q]}\n", bundle, endpoint)
+	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	server, said := exec.Command(buildLeanServer(t), "--manifest", manifest), new(output)
+	server.Stdout, server.Stderr = said, said
+	if err := server.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Process.Kill(); server.Wait() })
+	awaitText(t, said, "msg=serving")
+	port := strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:")
+	cmd, address := startPaged(t, endpoint, port, filepath.Join(t.TempDir(), "token"), "60", "top")
+	t.Setenv("STATE_DIRECTORY", strings.TrimPrefix(cmd.Env[len(cmd.Env)-1], "STATE_DIRECTORY="))
+	began := time.Now()
+	for _, step := range []struct {
+		at   time.Duration
+		word string
+	}{{25 * time.Second, "pause"}, {29 * time.Second, "resume"}, {44 * time.Second, "reset"}, {62 * time.Second, "status"}} {
+		time.Sleep(time.Until(began.Add(step.at))) // nobody looks meanwhile: the browser gets the minute when it comes
+		if _, err := operator.Ctl("arm", step.word); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, size := range map[string][2]int{"edge-rt": {1200, 1180}, "edge-rt-phone": {360, 1500}} {
+		tab := webpagetest.Open(t, address, size[0], size[1], size[0] < 500)
+		tab.Wait("past && past.rows.length >= 590 && document.querySelector('figure img').naturalWidth > 0 && document.querySelector('figure.old') === null")
+		tab.Picture(filepath.Join(dir, name+".png"), false)
+	}
+}
+
+// startPaged starts the program with a page whose token is in a file, on a port of its own,
+// and returns the address that operates.
+func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (cmd *exec.Cmd, address string) {
+	t.Helper()
+	cmd = exec.Command(binary, "--quiet", "--fps", fps, "--bus", "sim", "--camera", camera+"=sim", "--id", "arm", "--connect", endpoint,
+		"--http", port, "--http-token", tokenFile, "--rt", "off", "--record", "off")
+	cmd.Env, cmd.Stderr = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir()), os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	look(t, "http://127.0.0.1:"+port+"/status.json")
+	token, err := os.ReadFile(tokenFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return cmd, "http://127.0.0.1:" + port + "/#token=" + strings.TrimSpace(string(token))
+}
+
+// Goal: in Debian's Chromium a person sees the last minute as lines, pauses and resumes the
+// arm with buttons, sees both as marks, is asked before the run ends, and sees the edge that
+// is started again; the token stays out of the address, and who has none gets no buttons.
+func TestThePageInChromium(t *testing.T) {
+	if _, err := exec.LookPath("chromium"); err != nil {
+		t.Skip("no chromium: apt install chromium")
+	}
+	s, port, token := newHoldServer(t), strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:"), filepath.Join(t.TempDir(), "token")
+	cmd, address := startPaged(t, s.endpoint, port, token, "10", "front")
+	b := webpagetest.Open(t, address, 1200, 1000, false)
+	marks := "document.getElementById('happened').innerText"
+	state := "document.getElementById('state').textContent"
+	paused := state + ".endsWith(', paused')" // behind any state: the machine may be busy
+	b.Wait(state + " === 'STREAMING'")
+	b.Wait("document.querySelectorAll('.plot').length === 11 && past.rows.length > 20")
+	b.Wait(marks + ".includes('state')")
+	if at := b.Eval("location.href"); strings.Contains(at, "token") {
+		t.Errorf("the address is %s, want it without the token", at)
+	}
+	colored := "(() => { const c = document.querySelectorAll('.plot canvas')[%d], d = c.getContext('2d').getImageData(0, 0, c.width, c.height).data; let n = 0; for (let i = 3; i < d.length; i += 4) if (d[i]) n++; return n; })()"
+	for plot := range 11 {
+		b.Wait(fmt.Sprintf(colored+" > 50", plot))
+	}
+
+	b.Click("#do-pause")
+	b.Wait(paused)
+	b.Wait(marks + ".includes('operator') && " + marks + ".includes('pause')")
+	b.Wait("past.rows.some(row => row && row[5] & 1)")
+	env := cmd.Env
+	t.Setenv("STATE_DIRECTORY", strings.TrimPrefix(env[len(env)-1], "STATE_DIRECTORY="))
+	if reply, err := operator.Ctl("arm", "status"); err != nil || !reply.Paused {
+		t.Errorf("ctl says %+v, %v; want the arm paused", reply, err)
+	}
+	b.Click("#do-resume")
+	b.Wait("!(" + paused + ")")
+	b.Wait(marks + ".includes('resume')")
+	if len(b.Dialogs) != 0 {
+		t.Errorf("it was asked %q before a pause", b.Dialogs)
+	}
+
+	b.Refuse = true
+	b.Click("#do-stop")
+	rttest.Eventually(t, "a question", func() bool { b.Eval("1"); return len(b.Dialogs) == 1 })
+	if b.Eval("document.getElementById('said').textContent") != "Resume: done" {
+		t.Error("a command that was not confirmed was sent")
+	}
+	late := webpagetest.Open(t, "http://127.0.0.1:"+port+"/", 360, 740, true) // who comes late, on a phone, without the token
+	late.Wait("past && past.rows.length > 20 && " + marks + ".includes('pause')")
+	if late.Eval("document.getElementById('operate').hidden") != "true" || late.Eval("document.getElementById('enter').hidden") != "false" {
+		t.Error("who has no token gets buttons")
+	}
+	if wide := late.Eval("document.documentElement.scrollWidth"); wide != "360" {
+		t.Errorf("the page is %s wide on a phone of 360: %s", wide, late.Eval("[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > 361).map(e => e.tagName + '#' + e.id + '.' + e.className).join(' ')"))
+	}
+
+	b.Refuse = false
+	b.Click("#do-stop")
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("after Stop: %v", err)
+	}
+	b.Wait(state + " === 'no answer'")
+	again, _ := startPaged(t, s.endpoint, port, token, "10", "front")
+	b.Wait(state + " === 'STREAMING'")
+	b.Wait("past.rows.length > 5 && !" + marks + ".includes('pause')") // its lines are the new run's
+	b.Click("#do-pause")                                               // the token holds
+	b.Wait(paused)
+	again.Process.Signal(syscall.SIGTERM)
+	again.Wait()
+	for _, tab := range []*webpagetest.Tab{b, late} {
+		if len(tab.Errors) > 0 {
+			t.Errorf("the page's script: %q", tab.Errors)
+		}
+	}
+	if dir := os.Getenv("EDGERT_SCREENSHOTS"); dir != "" {
+		takePictures(t, dir)
+	}
+}

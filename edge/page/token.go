@@ -1,0 +1,146 @@
+package page
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"strings"
+	"sync"
+	"time"
+
+	"edgert/internal/capped"
+	"edgert/rt"
+)
+
+const (
+	// TokenAuto is the --http-token that is made anew at each start.
+	TokenAuto = "auto"
+
+	tokenBytes    = 32   // of chance in one that is made
+	tokenMin      = 22   // characters of one that a person wrote
+	tokenMax      = 256  //
+	tokenFileMode = 0600 // who may read it may move the arm
+
+	wrongBurst    = 5                // wrong tokens from an address, before it has to wait
+	wrongInterval = 10 * time.Second // between two of them, in the long run
+	wrongKept     = 64               // addresses; the one that was heard of longest ago goes
+)
+
+// newToken makes one.
+func newToken() string {
+	b := make([]byte, tokenBytes)
+	rand.Read(b) // it never fails
+	return base64.RawURLEncoding.EncodeToString(b)
+}
+
+// LoadToken returns the token of --http-token: a new one, or a file's, which is made where
+// it is missing. made says that nobody has it yet.
+func LoadToken(name string) (token string, made bool, err error) {
+	if name == TokenAuto {
+		return newToken(), true, nil
+	}
+	info, err := os.Stat(name)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		token = newToken()
+		return token, true, os.WriteFile(name, []byte(token+"\n"), tokenFileMode)
+	case err != nil:
+		return "", false, err
+	case !info.Mode().IsRegular():
+		return "", false, fmt.Errorf("%s is no file", name)
+	case info.Mode().Perm()&0o077 != 0:
+		return "", false, fmt.Errorf("%s has the mode %04o: others may read it, and move the arm; chmod 600 %s", name, info.Mode().Perm(), name)
+	}
+	text, err := capped.ReadFile(name, tokenMax+2)
+	if err != nil {
+		return "", false, err
+	}
+	token = strings.TrimSpace(string(text))
+	if len(token) < tokenMin || len(token) > tokenMax || strings.Trim(token, tokenCharacters) != "" {
+		return "", false, fmt.Errorf("%s holds no token: want %d to %d letters, digits, - and _ in one line, as openssl rand -hex 32 prints; or delete it, and one is made", name, tokenMin, tokenMax)
+	}
+	return token, false, nil
+}
+
+const tokenCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
+
+// verdict is what becomes of a token that was shown.
+type verdict int
+
+const (
+	tokenWrong verdict = iota
+	tokenRight
+	tokenNotLookedAt // too many wrong ones came from there
+)
+
+// gate compares tokens. Who shows many wrong ones is not listened to for a while; others
+// are.
+type gate struct {
+	sum   [sha256.Size]byte // of the token. Constant
+	clock rt.Clock
+
+	mu    sync.Mutex
+	wrong []stranger // guarded by mu; at most wrongKept
+}
+
+// stranger is an address that has shown wrong tokens.
+type stranger struct {
+	address netip.Addr
+	due     rt.Instant // when the next wrong one would be due without a burst
+}
+
+func newGate(token string, clock rt.Clock) *gate {
+	return &gate{sum: sha256.Sum256([]byte(token)), clock: clock}
+}
+
+// check compares a token that came from an address, in the same time whatever it is.
+func (g *gate) check(token string, from netip.Addr) verdict {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	now, from := g.clock.Now(), networkOf(from)
+	at := -1
+	for i := range g.wrong {
+		if g.wrong[i].address == from {
+			at = i
+		}
+	}
+	if at >= 0 && g.wrong[at].due.Sub(now) > (wrongBurst-1)*wrongInterval {
+		return tokenNotLookedAt
+	}
+	sum := sha256.Sum256([]byte(token))
+	if subtle.ConstantTimeCompare(sum[:], g.sum[:]) == 1 {
+		return tokenRight
+	}
+	if at < 0 {
+		at = len(g.wrong)
+		if at < wrongKept {
+			g.wrong = append(g.wrong, stranger{})
+		} else {
+			at = 0
+			for i := range g.wrong {
+				if g.wrong[i].due < g.wrong[at].due {
+					at = i
+				}
+			}
+		}
+		g.wrong[at] = stranger{address: from}
+	}
+	g.wrong[at].due = max(g.wrong[at].due, now).Add(wrongInterval)
+	return tokenWrong
+}
+
+// networkOf is what one attacker has: an address, or a network of IPv6.
+func networkOf(a netip.Addr) netip.Addr {
+	if a = a.Unmap(); a.Is6() {
+		if p, err := a.WithZone("").Prefix(64); err == nil {
+			return p.Addr()
+		}
+	}
+	return a
+}

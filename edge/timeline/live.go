@@ -1,0 +1,138 @@
+package timeline
+
+import (
+	"math"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"edgert/rt"
+)
+
+// The last minute of a run.
+const (
+	LiveWidth   = 100 * time.Millisecond
+	LiveColumns = 600
+)
+
+// Since is what somebody has already.
+type Since struct {
+	Column int64  // the newest, which may have got more; 0: none
+	Change uint64 // of marks
+}
+
+// AppendJSON appends what is new as an object, or all of it to who has nothing. now is the
+// instant of the answer, and wall what to add to an instant to get the time of day, in ns.
+//
+// Of a row: runway, age, round trip (ms), lateness (us), starved ticks, flags, and of each
+// joint where it was measured last, least and most, and its goal; null: there is nothing.
+func (t *Timeline) AppendJSON(b []byte, since Since, now rt.Instant, wall int64) []byte {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	cfg := &t.cfg
+	b = append(b, `{"width_ms":`...)
+	b = appendMillis(b, int64(cfg.Width))
+	b = appendMillis(append(b, `,"zero_ms":`...), int64(cfg.Zero)+wall)
+	b = appendMillis(append(b, `,"now_ms":`...), int64(now)+wall)
+	b = strconv.AppendInt(append(b, `,"columns":`...), int64(cfg.Columns), 10)
+	b = appendTexts(append(b, `,"joints":`...), cfg.Joints)
+	b = appendTexts(append(b, `,"units":`...), cfg.Units)
+	first := max(since.Column, t.last-int64(len(t.columns))+1, 0)
+	b = strconv.AppendInt(append(b, `,"from":`...), first, 10)
+	b = append(b, `,"rows":[`...)
+	for n := first; n <= t.last; n++ {
+		if n > first {
+			b = append(b, ',')
+		}
+		b = t.appendRow(b, n)
+	}
+	b = strconv.AppendUint(append(b, `],"change":`...), t.changes, 10)
+	b = append(b, `,"marks":[`...)
+	b = t.appendMarks(b, since.Change, wall)
+	return append(b, "]}"...)
+}
+
+func (t *Timeline) appendRow(b []byte, n int64) []byte {
+	c := &t.columns[n%int64(len(t.columns))]
+	if c.number != n {
+		return append(b, "null"...)
+	}
+	b = append(b, '[')
+	for _, v := range []float32{c.runway, c.age, c.rtt, c.late} {
+		b = append(appendNumber(b, v, 1), ',')
+	}
+	b = strconv.AppendUint(b, uint64(c.starved), 10)
+	b = strconv.AppendUint(append(b, ','), uint64(c.flags), 10)
+	for j := range t.cfg.Joints {
+		if !c.measured {
+			b = append(b, ",null,null,null,null"...)
+			continue
+		}
+		for _, v := range []float32{c.state[j], c.stateLow[j], c.stateHigh[j], c.goal[j]} {
+			b = appendNumber(append(b, ','), v, 2)
+		}
+	}
+	return append(b, ']')
+}
+
+func (t *Timeline) appendMarks(b []byte, since uint64, wall int64) []byte {
+	comma := false
+	for i := t.made - min(t.made, maxMarks); i < t.made; i++ {
+		m := &t.marks[i%maxMarks]
+		if m.change <= since {
+			continue
+		}
+		if comma {
+			b = append(b, ',')
+		}
+		comma = true
+		b = strconv.AppendUint(append(b, `{"id":`...), m.id, 10)
+		b = appendMillis(append(b, `,"at_ms":`...), int64(m.at)+wall)
+		b = appendMillis(append(b, `,"until_ms":`...), int64(m.until)+wall)
+		b = strconv.AppendUint(append(b, `,"count":`...), uint64(m.count), 10)
+		b = strconv.AppendUint(append(b, `,"level":`...), uint64(m.level), 10)
+		b = appendText(append(b, `,"kind":`...), m.kind)
+		b = appendText(append(b, `,"text":`...), m.text.String())
+		b = append(b, '}')
+	}
+	return b
+}
+
+func appendMillis(b []byte, ns int64) []byte { return strconv.AppendInt(b, ns/1e6, 10) }
+
+// appendNumber appends a number of JSON, which knows no others.
+func appendNumber(b []byte, v float32, digits int) []byte {
+	if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
+		return append(b, "null"...)
+	}
+	return strconv.AppendFloat(b, float64(v), 'f', digits, 32)
+}
+
+func appendTexts(b []byte, texts []string) []byte {
+	b = append(b, '[')
+	for i, text := range texts {
+		if i > 0 {
+			b = append(b, ',')
+		}
+		b = appendText(b, text)
+	}
+	return append(b, ']')
+}
+
+// appendText appends a text as JSON that may also stand within a page: of what a stranger
+// has written nothing ends a script.
+func appendText(b []byte, text string) []byte {
+	const hex = "0123456789abcdef"
+	b = append(b, '"')
+	for _, r := range text {
+		switch {
+		case r == utf8.RuneError:
+			b = append(b, `\ufffd`...)
+		case r < ' ' || r == '"' || r == '\\' || r == '<' || r == '>' || r == '&' || r == '\'' || r == 0x7f || r == 0x2028 || r == 0x2029:
+			b = append(b, '\\', 'u', hex[r>>12&15], hex[r>>8&15], hex[r>>4&15], hex[r&15])
+		default:
+			b = utf8.AppendRune(b, r)
+		}
+	}
+	return append(b, '"')
+}

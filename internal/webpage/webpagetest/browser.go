@@ -1,0 +1,217 @@
+// Package webpagetest has Debian's Chromium look at a page and use it, for the tests of the
+// programs' pages. It is driven through a pipe, by the protocol of its own developer tools.
+package webpagetest
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	patience  = 60 * time.Second // for an answer, on a machine with other things to do
+	pollEvery = 50 * time.Millisecond
+)
+
+// Tab is one tab of a browser of its own.
+type Tab struct {
+	t       testing.TB
+	in      *os.File
+	out     *bufio.Reader
+	pipe    *os.File
+	session string
+	next    int
+
+	Dialogs []string // what the page has asked
+	Refuse  bool     // what it asks is answered with no
+	Errors  []string // what its script could not do, and what its policy has blocked
+}
+
+// Open opens an address in a window of width x height; mobile is a phone's, with touch. It
+// skips the test where there is no Chromium.
+func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		t.Skip("no chromium: apt install chromium")
+	}
+	toRead, in, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, toWrite, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := exec.Command(path, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--remote-debugging-pipe", "--user-data-dir="+t.TempDir(), "about:blank")
+	c.ExtraFiles = []*os.File{toRead, toWrite}
+	if err := c.Start(); err != nil {
+		t.Fatal(err)
+	}
+	toRead.Close()
+	toWrite.Close()
+	b := &Tab{t: t, in: in, out: bufio.NewReaderSize(out, 1<<20), pipe: out}
+	t.Cleanup(func() {
+		in.Close() // it ends with its pipe
+		overdue := time.AfterFunc(patience, func() { c.Process.Kill() })
+		defer overdue.Stop()
+		c.Wait()
+		out.Close()
+	})
+	var target struct{ TargetID string }
+	b.call("Target.createTarget", map[string]any{"url": "about:blank"}, &target)
+	var attached struct{ SessionID string }
+	b.call("Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &attached)
+	b.session = attached.SessionID
+	for _, domain := range []string{"Page", "Runtime", "Log"} {
+		b.call(domain+".enable", nil, nil)
+	}
+	b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": width, "height": height, "deviceScaleFactor": 1, "mobile": mobile}, nil)
+	if mobile {
+		b.call("Emulation.setTouchEmulationEnabled", map[string]any{"enabled": true}, nil)
+	}
+	b.Visit(address)
+	return b
+}
+
+// Visit opens another address.
+func (b *Tab) Visit(address string) {
+	b.t.Helper()
+	b.call("Page.navigate", map[string]any{"url": address}, nil)
+}
+
+// Eval returns what an expression of JavaScript gives, as text.
+func (b *Tab) Eval(expression string) string {
+	b.t.Helper()
+	var r struct {
+		Result           struct{ Value any }
+		ExceptionDetails *struct{ Exception struct{ Description string } }
+	}
+	b.call("Runtime.evaluate", map[string]any{"expression": "String(" + expression + ")", "awaitPromise": true, "returnByValue": true}, &r)
+	if r.ExceptionDetails != nil {
+		b.t.Fatalf("%s: %s", expression, r.ExceptionDetails.Exception.Description)
+	}
+	return fmt.Sprint(r.Result.Value)
+}
+
+// Wait waits until an expression is true; one that fails is not, yet.
+func (b *Tab) Wait(expression string) {
+	b.t.Helper()
+	for end := time.Now().Add(patience); b.Eval("(() => { try { return !!("+expression+"); } catch { return false; } })()") != "true"; time.Sleep(pollEvery) {
+		if time.Now().After(end) {
+			b.t.Fatalf("it never came that %s; errors %q; the page:\n%.4000s", expression, b.Errors, b.Eval("document.body && document.body.innerText"))
+		}
+	}
+}
+
+// Click presses what a selector finds, where it is, as a finger or a mouse does.
+func (b *Tab) Click(selector string) {
+	b.t.Helper()
+	b.Wait("document.querySelector(" + quote(selector) + ")")
+	var at struct{ X, Y float64 }
+	text := b.Eval("(() => { const e = document.querySelector(" + quote(selector) + "); e.scrollIntoView({block: 'center'}); const r = e.getBoundingClientRect(); return JSON.stringify({X: r.x + r.width / 2, Y: r.y + r.height / 2}); })()")
+	if err := json.Unmarshal([]byte(text), &at); err != nil {
+		b.t.Fatal(err)
+	}
+	for _, kind := range []string{"mousePressed", "mouseReleased"} {
+		b.call("Input.dispatchMouseEvent", map[string]any{"type": kind, "x": at.X, "y": at.Y, "button": "left", "clickCount": 1}, nil)
+	}
+}
+
+// Picture writes a picture of the window, or of the whole page, as PNG.
+func (b *Tab) Picture(name string, whole bool) {
+	b.t.Helper()
+	var shot struct{ Data string }
+	b.call("Page.captureScreenshot", map[string]any{"format": "png", "captureBeyondViewport": whole}, &shot)
+	png, err := base64.StdEncoding.DecodeString(shot.Data)
+	if err == nil {
+		err = os.WriteFile(name, png, 0o644)
+	}
+	if err != nil {
+		b.t.Fatal(err)
+	}
+}
+
+func quote(text string) string {
+	b, _ := json.Marshal(text)
+	return string(b)
+}
+
+// call sends one command, and reads until its answer comes.
+func (b *Tab) call(method string, params any, result any) {
+	b.t.Helper()
+	id := b.send(method, params)
+	for {
+		b.pipe.SetReadDeadline(time.Now().Add(patience))
+		text, err := b.out.ReadBytes(0)
+		if err != nil {
+			b.t.Fatalf("chromium: %s: %v", method, err)
+		}
+		var m struct {
+			ID     int
+			Method string
+			Params json.RawMessage
+			Result json.RawMessage
+			Error  *struct{ Message string }
+		}
+		if err := json.Unmarshal(bytes.TrimSuffix(text, []byte{0}), &m); err != nil {
+			b.t.Fatal(err)
+		}
+		switch {
+		case m.ID == 0:
+			b.event(m.Method, m.Params)
+		case m.ID != id:
+		case m.Error != nil:
+			b.t.Fatalf("chromium: %s: %s", method, m.Error.Message)
+		case result != nil:
+			if err := json.Unmarshal(m.Result, result); err != nil {
+				b.t.Fatal(err)
+			}
+			return
+		default:
+			return
+		}
+	}
+}
+
+func (b *Tab) send(method string, params any) (id int) {
+	b.next++
+	m := map[string]any{"id": b.next, "method": method}
+	if params != nil {
+		m["params"] = params
+	}
+	if b.session != "" {
+		m["sessionId"] = b.session
+	}
+	text, err := json.Marshal(m)
+	if err == nil {
+		_, err = b.in.Write(append(text, 0))
+	}
+	if err != nil {
+		b.t.Fatalf("chromium: %s: %v", method, err)
+	}
+	return b.next
+}
+
+func (b *Tab) event(method string, params json.RawMessage) {
+	switch method {
+	case "Page.javascriptDialogOpening":
+		var d struct{ Message string }
+		_ = json.Unmarshal(params, &d)
+		b.Dialogs = append(b.Dialogs, d.Message)
+		b.send("Page.handleJavaScriptDialog", map[string]any{"accept": !b.Refuse})
+	case "Runtime.exceptionThrown":
+		b.Errors = append(b.Errors, string(params))
+	case "Log.entryAdded": // a policy that blocks something is an error
+		if text := string(params); strings.Contains(text, "Content Security Policy") {
+			b.Errors = append(b.Errors, text)
+		}
+	}
+}
