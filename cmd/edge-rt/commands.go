@@ -20,6 +20,7 @@ import (
 	"edgert/edge/device"
 	"edgert/edge/operator"
 	"edgert/edge/teleop"
+	"edgert/edge/timeline"
 	"edgert/edge/watchdog"
 	"edgert/internal/exit"
 	"edgert/internal/network"
@@ -46,6 +47,8 @@ type commands struct {
 	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records, or look at one: export, info, check."`
 
 	Why whyCmd `cmd:"" uses:"id,record-dir,json typed" help:"Say why the arm stuttered, held, jumped or ended, from its record."`
+
+	View viewCmd `cmd:"" uses:"" help:"Show a record: in Rerun or Foxglove where one is installed, else as a page that it writes."`
 
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
@@ -87,6 +90,25 @@ func (r *runFlags) bringup(run func(context.Context, bringup.Config) error) erro
 		os.Remove(r.JSON) // interrupted: an empty file is no JSON
 	}
 	return errors.Join(err, file.Close())
+}
+
+type viewCmd struct {
+	File string `arg:"" help:"The record, *.mcap."`
+	HTML string `name:"html" help:"Write the page here, also where a viewer is installed." placeholder:"FILE"`
+}
+
+func (viewCmd) Help() string {
+	return `A record that is torn is shown as far as it can be read. The page loads nothing from elsewhere: lines of runway, age, round trip, lateness and joints, marks where something happened, and some of the pictures.
+
+Examples:
+  edge-rt view black-20261124T140320.123Z.mcap          in rerun, or as a page beside it
+  edge-rt view black-20261124T140320.123Z.mcap --html 1403.html`
+}
+
+func (c *viewCmd) Run() error {
+	interrupt, stop := interruptible()
+	defer stop()
+	return timeline.Show(interrupt, timeline.ShowConfig{File: c.File, HTML: c.HTML, Out: os.Stdout})
 }
 
 type versionCmd struct{}

@@ -77,8 +77,9 @@ func (t *Timeline) appendRow(b []byte, n int64) []byte {
 
 func (t *Timeline) appendMarks(b []byte, since uint64, wall int64) []byte {
 	comma := false
-	for i := t.made - min(t.made, maxMarks); i < t.made; i++ {
-		m := &t.marks[i%maxMarks]
+	size := uint64(len(t.marks))
+	for i := t.made - min(t.made, size); i < t.made; i++ {
+		m := &t.marks[i%size]
 		if m.change <= since {
 			continue
 		}

@@ -1,6 +1,7 @@
 // Package timeline is what a run did over time, as lines and marks: the last minute of one
-// that goes on, for its page (live.go). It is made of the messages of the record, and drawn by
-// a script (draw.js).
+// that goes on, for its page (live.go), or all of a record, as a page of its own (view.go,
+// show.go). Both are made of the messages of the record, and drawn by the same script
+// (draw.js).
 //
 // A Timeline is columns of one width, each of which keeps of its ticks what a person would
 // look for: the shortest runway, the oldest action, the slowest answer, the latest tick,
@@ -8,6 +9,7 @@
 package timeline
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -20,7 +22,7 @@ import (
 
 // Bounds of what is kept and sent.
 const (
-	maxMarks = 256         // of them the newest are kept
+	maxMarks = 256         // of a run that goes on; the newest are kept
 	sameMark = time.Second // what happens again within it is counted with the mark before
 	lookBack = 8           // marks that are looked at for it
 )
@@ -36,6 +38,7 @@ const (
 type Config struct {
 	Width   time.Duration // of a column
 	Columns int           // that are kept, the newest
+	Marks   int           // likewise; 0: as of a run that goes on
 	Zero    rt.Instant    // where column 0 begins; what is before it is left out
 	Period  time.Duration // of one action: what each that is left adds to the runway
 	Joints  []string      // at most record.MaxJoints
@@ -81,7 +84,7 @@ type mark struct {
 // New allocates all that a time line will need.
 func New(cfg Config) *Timeline {
 	cfg.Joints = cfg.Joints[:min(len(cfg.Joints), record.MaxJoints)]
-	t := &Timeline{cfg: cfg, columns: make([]column, cfg.Columns), marks: make([]mark, maxMarks), last: -1}
+	t := &Timeline{cfg: cfg, columns: make([]column, cfg.Columns), marks: make([]mark, cmp.Or(cfg.Marks, maxMarks)), last: -1}
 	for i := range t.columns {
 		t.columns[i].number = -1
 	}
@@ -211,14 +214,14 @@ func (t *Timeline) mark(at rt.Instant, kind string, level uint32, text string) *
 	}
 	t.changes++
 	for i := t.made; text != "" && i > 0 && i+lookBack > t.made; i-- {
-		m := &t.marks[(i-1)%maxMarks]
+		m := &t.marks[(i-1)%uint64(len(t.marks))]
 		if m.kind == kind && m.text.Is(text) && at.Sub(m.until) <= sameMark {
 			m.until, m.change = max(m.until, at), t.changes
 			m.count++
 			return m
 		}
 	}
-	m := &t.marks[t.made%maxMarks]
+	m := &t.marks[t.made%uint64(len(t.marks))]
 	*m = mark{id: t.made, change: t.changes, at: at, until: at, count: 1, kind: kind, level: level}
 	m.text.Set(text)
 	t.made++

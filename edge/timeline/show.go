@@ -1,0 +1,92 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"edgert/internal/exit"
+	"edgert/record"
+)
+
+// Viewers are the programs that open a record, the first that is there.
+var Viewers = []string{"rerun", "foxglove-studio"}
+
+// ShowConfig is one edge-rt view.
+type ShowConfig struct {
+	File string
+	HTML string    // where the page goes; empty: a viewer opens the record, else beside it
+	Out  io.Writer // for people
+}
+
+// Show opens a record in a viewer that is installed, or writes a page that shows it.
+func Show(ctx context.Context, cfg ShowConfig) error {
+	in, err := os.Open(cfg.File)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return exit.Errorf(exit.Usage, "no record %s: edge-rt ctl save writes one of a run, into its --record-dir", cfg.File)
+	case err != nil:
+		return exit.With(exit.Usage, err)
+	}
+	defer in.Close()
+	if cfg.HTML == "" {
+		for _, name := range Viewers {
+			if path, err := exec.LookPath(name); err == nil {
+				fmt.Fprintf(cfg.Out, "%s opens %s. --html FILE writes a page instead.\n", name, cfg.File)
+				return open(ctx, path, cfg)
+			}
+		}
+		cfg.HTML = strings.TrimSuffix(cfg.File, record.Extension) + ".html"
+	}
+	seen, err := write(cfg, in)
+	if err != nil {
+		return err
+	}
+	if seen.Torn {
+		fmt.Fprintf(cfg.Out, "%s has no end: what could be read is shown.\n", cfg.File)
+	}
+	if seen.Unreadable > 0 {
+		fmt.Fprintf(cfg.Out, "%d pictures are no JPEG, or too large, and are left out.\n", seen.Unreadable)
+	}
+	fmt.Fprintf(cfg.Out, "%s shows %d ticks and %d of %d pictures: open it in a browser.\n", cfg.HTML, seen.Ticks, seen.Shown, seen.Pictures)
+	return nil
+}
+
+// open runs a viewer until it ends, or a signal ends both.
+func open(ctx context.Context, path string, cfg ShowConfig) error {
+	file, err := filepath.Abs(cfg.File)
+	if err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, path, file)
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	if err := c.Run(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// write makes the page beside where it goes, so that one that fails leaves what was there.
+func write(cfg ShowConfig, in *os.File) (seen Seen, err error) {
+	out, err := os.CreateTemp(filepath.Dir(cfg.HTML), ".view-*")
+	if err != nil {
+		return seen, exit.Errorf(exit.Usage, "--html: %w", err)
+	}
+	defer os.Remove(out.Name())
+	if seen, err = WriteHTML(out, in, filepath.Base(cfg.File)); err != nil {
+		out.Close()
+		return seen, exit.With(exit.Config, fmt.Errorf("%s: %w", cfg.File, err))
+	}
+	if err = errors.Join(out.Chmod(pageMode), out.Close()); err == nil {
+		err = os.Rename(out.Name(), cfg.HTML)
+	}
+	return seen, err
+}
+
+const pageMode = 0o640 // as the record's: it shows the place where the robot is
