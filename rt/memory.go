@@ -2,6 +2,7 @@ package rt
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -45,6 +46,44 @@ func ReadHeap() HeapStat {
 		Forced: s[3].Value.Uint64(),
 		Bytes:  s[4].Value.Uint64(),
 	}
+}
+
+// Pauses knows how long the garbage collector stopped the process since it was made.
+type Pauses struct {
+	before []uint64 // counts of the histogram's buckets; constant
+
+	mu     sync.Mutex
+	sample [1]metrics.Sample // guarded by mu
+}
+
+// NewPauses returns one that knows of no pause.
+func NewPauses() *Pauses {
+	p := &Pauses{sample: [1]metrics.Sample{{Name: "/sched/pauses/total/gc:seconds"}}}
+	metrics.Read(p.sample[:])
+	p.before = append(p.before, p.sample[0].Value.Float64Histogram().Counts...)
+	return p
+}
+
+// Max is the longest pause, from the decision to stop until all go on, rounded up by
+// some percent; 0: there was none.
+//
+// Owner: any goroutine but the tick's; it takes a lock.
+func (p *Pauses) Max() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	metrics.Read(p.sample[:])
+	h := p.sample[0].Value.Float64Histogram()
+	for i := len(h.Counts) - 1; i >= 0; i-- {
+		if h.Counts[i] <= p.before[i] {
+			continue
+		}
+		end := h.Buckets[i+1]
+		if math.IsInf(end, 1) {
+			end = h.Buckets[i]
+		}
+		return time.Duration(end * float64(time.Second))
+	}
+	return 0
 }
 
 // Headroom is how much Go's memory may grow while the collector is held, by default: more

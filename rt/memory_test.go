@@ -4,6 +4,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"testing"
+	"time"
 )
 
 var sink []byte
@@ -77,4 +78,24 @@ func TestHoldGCFuse(t *testing.T) {
 		}
 	}
 	t.Errorf("%d MiB of garbage under 24 MiB collected nothing", rounds*64)
+}
+
+// The longest pause of the collections since then is known, and reading it allocates
+// nothing: a page asks for it.
+func TestPauses(t *testing.T) {
+	runtime.GC()
+	p := NewPauses()
+	if got := p.Max(); got != 0 {
+		t.Errorf("before a collection the longest pause is %v", got)
+	}
+	runtime.GC()
+	if got := p.Max(); got <= 0 || got > time.Minute {
+		t.Errorf("after a collection the longest pause is %v", got)
+	}
+	if n := testing.AllocsPerRun(20, func() { p.Max() }); n != 0 {
+		t.Errorf("Max allocates %v times, want 0", n)
+	}
+	if got := NewPauses().Max(); got != 0 {
+		t.Errorf("a new one knows of %v", got)
+	}
 }

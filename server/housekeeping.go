@@ -3,6 +3,7 @@ package server
 import (
 	"context"
 	"fmt"
+	"runtime"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -59,6 +60,8 @@ func (k *housekeeper) run(ctx context.Context) {
 			k.queries.yield()
 		case <-k.queries.counted:
 			k.queries.announceRoom()
+		case <-k.heap.worker.collectNow:
+			runtime.GC()
 		case <-k.grown:
 			k.heap.raiseLimit()
 		case <-ticker.C:

@@ -4,7 +4,6 @@ import (
 	"runtime"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"edgert/policy"
 	"edgert/rt"
@@ -180,8 +179,11 @@ func (m *metrics) countDevice() {
 		}
 		return s.clock.Now().Sub(rt.Instant(since)).Seconds()
 	})
-	m.gauge("collection_delay_max_seconds", "The longest that a chunk or an observation waited for a collection of garbage.", func(s *Server) float64 {
-		return time.Duration(s.stats.collectDelay.Load()).Seconds()
+	m.gauge("collection_pause_max_seconds", "The longest that a collection of garbage stopped the process, since it serves.", func(s *Server) float64 {
+		if s.baseline.Load() == nil {
+			return 0
+		}
+		return s.pauses.Max().Seconds()
 	})
 	m.gauge("device_fallback", "1 when the policy computes on the CPU instead of a GPU.", func(s *Server) float64 {
 		if s.placement.Instead != nil {

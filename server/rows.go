@@ -138,9 +138,6 @@ func (w *worker) look() {
 //
 //rt:noalloc
 func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *turn {
-	if w.running == nil {
-		w.heldUp(r.At)
-	}
 	if b.used == 0 {
 		b.oldest, b.begun, w.open = r.At, now, b
 		b.since.Store(int64(now))

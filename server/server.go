@@ -127,6 +127,7 @@ type service struct {
 	fed       atomic.Int32    // sessions that max_sessions: auto came to; 0: it decides nothing. Written by housekeeping
 	promised  atomic.Int64    // bytes, to all sessions. Written by housekeeping
 	stats     *stats
+	pauses    *rt.Pauses // by collections, since the worker was ready; nil before
 
 	// Atomic.
 	warmed   atomic.Bool // warm-up is over
@@ -332,6 +333,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	}
 	defer s.housekeeper.heap.holdGC().Release()
 	heap := s.housekeeper.heap.last
+	s.pauses = rt.NewPauses() // before baseline, which says that it is there
 	s.baseline.Store(&heap)
 
 	keeping, stopHousekeeper := context.WithCancel(context.Background())
@@ -453,6 +455,7 @@ func (s *Server) Summary() Summary {
 	if before := s.baseline.Load(); before != nil {
 		now := rt.ReadHeap()
 		out.PathMallocs = now.Allocs - before.Allocs
+		out.GCPauseMaxMs = ms(s.pauses.Max())
 		out.GCCycles, out.GCForced = now.Cycles-before.Cycles, now.Forced-before.Forced
 	}
 	return out

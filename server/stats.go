@@ -46,8 +46,6 @@ type stats struct {
 	sick   [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory, hung or gave no numbers
 	probes [numProbes]atomic.Uint64     // runs of the server's own, by how they ended
 
-	collectDelay atomic.Int64 // ns, the longest that a chunk or an observation waited for a collection by hand
-
 	batches [manifest.MaxBatch]atomic.Uint64 // runs by their requests, less one
 	reruns  atomic.Uint64                    // batches that failed and ran again one by one
 
@@ -250,7 +248,7 @@ type Summary struct {
 	PathMallocs      uint64            `json:"path_mallocs"`       // heap objects allocated since the worker was ready
 	GCCycles         uint64            `json:"gc_cycles"`          // collections since then
 	GCForced         uint64            `json:"gc_by_hand"`         // those of them run between two requests
-	GCDelayMaxMs     float64           `json:"gc_delay_max_ms"`    // the longest that a chunk or an observation waited for one of those
+	GCPauseMaxMs     float64           `json:"gc_pause_max_ms"`    // the longest that a collection stopped the process
 	RSSMB            float64           `json:"rss_mb"`             // resident size at the end
 	LogLinesLost     uint64            `json:"log_lines_lost"`     // nobody read the log, and no more could wait
 	LogLinesLeftOut  uint64            `json:"log_lines_left_out"` // like lines had come a moment ago
@@ -286,7 +284,6 @@ func (s *stats) fill(out *Summary) {
 		out.Conditioning[policy.Mode(mode).String()] = s.modes[mode].Load()
 	}
 	out.QueueWaitMs, out.DecodeMs = quantiles(s.wait.Hist), quantiles(s.decode.Hist)
-	out.GCDelayMaxMs = ms(time.Duration(s.collectDelay.Load()))
 	out.RSSMB = float64(rt.ResidentSize()) / (1 << 20)
 	out.InferenceMs, out.ServiceMs = quantiles(s.inference.Hist), quantiles(s.service.Hist)
 }
@@ -303,7 +300,7 @@ func (s *Summary) Print(w io.Writer) error {
   decode      %8.2f  %8.2f  %8.2f
   inference   %8.2f  %8.2f  %8.2f
   service     %8.2f  %8.2f  %8.2f
-  heap          %8d   objects allocated while serving, %d collections (%d by hand, which held up nobody for more than %.2f ms), RSS %.0f MB
+  heap          %8d   objects allocated while serving, %d collections (%d by hand), none of which stopped the rest for more than %.2f ms, RSS %.0f MB
   log           %8d   lines lost, which nobody read; %d left out, which were like others
 `, s.Service, s.ServerID, s.Device,
 		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures, s.SqueezedPictures,
@@ -312,6 +309,6 @@ func (s *Summary) Print(w io.Writer) error {
 		s.Conditioning["trained"], s.Conditioning["guided"], s.Conditioning["free"],
 		s.QueueWaitMs.P50, s.QueueWaitMs.P99, s.QueueWaitMs.Max, s.DecodeMs.P50, s.DecodeMs.P99, s.DecodeMs.Max,
 		s.InferenceMs.P50, s.InferenceMs.P99, s.InferenceMs.Max, s.ServiceMs.P50, s.ServiceMs.P99, s.ServiceMs.Max,
-		s.PathMallocs, s.GCCycles, s.GCForced, s.GCDelayMaxMs, s.RSSMB, s.LogLinesLost, s.LogLinesLeftOut)
+		s.PathMallocs, s.GCCycles, s.GCForced, s.GCPauseMaxMs, s.RSSMB, s.LogLinesLost, s.LogLinesLeftOut)
 	return err
 }

@@ -62,13 +62,14 @@ type Model interface {
 // publisher, the statistics and the audit.
 type worker struct {
 	*service
-	audit  *audit.Writer // nil: none
-	work   chan struct{} // cap 1: an observation waits, rows are filled, or a collection is due
-	stop   chan struct{}
-	warmed chan struct{} // closed after the warm-up
-	done   chan struct{} // closed at the end; then err is valid
-	lost   chan struct{} // closed when a run does not even end when it is terminated
-	err    error
+	audit      *audit.Writer // nil: none
+	work       chan struct{} // cap 1: an observation waits, rows are filled, or a collection is due
+	collectNow chan struct{} // cap 1: a collection would disturb least
+	stop       chan struct{}
+	warmed     chan struct{} // closed after the warm-up
+	done       chan struct{} // closed at the end; then err is valid
+	lost       chan struct{} // closed when a run does not even end when it is terminated
+	err        error
 
 	// Constant after newWorker.
 	model  Model
@@ -100,7 +101,6 @@ type worker struct {
 	publisher   publisher
 	past        batch.Past // of any goroutine to read
 	worked      rt.Instant // when a run last succeeded
-	collected   span       // the last collection of garbage by hand
 	blankFinite bool       // what a run of the server's own computes is finite
 
 	watch watch // Owner: housekeeping
@@ -110,7 +110,7 @@ func newWorker(s *service, m Model, fills []*tensors, order queue.Scheduler, a *
 	w := &worker{
 		service: s, audit: a, scheduler: order, model: m, fills: fills[1:], tensors: fills[0], publisher: newPublisher(s),
 		device: batch.NewDevice(m.RunBuffer, s.clock), sizes: batch.NewSizes(policy.BatchSizes(m.MaxBatch())),
-		work: make(chan struct{}, 1), stop: make(chan struct{}), warmed: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
+		work: make(chan struct{}, 1), collectNow: make(chan struct{}, 1), stop: make(chan struct{}), warmed: make(chan struct{}), done: make(chan struct{}), lost: make(chan struct{}),
 		timer: time.NewTimer(time.Hour),
 	}
 	for k := range m.Buffers() {
@@ -286,27 +286,15 @@ func (w *worker) collectNext() {
 	wake(w.work)
 }
 
-// collect collects garbage that is due while nothing is in hand, or when a run has
-// just begun: then the next thing to do is far away.
+// collect has garbage that is due collected while nothing is in hand, or when a run has
+// just begun: then the next thing to do is far away. The housekeeping does it: a
+// collection takes milliseconds, many on a busy machine, and stops the others for a
+// fraction of one.
 func (w *worker) collect() {
 	if (w.running == nil && w.open == nil || w.began) && w.collectDue.CompareAndSwap(true, false) {
-		begun := w.clock.Now()
-		runtime.GC()
-		w.collected = span{begun, w.clock.Now()}
+		wake(w.collectNow)
 	}
 	w.began = false
-}
-
-// span is a time from an instant to another.
-type span struct{ begun, ended rt.Instant }
-
-// heldUp counts how long what was due at that instant waited for the last collection.
-//
-//rt:noalloc
-func (w *worker) heldUp(due rt.Instant) {
-	if c := &w.collected; c.begun < due && due < c.ended {
-		w.stats.collectDelay.Store(max(w.stats.collectDelay.Load(), int64(c.ended.Sub(due))))
-	}
 }
 
 // step does what can be done now; false when there is nothing but to wait.
@@ -400,7 +388,6 @@ func (w *worker) refuseBad(b *buffer, rows int) {
 //
 //rt:noalloc
 func (w *worker) end(e batch.Ended) error {
-	w.heldUp(e.At)
 	b := w.running
 	w.running = nil
 	w.past.Add(batch.Run{Begun: e.Begun, Took: e.At.Sub(e.Begun), Size: e.Size, Requests: b.requests(), Failed: e.Err != nil})

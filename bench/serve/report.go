@@ -130,9 +130,9 @@ func (s *Steady) write(w io.Writer) error {
 %d robots, %.0f s: %d requests, %d lost, %d inferences of several at once
 allocated     %8d objects beside what two looks at the counters take (%d each), %d collections
 heap          %8.2f MB more at the end; the process had %.1f MB, at most %.1f, at the end %.1f
-with garbage  %8d collections in %.0f s and %d requests, %d between two requests; none held up a request for more than %.3f ms
+with garbage  %8d collections in %.0f s and %d requests, %d by hand; none stopped all else for more than %.3f ms
 `, s.Robots, s.Seconds, s.Requests, s.Lost, s.Shared, s.Allocations, s.ScrapeCost, s.Collections,
-		s.HeapGrewMB, s.RSSBeginMB, s.RSSMostMB, s.RSSEndMB, p.Collections, p.Seconds, p.Requests, p.ByHand, p.DelayMaxMs)
+		s.HeapGrewMB, s.RSSBeginMB, s.RSSMostMB, s.RSSEndMB, p.Collections, p.Seconds, p.Requests, p.ByHand, p.PauseMaxMs)
 	return err
 }
 

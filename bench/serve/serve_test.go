@@ -70,7 +70,7 @@ func TestQuantiles(t *testing.T) {
 
 // Each thing that is not steady is named.
 func TestBroken(t *testing.T) {
-	good := Steady{Robots: 8, Seconds: 300, Requests: 60_000, Shared: 100, ScrapeCost: 300, Allocations: 20, RSSBeginMB: 50, RSSMostMB: 50.5, RSSEndMB: 50.2, Provoked: Provoked{Collections: 9, ByHand: 9, DelayMaxMs: 0.1}}
+	good := Steady{Robots: 8, Seconds: 300, Requests: 60_000, Shared: 100, ScrapeCost: 300, Allocations: 20, RSSBeginMB: 50, RSSMostMB: 50.5, RSSEndMB: 50.2, Provoked: Provoked{Collections: 9, ByHand: 9, PauseMaxMs: 0.1}}
 	for _, tt := range []struct {
 		change func(*Steady)
 		says   string
@@ -82,9 +82,9 @@ func TestBroken(t *testing.T) {
 		{func(s *Steady) { s.Allocations = 601 }, "601 objects were allocated"},
 		{func(s *Steady) { s.Collections = 1 }, "1 collections in 300 s"},
 		{func(s *Steady) { s.HeapGrewMB = 3 }, "the heap grew by 3.00 MB"},
-		{func(s *Steady) { s.RSSMostMB = 53 }, "the process by 3.00 MB"},
+		{func(s *Steady) { s.RSSMostMB = 54.5 }, "the process grew by 4.50 MB"},
 		{func(s *Steady) { s.Provoked.ByHand = 8 }, "1 of 9 collections came by themselves"},
-		{func(s *Steady) { s.Provoked.DelayMaxMs = 0.21 }, "for 0.210 ms, want at most 0.2"},
+		{func(s *Steady) { s.Provoked.PauseMaxMs = 0.21 }, "stopped all else for 0.210 ms, want at most 0.2"},
 	} {
 		s := good
 		tt.change(&s)

@@ -23,10 +23,11 @@ const (
 	scrapeEvery = 5 * time.Millisecond
 	// scrapesAlone are made one behind the other, to know what one allocates.
 	scrapesAlone = 5
-	// delayMax is how long the collector may hold up a request, and noise what else
-	// grows without being a leak: the allocator's own pages.
-	delayMax = 200 * time.Microsecond
-	noiseMB  = 2.0
+	// pauseMax is how long the collector may hold up a request, and noise what else
+	// grows without being a leak: Go's own pages, and those that C touches late.
+	pauseMax   = 200 * time.Microsecond
+	noiseMB    = 2.0
+	rssNoiseMB = 4.0
 )
 
 // Steady is a server that robots keep busy for long, with batches and an audit: what
@@ -55,7 +56,7 @@ type Provoked struct {
 	Requests    int     `json:"requests"`
 	Collections int     `json:"collections"`
 	ByHand      int     `json:"by_hand"`      // between two requests; the others came by themselves
-	DelayMaxMs  float64 `json:"delay_max_ms"` // the longest that a request waited for one
+	PauseMaxMs  float64 `json:"pause_max_ms"` // the longest that one stopped all else
 }
 
 // Broken says what is not as it should be, "" when all is.
@@ -73,9 +74,10 @@ func (s *Steady) Broken() string {
 	check(s.Shared > 0, "no inference had more than one request, want some: give --max-batch and several --robots")
 	check(s.Allocations <= s.slack(), "%d objects were allocated while %d requests were served, want none (%d may be the counters')", s.Allocations, s.Requests, s.slack())
 	check(s.Collections == 0, "%d collections in %.0f s, want none", s.Collections, s.Seconds)
-	check(s.HeapGrewMB < noiseMB && s.RSSMostMB-s.RSSBeginMB < noiseMB, "the heap grew by %.2f MB, the process by %.2f MB, want less than %.0f", s.HeapGrewMB, s.RSSMostMB-s.RSSBeginMB, noiseMB)
+	check(s.HeapGrewMB < noiseMB, "the heap grew by %.2f MB, want less than %.0f", s.HeapGrewMB, noiseMB)
+	check(s.RSSMostMB-s.RSSBeginMB < rssNoiseMB, "the process grew by %.2f MB, want less than %.0f", s.RSSMostMB-s.RSSBeginMB, rssNoiseMB)
 	check(s.Provoked.Collections == s.Provoked.ByHand, "%d of %d collections came by themselves, want all between two requests", s.Provoked.Collections-s.Provoked.ByHand, s.Provoked.Collections)
-	check(s.Provoked.DelayMaxMs <= delayMax.Seconds()*1e3, "a request waited for the collector for %.3f ms, want at most %.1f", s.Provoked.DelayMaxMs, delayMax.Seconds()*1e3)
+	check(s.Provoked.PauseMaxMs <= pauseMax.Seconds()*1e3, "a collection stopped all else for %.3f ms, want at most %.1f", s.Provoked.PauseMaxMs, pauseMax.Seconds()*1e3)
 	return strings.Join(broken, "; ")
 }
 
@@ -174,7 +176,7 @@ func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration, fl
 	after, err := page.read()
 	p.Collections = int(after["go_gc_cycles_total_gc_cycles_total"] - before["go_gc_cycles_total_gc_cycles_total"])
 	p.ByHand = int(after["go_gc_cycles_forced_gc_cycles_total"] - before["go_gc_cycles_forced_gc_cycles_total"])
-	p.DelayMaxMs = round(after["lean_server_collection_delay_max_seconds"] * 1e3)
+	p.PauseMaxMs = round(after["lean_server_collection_pause_max_seconds"] * 1e3)
 	return p, err
 }
 
