@@ -14,6 +14,7 @@ import (
 	"edgert/chunk/stage"
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/edge/episode"
 	"edgert/edge/follow"
 	"edgert/edge/identity"
 	"edgert/edge/operator"
@@ -87,6 +88,7 @@ type Config struct {
 	Record      record.Mode  // what is kept of the run; empty: off
 	RecordDir   string       // where its files go; empty: records, beside the robot's id
 	RecordSize  int64        // most bytes of them all
+	Episodes    episode.Plan // Record is what its Check returns
 	Duration    time.Duration
 	Seed        uint64 // the simulated world's
 	RT          rt.Mode

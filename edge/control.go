@@ -10,7 +10,6 @@ import (
 	"edgert/edge/history"
 	"edgert/edge/recording"
 	"edgert/edge/tick"
-	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
 	"edgert/servo"
@@ -50,6 +49,7 @@ type control struct {
 	warned     uint32     // joints that a warning was emitted for
 	source     rt.Instant // when what the last action is made from was measured; 0: none ran
 	merged     chunk.Chunk
+	restedFrom rt.Instant            // between two episodes: since when the arm holds; 0: it does not
 	observed   [sourceSlots]source   // of the last requests
 	entry      *record.Tick          // this tick's record; nil: there is none
 	counted    servo.Stats           // of the bus, at the last tick's record
@@ -71,6 +71,7 @@ type controlConfig struct {
 	flags         *linkFlags
 	inbox         *rt.Latest[answer]
 	stats         *tickStats
+	returns       bool // between two episodes the arm goes back to where it was armed
 }
 
 // bus is what the tick asks of an arm beside what its Follower does: of a
@@ -88,6 +89,7 @@ type operatorRequests struct {
 	hurry   atomic.Bool   // stop without parking
 	limp    atomic.Bool   // and take the torque, whatever --on-exit says
 	pause   atomic.Bool   // hold, and ask for nothing; the schedule stays
+	rest    atomic.Bool   // likewise, between two episodes
 	correct atomic.Bool   // a person has the arm, with the leader; pause wins
 	resets  atomic.Uint32 // episodes asked for so far
 }
@@ -154,8 +156,9 @@ type view struct {
 	joints      follow.View
 }
 
-// block is why no observation leaves in a tick; for the first two the arm holds, too.
-type block uint8
+// block is why no observation leaves in a tick; for the first two, and between episodes,
+// the arm holds, too.
+type block uint16
 
 const (
 	blockPaused      block = 1 << iota // by an operator
@@ -166,6 +169,7 @@ const (
 	blockEnding                        // the arm parks, or the run is over
 	blockAligning                      // a person is about to take the arm over: it holds
 	blockCorrecting                    // a person has it
+	blockResting                       // between two episodes
 )
 
 // blockHeld is that nothing moves the arm, though the bus would let it.
@@ -287,12 +291,13 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 func (c *control) applyRequests(now rt.Instant) {
 	c.updateTakeover(now)
 	pause := c.operator.pause.Load()
-	if pause || c.takeover.phase != autonomous {
+	rest := c.operator.rest.Load()
+	if pause || rest || c.takeover.phase != autonomous {
 		// Nothing is asked, so no answer is missing.
 		c.run.lastMerge = now
 		c.flags.mergedAt.Store(int64(now))
 	}
-	if pause || c.takeover.phase == aligning {
+	if pause || c.takeover.phase == aligning || rest && c.takeover.phase == autonomous {
 		c.arm.CancelArming() // no joint gets torque
 	}
 	if c.paused && !pause {
@@ -320,6 +325,9 @@ func (c *control) blocks() (b block) {
 		b |= blockAligning
 	case correcting:
 		b |= blockCorrecting
+	}
+	if c.operator.rest.Load() {
+		b |= blockResting
 	}
 	if c.arm.Silent() {
 		b |= blockBusSilent
@@ -373,6 +381,11 @@ func (c *control) act(now rt.Instant) {
 		c.correct(now)
 		return
 	}
+	if c.blocked&blockResting != 0 {
+		c.rest(now)
+		return
+	}
+	c.restedFrom = 0
 	action := c.core.Next(now)
 	if action.TooOld {
 		c.stats.tooOld.Add(1)
@@ -437,7 +450,7 @@ func (c *control) merge(now rt.Instant) {
 	c.stats.network.Record(max(0, res.RTT-served))
 	c.run.lastMerge, c.run.firstRequest, c.session.start = now, 0, false
 	c.flags.mergedAt.Store(int64(now))
-	if c.blocked&(blockHeld|blockCorrecting) == 0 {
+	if c.blocked&(blockHeld|blockCorrecting|blockResting) == 0 {
 		c.arm.StartArming()
 	}
 	c.change(now, causeMerged)
@@ -573,23 +586,4 @@ func (c *control) publishView(t rt.Tick) {
 	copy(v.goal, c.arm.Goal)
 	c.arm.View(&v.joints)
 	c.out.views.Publish(int64(t.Woke))
-}
-
-// abort ends the run as --on-exit says, though it never holds.
-func (c *control) abort(err error) {
-	err = exit.With(exit.Fault, err)
-	c.failed.CompareAndSwap(nil, &err)
-	c.operator.leave.Store(true)
-}
-
-// giveUp ends the run with an error, after parking. Owner: any thread.
-func (c *control) giveUp(err error) {
-	c.failed.CompareAndSwap(nil, &err)
-	c.operator.leave.Store(true)
-}
-
-// fail ends the run with an error, at once: Edge.Run lets the arm go.
-func (c *control) fail(err error) {
-	c.failed.CompareAndSwap(nil, &err)
-	c.stop.Store(true)
 }

@@ -33,6 +33,7 @@ import (
 
 	"edgert/camera"
 	"edgert/edge/capture"
+	"edgert/edge/episode"
 	"edgert/edge/hotplug"
 	"edgert/edge/identity"
 	"edgert/edge/leader"
@@ -81,6 +82,7 @@ type Edge struct {
 
 	operating sync.Mutex           // one command of an operator at a time
 	recording *recording.Recording // nil: nothing is recorded
+	episodes  *episode.Episodes
 
 	stop    atomic.Bool // ends the tick
 	ending  atomic.Bool // ends every other thread
@@ -116,8 +118,9 @@ type outcome struct {
 	heap    heapWindow
 	score   sim.Score // the simulated world's, before the arm parks
 	scored  bool
-	ran     bool // for all of --duration
-	held    bool // the arm stays under torque, as --on-exit asks
+	ran     bool        // for all of --duration
+	filled  atomic.Bool // all of --episodes are there
+	held    bool        // the arm stays under torque, as --on-exit asks
 }
 
 // heapWindow counts allocations from the end of the warm-up to the stop.

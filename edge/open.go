@@ -10,6 +10,7 @@ import (
 	"edgert/chunk/stage"
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/edge/episode"
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/identity"
@@ -160,6 +161,8 @@ func (e *Edge) build(context.Context) error {
 		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
 		flags: e.receiver.flags, inbox: e.receiver.inbox, stats: e.receiver.stats,
 	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
+	e.control.returns = e.cfg.Episodes.Strategy == episode.Episodic
+	e.episodes = e.newEpisodes()
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	if e.leader != nil {
 		e.control.takeover.leader = e.leader

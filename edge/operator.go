@@ -8,7 +8,9 @@ import (
 	"strings"
 	"time"
 
+	"edgert/edge/episode"
 	"edgert/edge/operator"
+	"edgert/record"
 	"edgert/rt"
 )
 
@@ -20,6 +22,7 @@ type Command struct {
 	Word  string
 	Help  string // what it does, for --help
 	Text  string // what stands behind the word; empty: nothing
+	May   bool   // it may be missing
 	Label string // its button's; empty: it has none
 	Ask   string // what the page asks before; empty: nothing
 
@@ -39,6 +42,11 @@ var Commands = []Command{
 	},
 	{Word: "reset", Label: "New episode", Help: "new episode, the queue is dropped", run: (*Edge).resetBoth},
 	{Word: operator.Task, Text: "TEXT", Help: "new episode with another task, for policies that read it", run: (*Edge).runTask},
+	{Word: episode.Start, Label: "Start episode", Text: "TASK", May: true, Help: "begin an episode, with another task where one is given; wants --record all", run: (*Edge).beginEpisode},
+	{Word: record.Success, Label: "Success", Help: "end the episode: it went well", run: endsAs(record.Success)},
+	{Word: record.Failure, Label: "Failure", Help: "end it: it did not", run: endsAs(record.Failure)},
+	{Word: record.Discard, Label: "Discard", Help: "end it, and leave it out of a data set", run: endsAs(record.Discard)},
+	{Word: record.Rerecord, Label: "Rerecord", Help: "likewise, and have the next take its place", run: endsAs(record.Rerecord)},
 	{Word: "save", Label: "Save the record", Help: "write what --record ring has in memory", run: (*Edge).save},
 	{Word: "stop", Label: "Stop", Ask: "End the run? The arm does what --on-exit says, and the program ends.", Help: "end the run as Ctrl-C does", run: (*Edge).stopRun},
 	{
@@ -102,8 +110,10 @@ func (e *Edge) pause(context.Context, string) (bool, error) {
 }
 
 func (e *Edge) resumeRun(context.Context, string) (bool, error) {
-	e.control.operator.correct.Store(false)
-	e.control.operator.pause.Store(false)
+	corrected, paused := e.control.operator.correct.Swap(false), e.control.operator.pause.Swap(false)
+	if !corrected && !paused && e.episodes.Resting() {
+		e.control.operator.rest.Store(false) // the arm goes on without an episode
+	}
 	return false, nil
 }
 
@@ -116,7 +126,7 @@ func (e *Edge) resetBoth(ctx context.Context, _ string) (acked bool, err error) 
 }
 
 func (e *Edge) runTask(ctx context.Context, text string) (acked bool, err error) {
-	err = e.setTask(ctx, text)
+	err = e.changeTask(ctx, text)
 	return err == nil && e.link.flags.epoch.Load() != 0, err
 }
 
@@ -207,7 +217,7 @@ func (e *Edge) ctlReply() operator.Reply {
 	return operator.Reply{
 		ID: s.ID, State: state(st.state.Load()).String(), Paused: e.control.operator.pause.Load(), Phase: e.control.phaseText(), Waits: e.waits(), Episode: st.episode.Load(), Task: s.Task,
 		Ticks: s.Ticks, Queue: st.size.Load(), Starved: s.StarvedTicks, Requests: s.Requests, Chunks: s.Chunks,
-		RTTms: s.RTTms.P50, Overruns: s.OverrunsOwn, Targets: s.Targets,
+		RTTms: s.RTTms.P50, Overruns: s.OverrunsOwn, Targets: s.Targets, Episodes: s.Episodes,
 	}
 }
 
@@ -215,6 +225,9 @@ func (e *Edge) ctlReply() operator.Reply {
 func (e *Edge) waits() string {
 	if e.control.stats.needResume.Load() {
 		return e.resume
+	}
+	if e.control.operator.rest.Load() && e.episodes.Resting() {
+		return "between two episodes: edge-rt ctl start begins the next, edge-rt ctl resume goes on without"
 	}
 	return ""
 }
@@ -237,7 +250,7 @@ func (e *Edge) reset() error {
 func (e *Edge) SetTask(ctx context.Context, text string) error {
 	e.operating.Lock()
 	defer e.operating.Unlock()
-	err := e.setTask(ctx, text)
+	err := e.changeTask(ctx, text)
 	e.recording.Operator(operator.Task+" "+text, err)
 	return err
 }
@@ -261,4 +274,123 @@ func (e *Edge) setTask(ctx context.Context, text string) error {
 	}
 	e.log.Info("task", "text", text, "episode", e.control.stats.episode.Load())
 	return nil
+}
+
+// changeTask is setTask, but for an episode that is under way: its task is on record, so
+// where one begins as another ends it ends, and elsewhere a person ends it first.
+func (e *Edge) changeTask(ctx context.Context, text string) error {
+	if p := e.episodes.Status(); p != nil && p.Phase == episode.Recording {
+		return e.episodes.Do(ctx, operator.Task, text)
+	}
+	return e.setTask(ctx, text)
+}
+
+func (e *Edge) beginEpisode(ctx context.Context, task string) (bool, error) {
+	return false, e.episodes.Do(ctx, episode.Start, task)
+}
+
+// endsAs is the command of an outcome.
+func endsAs(outcome string) func(*Edge, context.Context, string) (bool, error) {
+	return func(e *Edge, ctx context.Context, _ string) (bool, error) {
+		return false, e.episodes.Do(ctx, outcome, "")
+	}
+}
+
+// Key is a key of the terminal. Any goroutine may call it.
+func (e *Edge) Key(ctx context.Context, key string) {
+	word := e.episodes.Key(key)
+	switch {
+	case key == "esc" || key == "q":
+		word = "stop"
+	case key == "tab" && e.leader != nil && e.control.holder() < aligning:
+		word = "correct"
+	case key == "tab" && e.leader != nil, key == "space" && e.control.operator.pause.Load():
+		word = "resume"
+	case key == "space":
+		word = "pause"
+	case e.cfg.Episodes.Strategy == episode.Highlight && word != record.Success:
+		return
+	case e.cfg.Episodes.Strategy == episode.Highlight:
+		word = "save"
+	case word == "":
+		return
+	}
+	if reply := e.command(ctx, word); !reply.OK {
+		e.log.Warn(reply.Error)
+	}
+}
+
+// policyArm is the arm to its episodes: a policy does what is recorded.
+type policyArm struct{ *Edge }
+
+func (a policyArm) Task() string { return a.control.flags.taskText() }
+
+func (a policyArm) Rest() { a.control.operator.rest.Store(true) }
+
+func (a policyArm) NotReady() string {
+	c := a.control
+	switch {
+	case c.operator.leave.Load():
+		return "the run is ending"
+	case c.stats.needResume.Load():
+		return a.resume
+	case c.operator.pause.Load():
+		return "the run is paused: edge-rt ctl resume goes on"
+	case c.holder() >= aligning:
+		return "a person has the arm: edge-rt ctl resume gives it back"
+	case c.flags.epoch.Load() == 0:
+		return "there is no session with a server"
+	case c.flags.missingCameras.Load() > 0:
+		return "a camera has not given its first picture" + a.cameraErrors()
+	case !c.stats.armed.Load():
+		return "the arm is not under torque: no chunk has come"
+	}
+	return ""
+}
+
+// Begin has the policy begin anew, here and at the server. operating is held.
+func (a policyArm) Begin(ctx context.Context, task string) error {
+	err := error(nil)
+	if task != "" {
+		err = a.setTask(ctx, task)
+	} else {
+		_, err = a.resetBoth(ctx, "")
+	}
+	if err == nil {
+		a.control.operator.rest.Store(false)
+	}
+	return err
+}
+
+func (e *Edge) newEpisodes() *episode.Episodes {
+	return episode.New(episode.Config{
+		Plan: e.cfg.Episodes, Robot: policyArm{e}, Record: e.record, All: e.cfg.Record == record.All, Clock: e.clock, Losses: e.recording.Losses,
+		Say: func(text string, warn bool) {
+			if warn {
+				e.log.Warn(text)
+			} else {
+				e.log.Info(text)
+			}
+		},
+		Done: func() {
+			e.filled.Store(true)
+			e.control.operator.leave.Store(true)
+		},
+	})
+}
+
+// episodePoll is between looks at an episode's time.
+const episodePoll = 50 * time.Millisecond
+
+// stepEpisodes begins and ends episodes when it is time, until the run has ended.
+func (e *Edge) stepEpisodes(ctx context.Context) {
+	for !e.ending.Load() {
+		e.operating.Lock()
+		if e.cfg.Episodes.Strategy == episode.DAgger {
+			e.episodes.Correct(e.control.holder() == correcting)
+		}
+		e.episodes.Step(ctx)
+		e.operating.Unlock()
+		e.clock.SleepUntil(e.clock.Now().Add(episodePoll))
+	}
 }

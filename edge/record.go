@@ -23,6 +23,7 @@ func (e *Edge) openRecord(context.Context) (err error) {
 	e.recording, err = recording.Open(recording.Config{
 		Mode: e.cfg.Record, Dir: cmp.Or(e.cfg.RecordDir, filepath.Join(e.identity.Dir, recording.Folder)), Size: e.cfg.RecordSize,
 		ID: e.identity.ID, Robot: e.cfg.Robot, Joints: len(e.robot.ActionNames()), Clock: e.clock, Log: e.log, Closed: e.collectGarbage, Watched: e.page != nil,
+		Failed: func(why error) { e.episodes.Failing(why) },
 	})
 	e.record = e.recording.Lanes()
 	return err
@@ -117,7 +118,7 @@ func (c *control) commitRecord() {
 	e.Read, e.Act = int64(c.phases.Took(phaseRead)), int64(c.phases.Took(phaseAct))
 	e.Merge, e.Ask = int64(c.phases.Took(phaseMerge)), int64(c.phases.Took(phaseAsk))
 	e.RunState, e.Queue = uint32(c.run.state), int32(c.core.Schedule.View().Size)
-	e.BusSilent, e.Paused = c.blocked&blockBusSilent != 0, c.blocked&blockHeld != 0
+	e.BusSilent, e.Paused = c.blocked&blockBusSilent != 0, c.blocked&(blockHeld|blockResting) != 0
 	e.NoPicture, e.NoSession = c.blocked&blockNoPicture != 0, c.blocked&blockNoSession != 0
 	now, was := c.bus.Stats(), &c.counted
 	e.Retried, e.Lost, e.Spoilt = uint32(now.Retries-was.Retries), uint32(now.Lost-was.Lost), uint32(now.Corrupt-was.Corrupt)

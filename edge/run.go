@@ -44,6 +44,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		operator.Serve(e.operator, func(line string) operator.Reply { return e.command(ctx, line) })
 		return nil
 	})
+	e.spawn(func() error { e.stepEpisodes(ctx); return nil })
 	e.spawn(func() error { e.arm.KeepOpen(&e.ending); return nil })
 	if e.leader != nil {
 		e.spawn(func() error { e.leaderArm.KeepOpen(&e.ending); return nil })
@@ -67,6 +68,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 		off = exit.With(exit.Of(verdict), errors.Join(verdict, off))
 	}
 	err := e.EndError(cmp.Or(off, verdict), other)
+	e.episodes.Close()
 	err = e.endRecord(err)
 	return e.summarize(err), err
 }

@@ -6,6 +6,7 @@ import (
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/leader"
+	"edgert/internal/exit"
 	"edgert/rt"
 )
 
@@ -188,4 +189,40 @@ func (c *control) correct(now rt.Instant) {
 			e.Action.Set(pose.Joints)
 		}
 	}
+}
+
+// returnLimit is for the way back to where the arm was armed, at a parking arm's speed.
+const returnLimit = 2 * follow.ParkLimit
+
+// rest holds the arm between two episodes, where it stands or, in returnLimit, where it was
+// armed.
+//
+//rt:noalloc
+func (c *control) rest(now rt.Instant) {
+	c.core.Hold()
+	if c.restedFrom == 0 {
+		c.restedFrom = now
+	}
+	if c.returns && now.Sub(c.restedFrom) < returnLimit && c.arm.ReturnStep() {
+		c.restedFrom = now.Add(-returnLimit) // it is there
+	}
+}
+
+// abort ends the run as --on-exit says, though it never holds.
+func (c *control) abort(err error) {
+	err = exit.With(exit.Fault, err)
+	c.failed.CompareAndSwap(nil, &err)
+	c.operator.leave.Store(true)
+}
+
+// giveUp ends the run with an error, after parking. Owner: any thread.
+func (c *control) giveUp(err error) {
+	c.failed.CompareAndSwap(nil, &err)
+	c.operator.leave.Store(true)
+}
+
+// fail ends the run with an error, at once: Edge.Run lets the arm go.
+func (c *control) fail(err error) {
+	c.failed.CompareAndSwap(nil, &err)
+	c.stop.Store(true)
 }

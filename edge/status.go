@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/edge/episode"
 	"edgert/rt"
 	"edgert/servo"
 )
@@ -32,7 +33,8 @@ type Status struct {
 	InState       map[string]float64 `json:"seconds_in_state"`
 	Targets       int                `json:"targets_reached"`
 	Collisions    int                `json:"collisions"`
-	History       *History           `json:"history,omitempty"` // nil: the policy does not look back
+	History       *History           `json:"history,omitempty"`  // nil: the policy does not look back
+	Episodes      *episode.Status    `json:"episodes,omitempty"` // nil: there were none, and none are to come
 }
 
 // History is what goes along with an observation for a policy that looks back.

@@ -85,6 +85,7 @@ func (e *Edge) status() Status {
 		Requests: st.requests.Load(), Chunks: st.chunks.Load(), ChunksDropped: st.dropTotals(),
 		RTTms: short(st.rtt, time.Millisecond), NetworkMS: short(st.network, time.Millisecond), InState: st.seconds(),
 	}
+	s.Episodes = e.episodes.Status()
 	if h := e.control.out.steps; h != nil {
 		anew, full := h.Counts()
 		s.History = &History{Steps: h.N, Anew: anew, NoRoom: full}
@@ -104,6 +105,9 @@ func (e *Edge) summarize(err error) *Summary {
 	asked := "stopped by signal"
 	if e.ran {
 		asked = fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
+	}
+	if e.filled.Load() {
+		asked = fmt.Sprintf("recorded %d episodes as asked", e.cfg.Episodes.Count)
 	}
 	took := e.clock.Now().Sub(e.started)
 	s := &Summary{
@@ -185,6 +189,9 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	row("memory", "%d allocations and %d collections in %d ticks, RSS %.0f MB", s.PathMallocs, s.GCCycles, s.MallocWindow, s.RSSMB)
 	if h := s.History; h != nil {
 		row("history", "%d observations together, begun anew %d times, %d steps left out", h.Steps, h.Anew, h.NoRoom)
+	}
+	if p := s.Episodes; p != nil {
+		row("episodes", "%d: %d success, %d failure, %d timeout, %d discard, %d rerecord", p.Number, p.Success, p.Failure, p.Timeout, p.Discard, p.Rerecord)
 	}
 	if p := s.Page; p != nil {
 		row("page", "%d connections, %d requests, %d pictures, %d refused, %d collections", p.Connections, p.Requests, p.Pictures, p.Refused, p.Collections)

@@ -222,6 +222,7 @@ func (l *statusLine) format(e *Edge, now rt.Instant) []byte {
 	b = appendField(b, "  rtt p50 ", int64(st.rtt.Quantile(0.5)/time.Millisecond), " ms")
 	b = appendField(b, "  age p99 ", int64(st.age.Quantile(0.99)/time.Millisecond), " ms")
 	b = appendField(b, "  starved ", int64(st.starved.Load()), "")
+	b = e.episodes.AppendLine(b, now)
 	if e.world != nil {
 		score := e.world.Score()
 		b = appendField(b, "  targets ", int64(score.Reached), "")

@@ -101,7 +101,7 @@ type Tick struct {
 	Starved   bool   // an action was due and none ran
 	TooOld    bool   // one was there, and older than --max-action-age
 	BusSilent bool   // so many joints did not answer that nothing moved
-	Paused    bool   // by an operator, or a leader comes to the follower before a person takes over
+	Paused    bool   // by an operator, between two episodes, or a leader comes to the follower before a person takes over
 	NoPicture bool   // a camera has not given its first
 	NoSession bool
 	Stale     uint32 // joints, one bit each, that did not answer on this tick
@@ -281,11 +281,14 @@ func (k *Chunk) visit(c *coder) {
 const (
 	Success  = "success"
 	Failure  = "failure"
+	Timeout  = "timeout"  // its time was over, and nobody has said how it went
 	Discard  = "discard"  // to be left out of a data set
 	Rerecord = "rerecord" // likewise; the next one takes its place
 )
 
 // Episode is the begin of one, or its end: ticks from the one to the other are its frames.
+// A second end of the same number is a person's second thought: its outcome counts, and the
+// frames end with the first.
 type Episode struct {
 	At      rt.Instant
 	Number  uint32 // the first of a run is 1

@@ -91,6 +91,7 @@ type Recorder struct {
 
 	noting sync.Mutex // among the threads that call Note
 	events *Lane[Event]
+	cuts   *Lane[Episode]
 
 	// Owner: the thread that calls Collect.
 	coder    coder
@@ -156,7 +157,7 @@ func New(cfg Config) (*Recorder, error) {
 	}
 	r := &Recorder{
 		Ticks: newLane[Tick](tickSlots), Requests: newLane[Request](otherSlots), Merges: newLane[Chunk](otherSlots),
-		Refused: newLane[Chunk](otherSlots), Sent: newLane[Sent](otherSlots), events: newLane[Event](otherSlots),
+		Refused: newLane[Chunk](otherSlots), Sent: newLane[Sent](otherSlots), events: newLane[Event](otherSlots), cuts: newLane[Episode](otherSlots),
 		cfg: cfg,
 	}
 	if cfg.Mode != Off {
@@ -245,6 +246,23 @@ func (r *Recorder) note(at rt.Instant, kind string, level, code uint32, a, b int
 	r.events.Commit()
 }
 
+// NoteEpisode records an episode's begin or its end. Any thread but the tick's may call it,
+// also of a nil Recorder.
+func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome, task string) {
+	if r == nil {
+		return
+	}
+	r.noting.Lock()
+	defer r.noting.Unlock()
+	m := r.cuts.Put()
+	if m == nil {
+		return
+	}
+	*m = Episode{At: at, Number: number, Ended: ended, Outcome: outcome}
+	m.Task.Set(task)
+	r.cuts.Commit()
+}
+
 // Save asks for what is in memory to be written; at once also when that was done shortly
 // before. why must not change. Any thread may call it, also of a nil Recorder.
 //
@@ -296,6 +314,12 @@ func (r *Recorder) Collect() {
 	}
 	r.chunks(r.Merges)
 	r.chunks(r.Refused)
+	for m := r.cuts.ring.Peek(); m != nil; m = r.cuts.ring.Peek() {
+		m.visit(r.begin())
+		at := m.At
+		r.cuts.ring.Release()
+		r.keep(channelEpisode, at)
+	}
 	for e := r.events.ring.Peek(); e != nil; e = r.events.ring.Peek() {
 		if e.session != nil {
 			e.session.visit(r.begin())
@@ -377,7 +401,7 @@ func (r *Recorder) Stats() Stats {
 	c := &r.counts
 	s := Stats{
 		Mode: r.cfg.Mode, Files: c.files.Load(), Bytes: c.bytes.Load(), Messages: c.written.Load(), Pictures: c.pictures.Load(),
-		Lost:         c.lost.Load() + c.unmade.Load() + r.Ticks.lost.Load() + r.Requests.lost.Load() + r.Merges.lost.Load() + r.Refused.lost.Load() + r.Sent.lost.Load() + r.events.lost.Load(),
+		Lost:         c.lost.Load() + c.unmade.Load() + r.Ticks.lost.Load() + r.Requests.lost.Load() + r.Merges.lost.Load() + r.Refused.lost.Load() + r.Sent.lost.Load() + r.events.lost.Load() + r.cuts.lost.Load(),
 		LostPictures: c.lostPictures.Load(), Saves: c.saves.Load(), Repaired: c.repaired.Load(), Deleted: c.deleted.Load(),
 	}
 	if why := c.failing.Load(); why != nil {

@@ -18,6 +18,7 @@ import (
 	"edgert/edge/bringup"
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/edge/episode"
 	"edgert/edge/operator"
 	"edgert/edge/teleop"
 	"edgert/edge/timeline"
@@ -26,12 +27,13 @@ import (
 	"edgert/internal/network"
 	"edgert/internal/program"
 	"edgert/internal/terminal"
+	"edgert/record"
 )
 
 // commands are what an operator runs beside a run. The uses tags are the table of
 // which of runFlags each of them takes; help and refusals are made from it.
 type commands struct {
-	Ctl     ctlCmd     `cmd:"" uses:"id" help:"Pause, resume, take over or reset a running edge, or ask how it goes."`
+	Ctl     ctlCmd     `cmd:"" uses:"id,task typed" help:"Pause, resume, take over or reset a running edge, begin and end episodes, or ask how it goes."`
 	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
 	Torque  torqueCmd  `cmd:"" uses:"bus,robot,on-exit,leader,leader-robot" lenient:"" help:"Make every motor limp, whatever state a killed edge left it in; exits 4 when one does not confirm."`
 	Cameras camerasCmd `cmd:"" uses:"camera,jpeg-quality,json typed" help:"List the cameras with their modes and controls; or take one picture."`
@@ -42,7 +44,9 @@ type commands struct {
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration typed,json typed" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,quiet,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record what it does."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record what it does."`
+
+	KeepTerminal keepTerminalCmd `cmd:"" hidden:"" uses:"" name:"keep-terminal"`
 
 	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records, or look at one: export, info, check."`
 
@@ -138,8 +142,15 @@ func (c *ctlCmd) Run(flags *cli) error {
 	if err != nil {
 		return exit.With(exit.Usage, err)
 	}
-	line := c.Word
-	switch text := strings.Join(c.Text, " "); {
+	line, text := c.Word, strings.Join(c.Text, " ")
+	if flags.Task != "" {
+		if command.Text == "" || text != "" {
+			return exit.Errorf(exit.Usage, "ctl %s: --task is for ctl start and ctl task, and there in place of the text", c.Word)
+		}
+		text = flags.Task
+	}
+	switch {
+	case command.May && text == "":
 	case command.Text != "" && text == "":
 		return exit.Errorf(exit.Usage, `ctl %s: want the text behind it, such as: edge-rt ctl task "pick up the cube"`, c.Word)
 	case command.Text != "":
@@ -345,12 +356,18 @@ Examples:
                                                         everything on record, pictures too: docs/record.md`
 }
 
-func (c teleopCmd) Run(flags *cli, screen *terminal.Terminal) error {
+func (c teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) error {
 	interrupt, stop := interruptible()
 	defer stop()
 	cfg, err := c.config(&flags.runFlags, screen)
+	if err == nil {
+		cfg.Episodes, err = flags.plan(episode.Base, false, &cfg.Record, parsed)
+	}
 	if err != nil {
 		return err
+	}
+	cfg.Listen = func(key func(string)) func() {
+		return listen(screen, episode.Keys, cfg.Record == record.All, key).Close
 	}
 	return withWatchdogs(func() error { return teleop.Run(interrupt, cfg) }, armAt{flags.Bus, flags.Robot}, flags.leaderAt(cfg.Follower.Robot)) // its trigger is held
 }

@@ -15,6 +15,7 @@ import (
 
 	"edgert/edge"
 	"edgert/edge/capture"
+	"edgert/edge/episode"
 	"edgert/edge/page"
 	"edgert/edge/watchdog"
 	"edgert/internal/exit"
@@ -23,6 +24,7 @@ import (
 	"edgert/internal/program"
 	"edgert/internal/strictyaml"
 	"edgert/internal/terminal"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/wire"
 	"edgert/wire/faulty"
@@ -68,6 +70,8 @@ type runFlags struct {
 	leaderFlags             `embed:"" group:"A leader arm:"`
 	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
 	recordFlags             `embed:"" group:"What is kept of a run:"`
+	Strategy                string `default:"base" enum:"base,sentry,highlight,dagger,episodic" group:"Episodes:" help:"LeRobot's rollout strategies: base (runs, and records episodes where --episodes or a person says so), sentry (records everything, one episode behind the other), highlight (saves what --record ring has in memory when a person presses s), episodic (--episodes, and back to where the arm was armed between them), dagger (a person corrects at a leader arm)."`
+	episodeFlags            `embed:"" group:"Episodes:"`
 	WireFaults              string   `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
 	FaultSeed               uint64   `hidden:"" help:"Seed of its chances."`
 	JSON                    string   `name:"json" help:"Write the summary, or what a command has found, as JSON to this file, - for standard output." placeholder:"FILE"`
@@ -80,11 +84,14 @@ type runFlags struct {
 type runCmd struct{}
 
 // Run runs the edge and prints its summary.
-func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
+func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) error {
 	ctx, stop := interruptible()
 	defer stop()
 	r := &flags.runFlags
 	cfg, err := r.config(screen)
+	if err == nil {
+		cfg.Episodes, err = r.plan(r.Strategy, cfg.Leader.Bus != "", &cfg.Record, parsed)
+	}
 	if err != nil {
 		return err
 	}
@@ -117,7 +124,9 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal) error {
 		follower, _ := r.place() // Open has found its description
 		dogs = guard(screen, "edge-rt ctl pause holds it, Ctrl-C ends it", armAt{r.Bus, r.Robot}, r.leaderAt(follower.Robot))
 	}
+	keys := listen(screen, episode.Keys+episode.PolicyKeys, cfg.Record == record.All || cfg.Episodes.Strategy == episode.Highlight || cfg.Leader.Bus != "", func(key string) { e.Key(ctx, key) })
 	summary, err := e.Run(ctx)
+	keys.Close()
 	for _, dog := range dogs {
 		dog.Stop()
 	}

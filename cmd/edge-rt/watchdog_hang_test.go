@@ -174,6 +174,7 @@ func TestStoppedCommandsAreEnded(t *testing.T) {
 	} {
 		b := simBus(t)
 		cmd := exec.Command(binary, append(args, "--bus", b.Path(), "--calibration", demo)...)
+		cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}

@@ -188,6 +188,7 @@ func TestWatchdogReleasesKilledCommands(t *testing.T) {
 		b := simBus(t)
 		for range 2 {
 			cmd := exec.Command(binary, append(args, "--bus", b.Path(), "--calibration", demo)...)
+			cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 			if err := cmd.Start(); err != nil {
 				t.Fatal(err)
 			}

@@ -145,15 +145,26 @@ func (f *Follower) Finish(now rt.Instant) {
 //
 //rt:noalloc
 func (f *Follower) ParkStep(now rt.Instant, hurry bool) {
+	if f.ReturnStep() || f.silence.bus || now >= f.parking.end || hurry {
+		f.Phase = Done
+	}
+}
+
+// ReturnStep moves one tick towards where the arm was armed first, and reports whether it
+// is there. The arm stays armed.
+//
+//rt:noalloc
+func (f *Follower) ReturnStep() (there bool) {
+	if !f.parking.known {
+		return true
+	}
 	f.move(f.parking.place, parkSpeed)
-	there := true
+	there = true
 	for j := range f.Goal {
 		driven := f.joints[j]&(Torque|HeatOrSupply|Overloaded|EncoderFault|Limp) == Torque // the others stay where they are
 		if driven && math.Abs(float64(f.parking.place[j]-f.Place[j])) > parkTolerance {
 			there = false
 		}
 	}
-	if there || f.silence.bus || now >= f.parking.end || hurry {
-		f.Phase = Done
-	}
+	return there
 }

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgert/edge/episode"
 	"edgert/edge/identity"
 	"edgert/internal/exit"
 	"edgert/wire"
@@ -29,11 +30,8 @@ const (
 	lineBytes   = wire.MaxTextBytes + 64 // of a command
 )
 
-// Words of a command line that are followed by a text; the others stand alone.
-const (
-	Task  = "task"
-	Start = "start" // the text, a task, may be missing
-)
+// Task is the word that is followed by another task.
+const Task = "task"
 
 // Listen opens the socket; the id is locked, so an old one is a dead process's.
 func Listen(id *identity.Identity) (net.Listener, error) {
@@ -159,4 +157,6 @@ type Reply struct {
 	RTTms    float64 `json:"rtt_ms_p50"`
 	Overruns uint64  `json:"overruns_own"`
 	Targets  int     `json:"targets_reached"`
+
+	Episodes *episode.Status `json:"episodes,omitempty"` // nil: there were none, and none are to come
 }

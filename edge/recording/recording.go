@@ -63,8 +63,8 @@ type Config struct {
 	Watched bool   // somebody looks on: with Mode off there is a recorder that keeps nothing
 	Closed  func() // behind each file, on the thread that writes; nil: nothing is done
 
-	// Failed is told that nothing can be written, and why, on the thread that writes; nil:
-	// the log alone is.
+	// Failed is told that nothing can be written, and why, and with nil that it can again, on
+	// the record's threads. nil: the log alone is.
 	Failed func(error)
 }
 
@@ -275,6 +275,7 @@ func (r *Recording) report(m record.Report) {
 		r.failed(m.Err)
 	default:
 		log.Info("recording", "file", m.File, "why", m.Why)
+		r.failed(nil)
 	}
 }
 
@@ -336,6 +337,15 @@ func (r *Recording) Stats() *record.Stats {
 		}
 	}
 	return &s
+}
+
+// Losses are the messages and pictures that were to be on record and are not. Any thread
+// may call it.
+func (r *Recording) Losses() (messages, pictures uint64) {
+	if s := r.Stats(); s != nil {
+		return s.Lost, s.LostPictures
+	}
+	return 0, 0
 }
 
 // Line is the record in a summary for people.

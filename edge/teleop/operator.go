@@ -1,18 +1,23 @@
 package teleop
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
 
+	"edgert/edge/episode"
 	"edgert/edge/operator"
+	"edgert/record"
 )
 
 // words are what edge-rt ctl may send; operator.Task is followed by a text.
-var words = []string{"pause", "resume", operator.Task, "save", "stop", "release", "status"}
+var words = []string{"pause", "resume", operator.Task, episode.Start, record.Success, record.Failure, record.Discard, record.Rerecord, "save", "stop", "release", "status"}
 
 // command carries out one of words.
 func (s *session) command(line string) operator.Reply {
+	s.operating.Lock()
+	defer s.operating.Unlock()
 	word, text, _ := strings.Cut(line, " ")
 	text = strings.TrimSpace(text)
 	var err error
@@ -22,9 +27,13 @@ func (s *session) command(line string) operator.Reply {
 	case "resume":
 		s.paused.Store(false)
 	case operator.Task:
-		if err = operator.CheckTask("the task", text); err == nil {
-			s.task.Store(&text)
+		if p := s.episodes.Status(); p != nil && p.Phase == episode.Recording {
+			err = s.episodes.Do(context.Background(), word, text)
+		} else {
+			err = s.setTask(text)
 		}
+	case episode.Start, record.Success, record.Failure, record.Discard, record.Rerecord:
+		err = s.episodes.Do(context.Background(), word, text)
 	case "save":
 		err = s.recording.Save()
 	case "stop":
@@ -58,8 +67,69 @@ func (s *session) reply() operator.Reply {
 	case s.armed.Load():
 		r.State = stateStreaming
 	}
-	if task := s.task.Load(); task != nil {
-		r.Task = *task
-	}
+	r.Task, r.Episodes = *s.task.Load(), s.episodes.Status()
 	return r
+}
+
+func (s *session) setTask(text string) error {
+	err := operator.CheckTask("the task", text)
+	if err == nil {
+		s.task.Store(&text)
+	}
+	return err
+}
+
+// key is a key of the terminal.
+func (s *session) key(key string) {
+	word := s.episodes.Key(key)
+	if key == "esc" || key == "q" {
+		word = "stop"
+	}
+	if word == "" {
+		return
+	}
+	if reply := s.command(word); !reply.OK {
+		fmt.Fprintln(s.cfg.Out, reply.Error)
+	}
+}
+
+// leaderArm is the follower to its episodes: a person at the leader does what is recorded,
+// and goes on between them.
+type leaderArm struct{ *session }
+
+func (a leaderArm) Task() string { return *a.task.Load() }
+func (a leaderArm) Rest()        {}
+
+func (a leaderArm) NotReady() string {
+	switch {
+	case a.leave.Load():
+		return "the run is ending"
+	case a.paused.Load():
+		return "the follower is paused: edge-rt ctl resume goes on"
+	case !a.armed.Load():
+		return "the follower is not under torque yet"
+	case a.pending.Load() > 0:
+		return "a camera has not given its first picture"
+	}
+	return ""
+}
+
+func (a leaderArm) Begin(_ context.Context, task string) error {
+	if task == "" {
+		return nil
+	}
+	return a.setTask(task)
+}
+
+func (s *session) newEpisodes() *episode.Episodes {
+	return episode.New(episode.Config{
+		Plan: s.cfg.Episodes, Robot: leaderArm{s}, Record: s.record, All: s.cfg.Record == record.All, Clock: s.clock, Losses: s.recording.Losses,
+		Say: func(text string, warn bool) {
+			if warn {
+				text = "warning: " + text
+			}
+			fmt.Fprintln(s.cfg.Out, text)
+		},
+		Done: func() { s.leave.Store(true) },
+	})
 }

@@ -41,8 +41,10 @@ func (s *session) openRecord() (err error) {
 	s.recording, err = recording.Open(recording.Config{
 		Mode: s.cfg.Record, Dir: cmp.Or(s.cfg.RecordDir, filepath.Join(s.identity.Dir, recording.Folder)), Size: s.cfg.RecordSize,
 		ID: s.identity.ID, Robot: s.cfg.Follower.Robot.Name, Joints: len(s.cfg.Follower.Robot.Motors), Clock: s.clock, Log: s.cfg.Log,
+		Failed: func(why error) { s.episodes.Failing(why) },
 	})
 	s.record = s.recording.Lanes()
+	s.episodes = s.newEpisodes()
 	if err != nil {
 		return err
 	}

@@ -2,15 +2,19 @@ package teleop
 
 import (
 	"context"
+	"fmt"
 	"math"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"edgert/edge/capture"
+	"edgert/edge/episode"
 	"edgert/edge/operator"
 	"edgert/internal/exit"
 	"edgert/record"
+	"edgert/rt"
 	"edgert/rt/rttest"
 )
 
@@ -155,6 +159,87 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 		}
 		if err := <-done; err != nil || slices.Contains(follow.TorqueEnabled(), true) != stiff {
 			t.Errorf("%s: %v, torque %v, want %v", word, err, follow.TorqueEnabled(), stiff)
+		}
+	}
+}
+
+// Episodes of a teleoperation: begun and ended by the person and by the clock, with the
+// follower going on between them, and the end when all are there.
+func TestEpisodesOfATeleoperation(t *testing.T) {
+	cfg, _, _, h, f := pair(t, "so101")
+	cfg.Record, cfg.RecordDir, cfg.RecordSize, cfg.Task = record.All, t.TempDir(), 64<<20, "wave"
+	length, reset := 300*time.Millisecond, time.Hour
+	cfg.Episodes = episode.Plan{Count: 2, Time: &length, Reset: &reset}
+	var key func(string)
+	deaf := false
+	cfg.Listen = func(k func(string)) func() { key = k; return func() { deaf = true } }
+	done := make(chan error, 1)
+	go func() { done <- Run(t.Context(), cfg) }()
+	status := func() *episode.Status {
+		reply, err := operator.Ctl("", "status")
+		if err != nil || reply.Episodes == nil {
+			return &episode.Status{}
+		}
+		return reply.Episodes
+	}
+	rttest.Eventually(t, "the first is over", func() bool { return status().Phase == episode.Reset })
+	if s := status(); s.Timeout != 1 || s.Number != 1 || s.Wanted != 2 || s.Left < 3000 {
+		t.Errorf("%+v", s)
+	}
+	h.all(2200)
+	rttest.Eventually(t, "it follows between them", func() bool { return f.near(2200, 3) })
+	if _, err := operator.Ctl("", "task point"); err != nil {
+		t.Error(err)
+	}
+	key("right") // ends the reset
+	if s := status(); s.Phase != episode.Recording || s.Number != 2 {
+		t.Errorf("behind right: %+v", s)
+	}
+	if _, err := operator.Ctl("", "start"); err == nil || !strings.Contains(err.Error(), "under way") {
+		t.Errorf("start twice: %v", err)
+	}
+	if _, err := operator.Ctl("", "task other"); err == nil || !strings.Contains(err.Error(), "under way") {
+		t.Errorf("another task within: %v", err)
+	}
+	if err := <-done; err != nil { // its time is over, and it was the last
+		t.Error(err)
+	}
+	if !deaf {
+		t.Error("the terminal is still listened to")
+	}
+	var marks []string
+	var inside, outside int
+	var from, to []rt.Instant
+	if _, err := record.ReadFolder(cfg.RecordDir, record.Visitor{Episode: func(m *record.Episode) error {
+		marks = append(marks, fmt.Sprintf("%d %v %s %s", m.Number, m.Ended, m.Outcome, m.Task.String()))
+		if m.Ended {
+			to = append(to, m.At)
+		} else {
+			from = append(from, m.At)
+		}
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	if want := []string{"1 false  wave", "1 true timeout wave", "2 false  point", "2 true timeout point"}; !slices.Equal(marks, want) {
+		t.Fatalf("on record are %q, want %q", marks, want)
+	}
+	if _, err := record.ReadFolder(cfg.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
+		switch {
+		case m.Action.N == 0:
+		case m.At >= from[0] && m.At < to[0], m.At >= from[1] && m.At < to[1]:
+			inside++
+		default:
+			outside++
+		}
+		return nil
+	}}); err != nil || inside < 10 || outside < 1 {
+		t.Errorf("%d frames and %d actions beside, %v", inside, outside, err)
+	}
+	text := cfg.Out.(*strings.Builder).String()
+	for _, want := range []string{"episode 1 (1 of 2) begins: wave", "timeout", "reset the scene", "all 2 episodes are there"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("it does not say %q:\n%s", want, text)
 		}
 	}
 }

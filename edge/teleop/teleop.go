@@ -20,6 +20,7 @@ import (
 
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/edge/episode"
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
@@ -41,20 +42,25 @@ type Config struct {
 	Leader      device.Place // its Robot is looked up
 	LeaderRobot string       // name or file; empty: the follower's name and _leader
 	Duration    time.Duration
-	Task        string // what the person shows
-	Seed        uint64 // the simulated world's
+	Episodes    episode.Plan // Record is what its Check returns
+	Task        string       // what the person shows
+	Seed        uint64       // the simulated world's
 	Cameras     []capture.Config
 	Encoding    capture.Encoding
 	Record      record.Mode // what is kept; empty: off
 	RecordDir   string      // where its files go; empty: beside the robot's id
 	RecordSize  int64       // most bytes of them all
 	Log         *slog.Logger
-	RT          rt.Mode
-	CPU         int
-	OnExit      string // park, hold, off
-	Rescue      bool   // a follower outside its range is walked in slowly instead of refused
-	Out         io.Writer
-	Clock       rt.Clock // nil: the kernel's
+
+	// Listen has key called with the keys of a terminal until what it returns is called; nil:
+	// there is none.
+	Listen func(key func(string)) (stop func())
+	RT     rt.Mode
+	CPU    int
+	OnExit string // park, hold, off
+	Rescue bool   // a follower outside its range is walked in slowly instead of refused
+	Out    io.Writer
+	Clock  rt.Clock // nil: the kernel's
 }
 
 const (
@@ -76,6 +82,9 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	if s.cfg.Log == nil {
 		s.cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if s.cfg.Listen == nil {
+		s.cfg.Listen = func(func(string)) func() { return func() {} }
 	}
 	s.task.Store(&s.cfg.Task)
 	defer s.close()
@@ -151,6 +160,8 @@ type session struct {
 	world     *sim.Live        // nil on hardware, until a simulated camera wants one
 	cameras   []*capture.Camera
 	operator  net.Listener
+	episodes  *episode.Episodes
+	operating sync.Mutex // one command, or step of the episodes, at a time
 	loop      *rt.Loop
 	task      atomic.Pointer[string]
 
@@ -210,6 +221,8 @@ func (s *session) run(ctx context.Context) error {
 	}
 	s.threads.Go(s.speak)
 	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly towards where the follower is; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
+	deaf := s.cfg.Listen(s.key)
+	defer deaf()
 	ticked := make(chan error, 1)
 	go func() { ticked <- s.ticks() }()
 	for done := ctx.Done(); ; {
@@ -228,6 +241,9 @@ func (s *session) speak() {
 	for ended := false; !ended; {
 		ended = s.ending.Load()
 		s.events.Drain(s.say)
+		s.operating.Lock()
+		s.episodes.Step(context.Background())
+		s.operating.Unlock()
 		s.clock.SleepUntil(s.clock.Now().Add(sayEvery))
 	}
 }
@@ -400,6 +416,7 @@ func (s *session) end(err error) error {
 	if s.stuck {
 		err = exit.Keep(err, fmt.Errorf("a camera did not end within %v of the arm: it hangs", stuckLimit))
 	}
+	s.episodes.Close()
 	err, hangs := s.recording.End(err)
 	s.stuck = s.stuck || hangs
 	l, f, stats := s.leader.Stats(), s.follower.Stats(), s.loop.Stats()

@@ -208,6 +208,8 @@ func TestTickNoAlloc(t *testing.T) {
 	cfg, _, _, _, _ := pair(t, "so101")
 	s := &session{cfg: cfg, clock: rt.KernelClock(), period: 20 * time.Millisecond}
 	var err error
+	s.task.Store(new(string))
+	s.episodes = s.newEpisodes()
 	if s.leader, err = s.open(t.Context(), cfg.Leader); err != nil {
 		t.Fatal(err)
 	}

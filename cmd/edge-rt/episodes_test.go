@@ -1,0 +1,394 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"edgert/edge/episode"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+// acknowledge has the server confirm that an episode begins, and count that.
+func (s *holdServer) acknowledge(t *testing.T) {
+	t.Helper()
+	key, err := wire.ResetKey(s.prefix, "arm")
+	if err == nil {
+		_, err = s.net.Queryable(key, func(q wire.Query) {
+			defer q.Finish()
+			q.Reply(q.Key(), wire.AppendResetAck(nil, &wire.ResetAck{OK: true}))
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// drift answers with actions that lead away from where the arm is.
+func (s *holdServer) drift(sample wire.Sample) {
+	h, err := wire.ParseHeader(sample.Attachment)
+	var o wire.Observation
+	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil {
+		return
+	}
+	m := wire.Matrix{Rows: stillHorizon, Cols: len(o.State)}
+	for i := range stillHorizon {
+		at := len(m.Data)
+		m.Data = append(m.Data, o.State...)
+		m.Data[at] += float32(i)
+	}
+	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
+	go s.publisher.Put(body, wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))) // a callback must not call back
+}
+
+// ctlOf sends lines of edge-rt ctl to the run of a state directory.
+func ctlOf(t *testing.T, state string, args ...string) (code int, episodes episode.Status, says string) {
+	t.Helper()
+	cmd := exec.Command(binary, append([]string{"ctl"}, args...)...)
+	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
+	var errs strings.Builder
+	cmd.Stderr = &errs
+	out, err := cmd.Output()
+	var reply struct{ Episodes episode.Status }
+	if err == nil {
+		if err := json.Unmarshal(out, &reply); err != nil {
+			t.Fatalf("%s: %v", out, err)
+		}
+	}
+	return exitCode(err), reply.Episodes, errs.String()
+}
+
+// stateOf is a command's state directory.
+func stateOf(cmd *exec.Cmd) string {
+	for _, v := range slices.Backward(cmd.Env) {
+		if dir, ok := strings.CutPrefix(v, "STATE_DIRECTORY="); ok {
+			return dir
+		}
+	}
+	return ""
+}
+
+// marksOf are the episodes on record.
+func marksOf(t *testing.T, dir string) (marks []string) {
+	t.Helper()
+	if _, err := record.ReadFolder(dir, record.Visitor{Episode: func(m *record.Episode) error {
+		marks = append(marks, strings.TrimSpace(fmt.Sprintf("%d %v %s %s", m.Number, m.Ended, m.Outcome, m.Task.String())))
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	return marks
+}
+
+// A person begins and ends episodes of a run, also while its server is silent; what makes
+// no sense is refused in words; a run that is killed leaves its episode without an end.
+func TestEpisodesByHand(t *testing.T) {
+	t.Parallel()
+	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+	s.acknowledge(t)
+	cmd := startArmed(t, s, b, "--record", "all", "--record-dir", dir, "--task", "wave", "--max-offline", "5m")
+	state := stateOf(cmd)
+	for _, tt := range []struct {
+		args []string
+		code int
+		says string
+	}{
+		{[]string{"success"}, 1, "no episode has begun"},
+		{[]string{"success", "now"}, 2, "nothing behind it"},
+		{[]string{"pause", "--task", "x"}, 2, "--task is for ctl start"},
+	} {
+		if code, _, says := ctlOf(t, state, tt.args...); code != tt.code || !strings.Contains(says, tt.says) {
+			t.Errorf("%v: code %d, %s; want %d and %q", tt.args, code, says, tt.code, tt.says)
+		}
+	}
+	begin := func(state string, args ...string) (e episode.Status) { // once the arm is ready
+		t.Helper()
+		rttest.Eventually(t, "start", func() (begun bool) {
+			code, status, _ := ctlOf(t, state, append([]string{"start"}, args...)...)
+			e = status
+			return code == 0
+		})
+		return e
+	}
+	if e := begin(state, "--task", "pick up"); e.Phase != episode.Recording || e.Number != 1 {
+		t.Fatalf("start: %+v", e)
+	}
+	if code, _, says := ctlOf(t, state, "start"); code != 1 || !strings.Contains(says, "episode 1 is under way") {
+		t.Errorf("start twice: code %d, %s", code, says)
+	}
+	if code, _, says := ctlOf(t, state, "task", "other"); code != 3 || !strings.Contains(says, "under way with another task") {
+		t.Errorf("another task within: code %d, %s", code, says)
+	}
+	s.mu.Lock()
+	s.play = func(wire.Sample) {} // silent
+	s.mu.Unlock()
+	rttest.Eventually(t, "the run holds", func() bool {
+		out, err := func() ([]byte, error) {
+			c := exec.Command(binary, "ctl", "status")
+			c.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
+			return c.Output()
+		}()
+		return err == nil && !strings.Contains(string(out), `"STREAMING"`)
+	})
+	if code, e, says := ctlOf(t, state, "rerecord"); code != 0 || e.Rerecord != 1 || e.Last != record.Rerecord {
+		t.Errorf("rerecord of a run without answers: code %d, %+v, %s", code, e, says)
+	}
+	if code, _, says := ctlOf(t, state, "rerecord"); code != 1 || !strings.Contains(says, "already") {
+		t.Errorf("rerecord twice: code %d, %s", code, says)
+	}
+	s.mu.Lock()
+	s.play = nil
+	s.mu.Unlock()
+	begin(state)
+	rttest.Eventually(t, "it is on disk", func() bool { return slices.Contains(marksOf(t, dir), "2 false  pick up") })
+	cmd.Process.Kill()
+	cmd.Wait()
+	want := []string{"1 false  pick up", "1 true rerecord pick up", "2 false  pick up"}
+	if marks := marksOf(t, dir); !slices.Equal(marks, want) {
+		t.Errorf("on record are %q, want %q: no end of the last", marks, want)
+	}
+	// A second run into the same folder counts from 1 again, and takes nothing away.
+	again := startArmed(t, s, b, "--record", "all", "--record-dir", dir)
+	if e := begin(stateOf(again)); e.Number != 1 {
+		t.Errorf("start of the second run: %+v", e)
+	}
+	again.Process.Signal(os.Interrupt)
+	if err := again.Wait(); err != nil {
+		t.Error(err)
+	}
+	if marks := marksOf(t, dir); !slices.Equal(marks, append(want, "1 false")) {
+		t.Errorf("on record are %q, want those of both runs", marks)
+	}
+}
+
+// --episodes records so many, goes back to where the arm was armed between them, asks for
+// nothing meanwhile, and ends the run.
+func TestEpisodicRun(t *testing.T) {
+	t.Parallel()
+	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+	s.acknowledge(t)
+	s.play = s.drift
+	summary := filepath.Join(dir, "run.json")
+	cmd := edgeCommand(t, s, b, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms", "--reset-time", "3s",
+		"--record-dir", dir, "--json", summary, "--task", "go")
+	log := new(output)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v\n%s", err, log)
+	}
+	if want, marks := []string{"1 false  go", "1 true timeout go", "2 false  go", "2 true timeout go"}, marksOf(t, dir); !slices.Equal(marks, want) {
+		t.Fatalf("on record are %q, want %q\n%s", marks, want, log)
+	}
+	var end struct {
+		Episodes episode.Status
+		Exit     struct{ Reason string }
+	}
+	text, err := os.ReadFile(summary)
+	if err == nil {
+		err = json.Unmarshal(text, &end)
+	}
+	if err != nil || end.Episodes.Phase != episode.Over || end.Episodes.Timeout != 2 || end.Exit.Reason != "recorded 2 episodes as asked" {
+		t.Errorf("summary: %v, %+v", err, end)
+	}
+	for _, want := range []string{"episode 1 (1 of 2) begins: go", "reset the scene", "all 2 episodes are there"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("it does not say %q:\n%s", want, log)
+		}
+	}
+	var from, to []rt.Instant
+	if _, err := record.ReadFolder(dir, record.Visitor{Episode: func(m *record.Episode) error {
+		if m.Ended {
+			to = append(to, m.At)
+		} else {
+			from = append(from, m.At)
+		}
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	settled := to[0].Add(200e6) // for the tick to hear of it
+	var home, away, back float64
+	ticks, frames, acted, asked := 0, 0, 0, 0
+	if _, err := record.ReadFolder(dir, record.Visitor{
+		Tick: func(m *record.Tick) error {
+			here := float64(m.State.V[0])
+			if ticks++; ticks == 1 {
+				home = here // it is not armed yet
+			}
+			switch {
+			case m.At < to[0]:
+				if away = max(away, math.Abs(here-home)); m.Action.N > 0 {
+					frames++
+				}
+			case m.At > settled && m.At < from[1]:
+				if back = math.Abs(here - home); m.Action.N > 0 {
+					acted++
+				}
+			}
+			return nil
+		},
+		Request: func(m *record.Request) error {
+			if m.At > settled && m.At < from[1].Add(-100e6) {
+				asked++
+			}
+			return nil
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if frames < 3 || away < 4 || back > 3 || acted+asked > 0 {
+		t.Errorf("%d frames, %.1f away, %.1f when the next begins, %d actions and %d requests between; want it away, back, and still", frames, away, back, acted, asked)
+	}
+}
+
+// What the disk does not take of an episode is told to the person.
+func TestLostEpisodeIsTold(t *testing.T) {
+	t.Parallel()
+	s, b, dir := newHoldServer(t), simBus(t), filepath.Join(t.TempDir(), "records")
+	s.acknowledge(t)
+	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir)
+	log := new(output)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	awaitTorque(t, b, 6, "armed")
+	rttest.Eventually(t, "start", func() bool { code, _, _ := ctlOf(t, stateOf(cmd), "start"); return code == 0 })
+	if err := os.RemoveAll(dir); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(dir, nil, 0o600); err != nil { // no folder can be made in its place
+		t.Fatal(err)
+	}
+	awaitText(t, log, "episode 1 is being lost")
+	code, e, says := ctlOf(t, stateOf(cmd), "success")
+	if code != 0 || !strings.Contains(e.Warning, "may be lost") || !strings.Contains(e.Warning, "rerecord") {
+		t.Errorf("success: code %d, %+v, %s", code, e, says)
+	}
+	awaitText(t, log, "episode 1 may be lost")
+	cmd.Process.Signal(os.Interrupt)
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("the end: %v, want the code that it would have had", err)
+	}
+}
+
+func TestEpisodeFlags(t *testing.T) {
+	for _, tt := range []struct{ args, says string }{
+		{"--strategy dagger", "--leader"},
+		{"--strategy dance", "dagger"},
+		{"--strategy episodic", "--episodes N"},
+		{"--strategy highlight --record all", "highlight"},
+		{"--episodes 3 --record ring", "--record is ring"},
+		{"--episodes=-1", "--episodes is -1"},
+		{"--reset-time 3s", "--episodes N"},
+		{"--episodes 2 --episode-time=-1s", "--episode-time is -1s"},
+	} {
+		code, stdout, stderr := edgeRT(t, append([]string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"}, strings.Fields(tt.args)...)...)
+		if code != 2 || stdout != "" || !strings.Contains(stderr, tt.says) {
+			t.Errorf("%s: code %d, %s%s; want 2 and %q", tt.args, code, stdout, stderr, tt.says)
+		}
+	}
+}
+
+// pty is a terminal: its side of the person, and that of the program.
+func pty(t *testing.T) (master, slave *os.File) {
+	t.Helper()
+	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { master.Close() })
+	n, err := unix.IoctlGetInt(int(master.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(master.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err == nil {
+		slave, err = os.OpenFile(filepath.Join("/dev/pts", strconv.Itoa(n)), os.O_RDWR|unix.O_NOCTTY, 0)
+	}
+	if err != nil {
+		t.Skip(err)
+	}
+	t.Cleanup(func() { slave.Close() })
+	return master, slave
+}
+
+func settings(t *testing.T, f *os.File) unix.Termios {
+	t.Helper()
+	s, err := unix.IoctlGetTermios(int(f.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *s
+}
+
+// LeRobot's keys, at a real terminal: it is as it was after every way out.
+func TestKeysOfTheTerminal(t *testing.T) {
+	t.Parallel()
+	for name, leave := range map[string]func(master *os.File, cmd *exec.Cmd){
+		"Esc":     func(m *os.File, _ *exec.Cmd) { m.WriteString("\x1b") },
+		"Ctrl-C":  func(m *os.File, _ *exec.Cmd) { m.WriteString("\x03") },
+		"SIGTERM": func(_ *os.File, c *exec.Cmd) { c.Process.Signal(syscall.SIGTERM) },
+		"SIGQUIT": func(_ *os.File, c *exec.Cmd) { c.Process.Signal(syscall.SIGQUIT) }, // as a panic: Go's runtime ends it
+		"SIGKILL": func(_ *os.File, c *exec.Cmd) { c.Process.Kill() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+			s.acknowledge(t)
+			master, slave := pty(t)
+			before := settings(t, slave)
+			cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir)
+			log := new(output)
+			cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, log, log
+			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+			if err := cmd.Start(); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { cmd.Process.Kill() })
+			awaitText(t, log, episode.Keys)
+			awaitText(t, log, "torque was switched on")
+			if raw := settings(t, slave); raw.Lflag&(unix.ICANON|unix.ECHO) != 0 {
+				t.Error("the terminal gives no single keys")
+			}
+			press := func(key, says string) {
+				master.WriteString(key)
+				awaitText(t, log, says)
+			}
+			press("\x1b[C", "episode 1 begins")
+			press("\x1b[D", "episode 1 ends")
+			press("n", "episode 2 begins")
+			press("f", "failure")
+			press("s", "episode 2 is success now")
+			leave(master, cmd)
+			err := cmd.Wait()
+			if killed := name == "SIGKILL" || name == "SIGQUIT"; !killed && err != nil {
+				t.Errorf("%v\n%s", err, log)
+			}
+			rttest.Eventually(t, "the terminal as it was", func() bool { return settings(t, slave) == before })
+			want := []string{"1 false", "1 true rerecord", "2 false", "2 true failure", "2 true success"}
+			if marks := marksOf(t, dir); name != "SIGKILL" && name != "SIGQUIT" && !slices.Equal(marks, want) {
+				t.Errorf("on record are %q, want %q", marks, want)
+			}
+		})
+	}
+	// Without a terminal nothing is said of keys.
+	s, b := newHoldServer(t), simBus(t)
+	s.acknowledge(t)
+	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", t.TempDir(), "--duration", "2s")
+	if out, err := cmd.CombinedOutput(); err != nil || strings.Contains(string(out), "keys:") {
+		t.Errorf("%v\n%s", err, out)
+	}
+}

@@ -1,0 +1,478 @@
+// Package episode cuts what an arm does into episodes, for a data set: each begins and
+// ends on record, with an outcome, because a person says so or its time is over. The words
+// and keys are those of LeRobot's recorder (docs/episodes.md).
+package episode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"sync"
+	"time"
+
+	"edgert/record"
+	"edgert/rt"
+)
+
+// Words of edge-rt ctl; Start may be followed by a task.
+const Start = "start"
+
+// Words are all of them. Those behind Start are outcomes.
+var Words = []string{Start, record.Success, record.Failure, record.Discard, record.Rerecord}
+
+// retryEvery is between attempts to begin the next episode.
+const retryEvery = time.Second
+
+// Robot does what is recorded.
+type Robot interface {
+	// NotReady says why no episode can begin now; empty: one can.
+	NotReady() string
+
+	// Begin has the arm do its task from its beginning, another one unless task is empty.
+	Begin(ctx context.Context, task string) error
+
+	// Rest has it hold still until the next Begin, as far as it does anything by itself.
+	Rest()
+
+	// Task is what it shall do.
+	Task() string
+}
+
+// Config is the episodes of one process.
+type Config struct {
+	Plan
+	Robot  Robot
+	Record *record.Recorder // nil: nothing is recorded, and there are no episodes
+	All    bool             // everything is recorded, not only a ring
+	Clock  rt.Clock
+
+	// Losses are the messages and pictures that the record has lost so far.
+	Losses func() (messages, pictures uint64)
+
+	// Say tells the person what happens. warn: it needs them.
+	Say func(text string, warn bool)
+
+	// Done is called when all episodes are there.
+	Done func()
+}
+
+// The phases, by their names in Status.
+const (
+	None      = "none"      // no episode is under way, and none is to begin by itself
+	Waiting   = "waiting"   // the next begins as soon as the arm can
+	Recording = "recording" // one is under way
+	Reset     = "reset"     // time for the person between two
+	Over      = "over"      // all are there
+)
+
+// Episodes is where the episodes of a process stand; nil is one that has none. Owner of Do, Key, Step and Close: one
+// thread at a time; any may call the others.
+type Episodes struct {
+	cfg           Config
+	length, reset time.Duration // 0: no end
+
+	mu      sync.Mutex // guards the rest
+	phase   string
+	since   rt.Instant // of the phase
+	until   rt.Instant // 0: it has no end by itself
+	retryAt rt.Instant
+	number  uint32 // of the newest episode
+	task    string // its task
+	last    string // outcome of the newest, once it has ended
+	counts  [5]int // by outcomes
+	waits   string // why the next does not begin
+	warning string // what the newest episode has lost
+
+	messages, pictures uint64 // lost when it began
+	failing            string // why nothing is recorded now
+	ended              bool   // the process ends
+	corrects           bool   // a person has the arm
+}
+
+// outcomes, in the order of their counts. All but the last count towards --episodes.
+var outcomes = [5]string{record.Success, record.Failure, record.Timeout, record.Discard, record.Rerecord}
+
+// New returns the episodes of a plan that Plan.Check has passed.
+func New(cfg Config) *Episodes {
+	e := &Episodes{cfg: cfg, phase: None, since: cfg.Clock.Now()}
+	e.length, e.reset = cfg.times()
+	if cfg.scheduled() {
+		e.phase = Waiting
+	}
+	return e
+}
+
+// taskWord is edge-rt ctl task, in an episode.
+const taskWord = "task"
+
+// Do carries out one of Words; text is Start's task, or another one for what is under way.
+func (e *Episodes) Do(ctx context.Context, word, text string) error {
+	e.mu.Lock()
+	phase, ended := e.phase, e.ended
+	e.mu.Unlock()
+	switch {
+	case e.cfg.Record == nil || !e.cfg.All:
+		return errors.New("an episode wants everything on record: start with --record all")
+	case word == Start && e.cfg.Strategy == DAgger:
+		return errors.New("an episode begins with a correction: edge-rt ctl correct, or the tab key")
+	case ended:
+		return errors.New("the run is ending")
+	case word == taskWord && phase == Recording && !e.cfg.rolling():
+		return fmt.Errorf("%s is under way with another task: end it first, then edge-rt ctl start --task", e.name())
+	case word != Start && word != taskWord:
+		return e.mark(phase, word)
+	case phase == Recording && !e.cfg.rolling():
+		return fmt.Errorf("%s is under way: end it first, with success, failure, discard or rerecord", e.name())
+	case phase == Recording:
+		e.end(record.Timeout, false)
+		return e.begin(ctx, text)
+	case phase == Over:
+		return fmt.Errorf("all %d episodes are there", e.cfg.Count)
+	}
+	return e.begin(ctx, text)
+}
+
+// mark ends the episode that is under way, or says something else of the one before.
+func (e *Episodes) mark(phase, outcome string) error {
+	e.mu.Lock()
+	number, last := e.number, e.last
+	e.mu.Unlock()
+	switch {
+	case phase == Recording:
+		e.end(outcome, true)
+	case number == 0:
+		return errors.New("no episode has begun: edge-rt ctl start begins one")
+	case phase == Over:
+		return fmt.Errorf("all %d episodes are there, and the run ends", e.cfg.Count)
+	case last == outcome:
+		return fmt.Errorf("%s has ended as %s already: edge-rt ctl start begins the next", e.name(), outcome)
+	default:
+		e.change(outcome)
+	}
+	return nil
+}
+
+// Key is what a key does now; of one without a meaning, nothing.
+func (e *Episodes) Key(key string) (word string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	switch key {
+	case "right", "n":
+		if e.phase == Recording {
+			return record.Success
+		}
+		return Start
+	case "left", "r":
+		return record.Rerecord
+	case "s":
+		return record.Success
+	case "f":
+		return record.Failure
+	case "d":
+		return record.Discard
+	}
+	return ""
+}
+
+// Keys says which there are, for the terminal of a run or a teleoperation; PolicyKeys, what
+// a run has besides.
+const (
+	Keys       = "keys: right arrow or s: success, and on to the next; f: failure; d: discard; left arrow: rerecord; Esc ends the run (also n, r and q)"
+	PolicyKeys = "; space: pause, or go on; tab: take the arm over with the leader, or give it back"
+)
+
+// begin begins the next episode.
+func (e *Episodes) begin(ctx context.Context, task string) error {
+	if why := e.cfg.Robot.NotReady(); why != "" {
+		return errors.New(why)
+	}
+	if err := e.cfg.Robot.Begin(ctx, task); err != nil {
+		return err
+	}
+	e.open()
+	return nil
+}
+
+// open notes the begin of an episode.
+func (e *Episodes) open() {
+	task, now := e.cfg.Robot.Task(), e.cfg.Clock.Now()
+	messages, pictures := e.cfg.Losses()
+	e.mu.Lock()
+	e.number++
+	e.phase, e.since, e.until, e.last, e.waits, e.warning, e.task = Recording, now, 0, "", "", "", task
+	if e.length > 0 {
+		e.until = now.Add(e.length)
+	}
+	e.messages, e.pictures = messages, pictures
+	number, failing := e.number, e.failing
+	e.mu.Unlock()
+	e.cfg.Record.NoteEpisode(now, number, false, "", task)
+	text := e.name() + " begins"
+	if task != "" {
+		text += ": " + task
+	}
+	e.cfg.Say(text, false)
+	if failing != "" {
+		e.warn("nothing of " + e.name() + " is recorded now: " + failing)
+	}
+}
+
+// end ends the episode that is under way. next: what comes behind it does so by itself.
+func (e *Episodes) end(outcome string, next bool) {
+	name, now := e.name(), e.cfg.Clock.Now()
+	messages, pictures := e.cfg.Losses()
+	e.mu.Lock()
+	took := now.Sub(e.since)
+	e.counts[index(outcome)]++
+	e.last, e.phase, e.since, e.until = outcome, None, now, 0
+	messages, pictures = messages-e.messages, pictures-e.pictures
+	number, task, failing, done := e.number, e.task, e.failing, e.done()
+	switch {
+	case done:
+		e.phase = Over
+	case e.cfg.rolling():
+	case e.cfg.scheduled():
+		e.phase, e.until = Reset, now.Add(e.reset)
+	}
+	phase := e.phase
+	e.mu.Unlock()
+	e.cfg.Record.NoteEpisode(now, number, true, outcome, task)
+	text := fmt.Sprintf("%s ends after %.1f s: %s", name, took.Seconds(), outcome)
+	if pictures > 0 {
+		text += fmt.Sprintf("; %d pictures of it are lost", pictures)
+	}
+	e.cfg.Say(text, false)
+	if messages > 0 || failing != "" {
+		lost := fmt.Sprintf("%s is not whole: %d messages and %d pictures of it are lost", name, messages, pictures)
+		if failing != "" {
+			lost = fmt.Sprintf("%s may be lost: %s", name, failing)
+		}
+		e.warn(lost + "; make room, and rerecord it")
+	}
+	switch {
+	case phase == Over:
+		e.cfg.Robot.Rest()
+		e.cfg.Say(fmt.Sprintf("all %d episodes are there", e.cfg.Count), false)
+		e.cfg.Done()
+	case e.cfg.rolling() && next:
+		e.open()
+	case !e.cfg.rolling() && e.cfg.Strategy != DAgger:
+		e.cfg.Robot.Rest()
+		if phase == Reset {
+			e.cfg.Say(fmt.Sprintf("reset the scene: the next episode begins in %v, or when you say so", e.reset), false)
+		}
+	}
+}
+
+// change has the newest episode, which has ended, end otherwise: the record's last word
+// counts.
+func (e *Episodes) change(outcome string) {
+	now := e.cfg.Clock.Now()
+	e.mu.Lock()
+	e.counts[index(e.last)]--
+	e.counts[index(outcome)]++
+	e.last = outcome
+	number, task := e.number, e.task
+	e.mu.Unlock()
+	e.cfg.Record.NoteEpisode(now, number, true, outcome, task)
+	e.cfg.Say(fmt.Sprintf("episode %d is %s now", number, outcome), false)
+	e.mu.Lock()
+	done := e.done()
+	if done {
+		e.phase = Over
+	}
+	e.mu.Unlock()
+	if done {
+		e.cfg.Done()
+	}
+}
+
+// done reports whether all episodes are there. mu is held.
+func (e *Episodes) done() bool { return e.cfg.Count > 0 && e.kept() >= e.cfg.Count }
+
+// kept is how many count towards --episodes. mu is held.
+func (e *Episodes) kept() (n int) {
+	for i := range len(e.counts) - 1 {
+		n += e.counts[i]
+	}
+	return n
+}
+
+// name is the newest episode's, for people.
+func (e *Episodes) name() string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	text := fmt.Sprintf("episode %d", e.number)
+	if e.cfg.Count > 0 && e.phase == Recording {
+		text += fmt.Sprintf(" (%d of %d)", e.kept()+1, e.cfg.Count)
+	}
+	return text
+}
+
+func index(outcome string) int {
+	for i, o := range outcomes {
+		if o == outcome {
+			return i
+		}
+	}
+	panic("episode: no outcome " + outcome)
+}
+
+// Step does what the time says: call it every few ticks.
+func (e *Episodes) Step(ctx context.Context) {
+	now := e.cfg.Clock.Now()
+	e.mu.Lock()
+	due := e.until != 0 && now >= e.until
+	if e.phase == Reset && due {
+		e.phase, e.since, e.until = Waiting, now, 0
+	}
+	phase, ready := e.phase, !e.ended && now >= e.retryAt
+	e.mu.Unlock()
+	switch {
+	case phase == Recording && due:
+		e.end(record.Timeout, true)
+	case phase == Waiting && ready:
+		err := e.begin(ctx, "")
+		if err == nil {
+			return
+		}
+		e.mu.Lock()
+		said := e.waits == err.Error()
+		e.waits, e.retryAt = err.Error(), now.Add(retryEvery)
+		if e.retryAt = now.Add(retryEvery); said {
+			e.mu.Unlock()
+			return
+		}
+		e.mu.Unlock()
+		e.cfg.Say("the next episode waits: "+err.Error(), false)
+	}
+}
+
+// Correct begins an episode where a person takes the arm over, and ends it, as a success
+// unless they said otherwise before, where they give it back: LeRobot's corrections.
+func (e *Episodes) Correct(correcting bool) {
+	e.mu.Lock()
+	open := e.phase == Recording
+	fresh := correcting && !e.corrects
+	e.corrects = correcting
+	e.mu.Unlock()
+	switch {
+	case fresh && !open:
+		e.open()
+	case !correcting && open:
+		e.end(record.Success, false)
+	}
+}
+
+// Failing says why nothing can be recorded, nil that it can be again; any thread may call
+// it.
+func (e *Episodes) Failing(err error) {
+	why := ""
+	if err != nil {
+		why = err.Error()
+	}
+	e.mu.Lock()
+	before := e.failing
+	e.failing = why
+	open := e.phase == Recording
+	e.mu.Unlock()
+	if open && before == "" && why != "" {
+		e.warn(e.name() + " is being lost: " + why + "; make room, then rerecord it")
+	}
+}
+
+func (e *Episodes) warn(text string) {
+	e.mu.Lock()
+	e.warning = text
+	e.mu.Unlock()
+	e.cfg.Say(text, true)
+}
+
+// Close says that the run ends: an episode that is under way stays without an end.
+func (e *Episodes) Close() {
+	e.mu.Lock()
+	open, ended := e.phase == Recording, e.ended
+	e.ended = true
+	e.mu.Unlock()
+	if open && !ended {
+		e.cfg.Say(e.name()+" has no end: the run ended in it", true)
+	}
+}
+
+// Status is where the episodes stand; its JSON keys are a contract (docs/json.md).
+type Status struct {
+	Phase    string  `json:"phase"`
+	Number   uint32  `json:"number"`
+	Wanted   int     `json:"wanted,omitempty"`
+	Seconds  float64 `json:"seconds"`
+	Left     float64 `json:"seconds_left,omitempty"`
+	Success  int     `json:"success"`
+	Failure  int     `json:"failure"`
+	Timeout  int     `json:"timeout"`
+	Discard  int     `json:"discard"`
+	Rerecord int     `json:"rerecord"`
+	Last     string  `json:"last,omitempty"`
+	Waits    string  `json:"waits,omitempty"`
+	Warning  string  `json:"warning,omitempty"`
+}
+
+// Status may be called by any thread; nil where there are no episodes and none are to
+// come.
+func (e *Episodes) Status() *Status {
+	if e == nil {
+		return nil
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.phase == None && e.number == 0 {
+		return nil
+	}
+	now := e.cfg.Clock.Now()
+	s := &Status{
+		Phase: e.phase, Number: e.number, Wanted: e.cfg.Count, Seconds: seconds(now.Sub(e.since)), Last: e.last, Waits: e.waits, Warning: e.warning,
+		Success: e.counts[0], Failure: e.counts[1], Timeout: e.counts[2], Discard: e.counts[3], Rerecord: e.counts[4],
+	}
+	if e.until != 0 {
+		s.Left = seconds(e.until.Sub(now))
+	}
+	return s
+}
+
+func seconds(d time.Duration) float64 { return float64(max(0, d).Milliseconds()) / 1e3 }
+
+// Resting reports whether the arm waits for the next episode, because a person begins it.
+func (e *Episodes) Resting() bool {
+	if e == nil {
+		return false
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.phase == None && e.number > 0
+}
+
+// AppendLine appends where the episodes stand to a status line; nothing where there are
+// none.
+//
+//rt:noalloc
+func (e *Episodes) AppendLine(b []byte, now rt.Instant) []byte {
+	if e == nil {
+		return b
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.phase == None && e.number == 0 {
+		return b
+	}
+	b = append(append(append(b, "  episode "...), e.phase...), ' ')
+	b = strconv.AppendUint(b, uint64(e.number), 10)
+	if e.cfg.Count > 0 {
+		b = strconv.AppendInt(append(b, " kept "...), int64(e.kept()), 10)
+		b = strconv.AppendInt(append(b, '/'), int64(e.cfg.Count), 10)
+	}
+	if e.until != 0 {
+		b = strconv.AppendInt(append(b, " left "...), int64(max(0, e.until.Sub(now))/time.Second), 10)
+		b = append(b, " s"...)
+	}
+	return b
+}

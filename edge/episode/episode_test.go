@@ -1,0 +1,352 @@
+package episode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// fake is an arm that is recorded.
+type fake struct {
+	notReady string
+	refuses  error
+	task     string
+	calls    []string
+}
+
+func (f *fake) NotReady() string { return f.notReady }
+func (f *fake) Task() string     { return f.task }
+func (f *fake) Rest()            { f.calls = append(f.calls, "rest") }
+func (f *fake) Begin(_ context.Context, task string) error {
+	if f.refuses != nil {
+		return f.refuses
+	}
+	f.calls = append(f.calls, "begin "+task)
+	if task != "" {
+		f.task = task
+	}
+	return nil
+}
+
+// stand is the episodes of a fake arm, on a clock that the test moves.
+type stand struct {
+	*Episodes
+	arm      *fake
+	clock    *rttest.Clock
+	dir      string
+	said     []string
+	warnings []string
+	done     int
+	lost     uint64
+}
+
+func newStand(t *testing.T, plan Plan) *stand {
+	t.Helper()
+	s := &stand{arm: &fake{task: "wave"}, clock: rttest.NewClock(rt.Instant(time.Second)), dir: t.TempDir()}
+	recorder, err := record.New(record.Config{Mode: record.All, Dir: s.dir, Size: 1 << 30, ID: "arm", Clock: s.clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.Episodes = New(Config{
+		Plan: plan, Robot: s.arm, Record: recorder, All: true, Clock: s.clock,
+		Losses: func() (uint64, uint64) { return s.lost, 0 },
+		Say: func(text string, warn bool) {
+			s.said = append(s.said, text)
+			if warn {
+				s.warnings = append(s.warnings, text)
+			}
+		},
+		Done: func() { s.done++ },
+	})
+	return s
+}
+
+// after moves the clock on, a step each second.
+func (s *stand) after(d time.Duration) {
+	for end := s.clock.Now().Add(d); s.clock.Now() < end; {
+		s.clock.SleepUntil(s.clock.Now().Add(time.Second))
+		s.Step(context.Background())
+	}
+}
+
+func (s *stand) do(line string) error {
+	word, text, _ := strings.Cut(line, " ")
+	return s.Do(context.Background(), word, text)
+}
+
+// marks are the episodes on record.
+func (s *stand) marks(t *testing.T) (marks []string) {
+	t.Helper()
+	s.cfg.Record.Collect()
+	var stop atomic.Bool
+	stop.Store(true)
+	s.cfg.Record.Write(&stop)
+	if _, err := record.ReadFolder(s.dir, record.Visitor{Episode: func(m *record.Episode) error {
+		marks = append(marks, fmt.Sprintf("%d %d %v %s %s", m.At/1e9, m.Number, m.Ended, m.Outcome, m.Task.String()))
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	return marks
+}
+
+func lasts(d time.Duration) *time.Duration { return &d }
+
+// Episodes begin by themselves, last as long as they may, and are replaced where a person
+// says so; the record has each begin and each end.
+func TestScheduledEpisodes(t *testing.T) {
+	s := newStand(t, Plan{Count: 3, Time: lasts(30 * time.Second), Reset: lasts(10 * time.Second)})
+	s.arm.notReady = "no torque yet"
+	s.after(2 * time.Second)
+	if st := s.Status(); st.Phase != Waiting || st.Waits != "no torque yet" || st.Wanted != 3 || st.Number != 0 {
+		t.Fatalf("%+v, want it to wait for torque", st)
+	}
+	s.arm.notReady = ""
+	s.after(2 * time.Second) // begins at 4 or 5
+	if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Waits != "" || st.Left < 28 || st.Left > 30 {
+		t.Fatalf("%+v, want episode 1", st)
+	}
+	if err := s.do("start"); err == nil || !strings.Contains(err.Error(), "episode 1 (1 of 3) is under way") {
+		t.Errorf("a second start: %v", err)
+	}
+	s.after(30 * time.Second) // its time is over
+	if st := s.Status(); st.Phase != Reset || st.Timeout != 1 || st.Last != record.Timeout {
+		t.Fatalf("%+v, want time to reset", st)
+	}
+	if err := s.do("failure"); err != nil { // a second thought
+		t.Error(err)
+	}
+	s.after(11 * time.Second)
+	if st := s.Status(); st.Phase != Recording || st.Number != 2 || st.Failure != 1 || st.Timeout != 0 {
+		t.Fatalf("%+v, want episode 2", st)
+	}
+	if err := s.do("rerecord"); err != nil {
+		t.Error(err)
+	}
+	if err := s.do("rerecord"); err == nil || !strings.Contains(err.Error(), "rerecord already") {
+		t.Errorf("rerecord twice: %v, want why not", err)
+	}
+	if err := s.do(s.Key("right")); err != nil { // ends the reset
+		t.Error(err)
+	}
+	if err := s.do(s.Key("right")); err != nil { // ends the episode
+		t.Error(err)
+	}
+	if st := s.Status(); st.Phase != Reset || st.Number != 3 || st.Success != 1 || st.Rerecord != 1 {
+		t.Fatalf("%+v, want episode 3 to be a success", st)
+	}
+	if err := s.do("start pick"); err != nil {
+		t.Error(err)
+	}
+	if err := s.do("discard"); err != nil {
+		t.Error(err)
+	}
+	if st := s.Status(); st.Phase != Over || s.done != 1 || st.Discard != 1 {
+		t.Errorf("%+v, done %d; want all to be there", st, s.done)
+	}
+	for _, word := range []string{"start", "success"} {
+		if err := s.do(word); err == nil || !strings.Contains(err.Error(), "all 3 episodes") {
+			t.Errorf("%s behind the last: %v", word, err)
+		}
+	}
+	want := []string{"4 1 false  wave", "34 1 true timeout wave", "35 1 true failure wave", "44 2 false  wave", "46 2 true rerecord wave", "46 3 false  wave", "46 3 true success wave", "46 4 false  pick", "46 4 true discard pick"}
+	if marks := s.marks(t); !slices.Equal(marks, want) {
+		t.Errorf("on record is\n%s\nwant\n%s", strings.Join(marks, "\n"), strings.Join(want, "\n"))
+	}
+	if want := []string{"begin ", "rest", "begin ", "rest", "begin ", "rest", "begin pick", "rest"}; !slices.Equal(s.arm.calls, want) {
+		t.Errorf("the arm was told %q, want %q", s.arm.calls, want)
+	}
+}
+
+// Without --episodes a person begins each.
+func TestEpisodesByHand(t *testing.T) {
+	s := newStand(t, Plan{})
+	if s.Status() != nil {
+		t.Errorf("%+v before the first, want none", s.Status())
+	}
+	for _, word := range []string{"success", "failure", "discard", "rerecord"} {
+		if err := s.do(word); err == nil || !strings.Contains(err.Error(), "edge-rt ctl start") {
+			t.Errorf("%s without an episode: %v", word, err)
+		}
+	}
+	s.arm.notReady = "the run is paused"
+	if err := s.do("start"); err == nil || err.Error() != "the run is paused" {
+		t.Errorf("start of an arm that cannot: %v", err)
+	}
+	s.arm.notReady, s.arm.refuses = "", errors.New("the server does not know that task")
+	if err := s.do("start fly"); err == nil || s.Status() != nil {
+		t.Errorf("a task that is refused: %v, %+v", err, s.Status())
+	}
+	s.arm.refuses = nil
+	if err := s.do("start"); err != nil {
+		t.Fatal(err)
+	}
+	s.after(time.Hour)
+	if st := s.Status(); st.Phase != Recording || st.Left != 0 {
+		t.Errorf("%+v after an hour, want it to go on", st)
+	}
+	if s.Resting() {
+		t.Error("it rests in an episode")
+	}
+	if err := s.do(s.Key("s")); err != nil || !s.Resting() {
+		t.Errorf("s: %v, resting %v", err, s.Resting())
+	}
+	s.Close()
+	if err := s.do("start"); err == nil || !strings.Contains(err.Error(), "ending") {
+		t.Errorf("start behind the end: %v", err)
+	}
+	if len(s.warnings) != 0 {
+		t.Errorf("it warns: %q", s.warnings)
+	}
+}
+
+// Sentry's episodes follow each other, and the arm does not hear of it.
+func TestSentry(t *testing.T) {
+	s := newStand(t, Plan{Strategy: Sentry, Time: lasts(20 * time.Second)})
+	s.after(time.Second)
+	s.after(41 * time.Second)
+	if st := s.Status(); st.Phase != Recording || st.Number != 3 || st.Timeout != 2 {
+		t.Fatalf("%+v, want the third", st)
+	}
+	if err := s.do("success"); err != nil {
+		t.Error(err)
+	}
+	if st := s.Status(); st.Phase != Recording || st.Number != 4 || st.Success != 1 {
+		t.Errorf("%+v, want the next at once", st)
+	}
+	if err := s.do("start point"); err != nil {
+		t.Error(err)
+	}
+	if st := s.Status(); st.Phase != Recording || st.Number != 5 {
+		t.Errorf("%+v, want the next with another task", st)
+	}
+	if want := []string{"begin ", "begin point"}; !slices.Equal(s.arm.calls, want) {
+		t.Errorf("the arm was told %q, want %q", s.arm.calls, want)
+	}
+	s.Close()
+	if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "episode 5 has no end") {
+		t.Errorf("the end of the run warns %q", s.warnings)
+	}
+	marks := s.marks(t)
+	if last := marks[len(marks)-1]; !strings.HasSuffix(last, "5 false  point") {
+		t.Errorf("the last mark is %q, want a begin without an end", last)
+	}
+}
+
+// DAgger's episodes are the corrections; the arm is told nothing, since the person has it.
+func TestCorrections(t *testing.T) {
+	s := newStand(t, Plan{Strategy: DAgger, Leader: true, Count: 2})
+	for _, has := range []bool{false, true, true, false, false, true} {
+		s.Correct(has)
+		s.after(time.Second)
+	}
+	if err := s.do("start"); err == nil || !strings.Contains(err.Error(), "correction") {
+		t.Errorf("start: %v", err)
+	}
+	if err := s.do("discard"); err != nil { // while it goes on
+		t.Error(err)
+	}
+	s.Correct(true)
+	if st := s.Status(); st.Phase != Over || st.Success != 1 || st.Discard != 1 || st.Number != 2 || s.done != 1 {
+		t.Errorf("%+v", st)
+	}
+	if want := []string{"rest"}; !slices.Equal(s.arm.calls, want) {
+		t.Errorf("the arm was told %q, want %q", s.arm.calls, want)
+	}
+	want := []string{"2 1 false  wave", "4 1 true success wave", "6 2 false  wave", "7 2 true discard wave"}
+	if marks := s.marks(t); !slices.Equal(marks, want) {
+		t.Errorf("on record is %q, want %q", marks, want)
+	}
+}
+
+// Who records hears that their work is lost, at once and at the end.
+func TestLossesAreTold(t *testing.T) {
+	s := newStand(t, Plan{})
+	if err := s.do("start"); err != nil {
+		t.Fatal(err)
+	}
+	s.Failing(errors.New("no space left"))
+	s.Failing(errors.New("no space left at all")) // the same trouble
+	if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "episode 1 is being lost: no space left") || s.Status().Warning != s.warnings[0] {
+		t.Errorf("it warns %q", s.warnings)
+	}
+	s.lost = 7
+	if err := s.do("success"); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.warnings) != 2 || !strings.Contains(s.warnings[1], "episode 1 may be lost") {
+		t.Errorf("it warns %q", s.warnings)
+	}
+	if err := s.do("start"); err != nil || len(s.warnings) != 3 || !strings.Contains(s.warnings[2], "nothing of episode 2") {
+		t.Errorf("the next: %v, %q", err, s.warnings)
+	}
+	s.Failing(nil)
+	s.lost = 12
+	if err := s.do("success"); err != nil || len(s.warnings) != 4 || !strings.Contains(s.warnings[3], "5 messages") {
+		t.Errorf("%v, it warns %q", err, s.warnings)
+	}
+}
+
+func TestPlanIsChecked(t *testing.T) {
+	tests := []struct {
+		name  string
+		plan  Plan
+		mode  record.Mode
+		given bool
+		want  record.Mode
+		says  string
+	}{
+		{"nothing", Plan{}, record.Ring, false, record.Ring, ""},
+		{"base", Plan{Strategy: Base}, record.Off, true, record.Off, ""},
+		{"episodes", Plan{Count: 2}, record.Ring, false, record.All, ""},
+		{"episodes and a ring", Plan{Count: 2}, record.Ring, true, "", "--record"},
+		{"episodes and no record", Plan{Count: 2}, record.Off, true, "", "--record"},
+		{"a time by hand", Plan{Time: lasts(time.Second)}, record.All, true, record.All, ""},
+		{"a reset by hand", Plan{Reset: lasts(time.Second)}, record.All, true, "", "--episodes"},
+		{"sentry", Plan{Strategy: Sentry}, record.Ring, false, record.All, ""},
+		{"sentry without an end", Plan{Strategy: Sentry, Time: lasts(0)}, record.Ring, false, "", "--episode-time"},
+		{"sentry with a rest", Plan{Strategy: Sentry, Reset: lasts(1)}, record.Ring, false, "", "--reset-time"},
+		{"highlight", Plan{Strategy: Highlight}, record.Ring, false, record.Ring, ""},
+		{"highlight of everything", Plan{Strategy: Highlight}, record.All, true, "", "highlight"},
+		{"highlight of episodes", Plan{Strategy: Highlight, Count: 1}, record.Ring, false, "", "--episodes"},
+		{"episodic", Plan{Strategy: Episodic, Count: 1}, record.Ring, false, record.All, ""},
+		{"episodic of none", Plan{Strategy: Episodic}, record.Ring, false, "", "--episodes"},
+		{"dagger", Plan{Strategy: DAgger}, record.Ring, false, "", "--leader"},
+		{"dagger with one", Plan{Strategy: DAgger, Leader: true}, record.Ring, false, record.All, ""},
+		{"dagger by the clock", Plan{Strategy: DAgger, Leader: true, Time: lasts(1)}, record.Ring, false, "", "corrections"},
+	}
+	for _, tt := range tests {
+		mode, err := tt.plan.Check(tt.mode, tt.given)
+		switch {
+		case tt.says == "" && (err != nil || mode != tt.want):
+			t.Errorf("%s: %s, %v, want %s", tt.name, mode, err, tt.want)
+		case tt.says != "" && (exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), tt.says)):
+			t.Errorf("%s: %v (code %d), want %q and code 2", tt.name, err, exit.Of(err), tt.says)
+		}
+	}
+}
+
+func TestAppendLineNoAlloc(t *testing.T) {
+	s := newStand(t, Plan{Count: 3, Time: lasts(30 * time.Second)})
+	s.after(time.Second)
+	line := make([]byte, 0, 256)
+	if n := testing.AllocsPerRun(100, func() { line = s.AppendLine(line[:0], s.clock.Now()) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+	if got := string(line); got != "  episode recording 1 kept 0/3 left 30 s" {
+		t.Errorf("line %q", got)
+	}
+	if n := testing.AllocsPerRun(100, func() { s.Step(context.Background()) }); n != 0 {
+		t.Errorf("a step without anything to do: %v allocations", n)
+	}
+}

@@ -1,0 +1,221 @@
+package terminal
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	keyPoll  = 100 * time.Millisecond // for a key, and for the end
+	keyPart  = 100 * time.Millisecond // between the bytes of one key: over a slow link they come apart
+	keyBytes = 64                     // read at once
+)
+
+// Keys are single keys of a terminal, without Enter and unseen. The terminal is as it was
+// once Close is called, or the process has died: another one (KeepTerminal) sees to that.
+type Keys struct {
+	in     *os.File
+	before unix.Termios
+	keeper *exec.Cmd
+	pipe   io.WriteCloser
+
+	mu      sync.Mutex // guards raw
+	raw     bool       // the terminal gives single keys
+	stop    atomic.Bool
+	running sync.WaitGroup
+	stopped chan os.Signal
+}
+
+// ReadKeys has key called with each key, by name: right, left, up, down, esc, enter, tab,
+// space, backspace, or the character itself. It returns nil where in is no terminal, or
+// not this process's to read. keep is the command that runs KeepTerminal.
+func ReadKeys(in *os.File, keep []string, key func(string)) (*Keys, error) {
+	if !Is(in) || !ours(in) {
+		return nil, nil
+	}
+	before, err := unix.IoctlGetTermios(int(in.Fd()), unix.TCGETS)
+	if err != nil {
+		return nil, err
+	}
+	k := &Keys{in: in, before: *before, stopped: make(chan os.Signal, 1)}
+	if err := k.startKeeper(keep); err != nil {
+		return nil, fmt.Errorf("no process keeps the terminal, so it gives no keys: %w", err)
+	}
+	signal.Ignore(unix.SIGTTIN, unix.SIGTTOU) // in the background a read, or what Close sets, would stop the process
+	if err := k.set(true); err != nil {
+		return nil, errors.Join(err, k.endKeeper())
+	}
+	signal.Notify(k.stopped, unix.SIGCONT)
+	k.running.Go(func() { k.read(key) })
+	return k, nil
+}
+
+// ours reports whether this process's group is the one that the terminal is for.
+func ours(in *os.File) bool {
+	group, err := unix.IoctlGetInt(int(in.Fd()), unix.TIOCGPGRP)
+	return err == nil && group == unix.Getpgrp()
+}
+
+// set gives the terminal single keys, or makes it as it was.
+func (k *Keys) set(raw bool) error {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	t := k.before
+	if raw {
+		t.Lflag &^= unix.ICANON | unix.ECHO // Ctrl-C stays a signal
+		t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
+	}
+	err := unix.IoctlSetTermios(int(k.in.Fd()), unix.TCSETS, &t)
+	k.raw = raw && err == nil
+	return err
+}
+
+// read calls key until Close, while the terminal is this process's.
+func (k *Keys) read(key func(string)) {
+	var b [keyBytes]byte
+	rest := b[:0] // the beginning of a key
+	for !k.stop.Load() {
+		select {
+		case <-k.stopped: // the shell has set the terminal meanwhile
+			if ours(k.in) {
+				_ = k.set(true)
+			}
+		default:
+		}
+		wait := keyPoll
+		if len(rest) > 0 {
+			wait = keyPart
+		}
+		fds := []unix.PollFd{{Fd: int32(k.in.Fd()), Events: unix.POLLIN}}
+		n, err := unix.Poll(fds, int(wait.Milliseconds()))
+		switch {
+		case err != nil && err != unix.EINTR, n > 0 && fds[0].Revents&unix.POLLIN == 0:
+			return // the terminal is gone
+		case n <= 0 && len(rest) > 0:
+			rest = parse(rest, true, key)
+			continue
+		case n <= 0 || !ours(k.in):
+			if n > 0 {
+				time.Sleep(keyPoll) // what is typed is for others
+			}
+			continue
+		}
+		got, err := unix.Read(int(k.in.Fd()), b[len(rest):])
+		if err == unix.EINTR || err == unix.EAGAIN || err == unix.EIO && !ours(k.in) {
+			continue
+		}
+		if err != nil || got == 0 {
+			return
+		}
+		rest = b[:copy(b[:], parse(b[:len(rest)+got], false, key))]
+	}
+}
+
+var (
+	arrows  = map[byte]string{'A': "up", 'B': "down", 'C': "right", 'D': "left"}
+	special = map[byte]string{'\r': "enter", '\n': "enter", '\t': "tab", ' ': "space", 0x7f: "backspace", 0x08: "backspace"}
+)
+
+const esc = 0x1b
+
+// parse calls key for each key of b, and returns the beginning of one that is not whole;
+// with last nothing more comes.
+func parse(b []byte, last bool, key func(string)) (rest []byte) {
+	for len(b) > 0 {
+		switch {
+		case b[0] == esc && len(b) == 1 && !last:
+			return b
+		case b[0] == esc && len(b) == 1:
+			key("esc")
+			return nil
+		case b[0] == esc && (b[1] == '[' || b[1] == 'O'):
+			end := 2 // a sequence ends with its first byte from 0x40 on
+			for end < len(b) && b[end] < 0x40 {
+				end++
+			}
+			if end == len(b) {
+				if last || len(b) >= keyBytes {
+					return nil
+				}
+				return b
+			}
+			if name := arrows[b[end]]; name != "" && end == 2 {
+				key(name)
+			}
+			b = b[end+1:]
+		case b[0] == esc: // Alt and a key
+			b = b[2:]
+		default:
+			if name := special[b[0]]; name != "" {
+				key(name)
+			} else if b[0] > ' ' && b[0] < 0x7f {
+				key(string(b[:1]))
+			}
+			b = b[1:]
+		}
+	}
+	return nil
+}
+
+// Close makes the terminal as it was. A nil Keys has nothing to do.
+func (k *Keys) Close() {
+	if k == nil {
+		return
+	}
+	k.stop.Store(true)
+	k.running.Wait()
+	signal.Stop(k.stopped)
+	if ours(k.in) {
+		_ = k.set(false)
+	}
+	_ = k.endKeeper()
+}
+
+// startKeeper runs the process that outlives this one, in a session of its own, so that no
+// signal of the terminal reaches it.
+func (k *Keys) startKeeper(command []string) (err error) {
+	k.keeper = exec.Command(command[0], command[1:]...)
+	k.keeper.ExtraFiles = []*os.File{k.in}
+	k.keeper.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if k.pipe, err = k.keeper.StdinPipe(); err != nil {
+		return err
+	}
+	if err := k.keeper.Start(); err != nil {
+		return err
+	}
+	return binary.Write(k.pipe, binary.NativeEndian, &k.before)
+}
+
+// endKeeper tells it that there is nothing to do.
+func (k *Keys) endKeeper() error {
+	_, err := io.WriteString(k.pipe, "x")
+	return errors.Join(err, k.pipe.Close(), k.keeper.Wait())
+}
+
+// keptFD is the terminal in the process that keeps it: the first of exec.Cmd's ExtraFiles.
+const keptFD = 3
+
+// KeepTerminal is that process: it reads how the terminal was, and makes it so again when
+// in ends without another byte.
+func KeepTerminal(in io.Reader) error {
+	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGTSTP, unix.SIGTTOU)
+	var before unix.Termios
+	if err := binary.Read(in, binary.NativeEndian, &before); err != nil {
+		return fmt.Errorf("want %d bytes of a terminal's settings: %w", binary.Size(before), err)
+	}
+	if n, _ := io.ReadFull(in, make([]byte, 1)); n > 0 {
+		return nil
+	}
+	return unix.IoctlSetTermios(keptFD, unix.TCSETS, &before)
+}

@@ -1,0 +1,80 @@
+package terminal
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// Keys are told apart, also where their bytes come one by one; what is no key says nothing.
+func TestParseKeys(t *testing.T) {
+	for _, tt := range []struct {
+		text string
+		want string
+	}{
+		{"sfd", "s f d"},
+		{"\x1b[C\x1b[D\x1bOC\x1bOD", "right left right left"},
+		{"\x1b", "esc"},
+		{"\x1b\x1b[C", ""}, // Alt and what follows
+		{"\r\t \x7f", "enter tab space backspace"},
+		{"\x1b[1;5C\x1b[3~x", "x"}, // Ctrl-right, Delete
+		{"\x1bxq", "q"},
+		{"\xc3\xa9\x00", ""},
+		{"\x1b[", ""},
+	} {
+		for name, pieces := range map[string][][]byte{"whole": {[]byte(tt.text)}, "by bytes": slices.Collect(slices.Chunk([]byte(tt.text), 1))} {
+			var got []string
+			key := func(k string) { got = append(got, k) }
+			var rest []byte
+			for _, p := range pieces {
+				rest = slices.Clone(parse(append(slices.Clone(rest), p...), false, key))
+			}
+			if rest = parse(rest, true, key); len(rest) != 0 {
+				t.Errorf("%q %s: %q is left", tt.text, name, rest)
+			}
+			if tt.text == "\x1b\x1b[C" {
+				got = slices.DeleteFunc(got, func(k string) bool { return k == "[" || k == "C" })
+			}
+			if strings.Join(got, " ") != tt.want {
+				t.Errorf("%q %s: %q, want %q", tt.text, name, got, tt.want)
+			}
+		}
+	}
+	var endless []byte
+	for range 1000 {
+		endless = parse(append(endless, "\x1b[1111111111"...), false, func(string) {})
+		if len(endless) > 2*keyBytes {
+			t.Fatal("a sequence without an end grows for ever")
+		}
+	}
+}
+
+// Where there is no terminal there are no keys, and that is no error.
+func TestNoTerminalNoKeys(t *testing.T) {
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer w.Close()
+	keys, err := ReadKeys(r, []string{"/bin/false"}, func(string) {})
+	if keys != nil || err != nil {
+		t.Errorf("keys of a pipe: %v, %v", keys, err)
+	}
+	keys.Close()
+	if err := KeepTerminal(strings.NewReader("short")); !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Errorf("settings that are not whole: %v", err)
+	}
+	var text bytes.Buffer
+	binary.Write(&text, binary.NativeEndian, unix.Termios{})
+	text.WriteByte('x')
+	if err := KeepTerminal(&text); err != nil {
+		t.Errorf("one that ended well: %v", err)
+	}
+}
