@@ -3,6 +3,7 @@ package main
 import (
 	"edgert/rt/rttest"
 	"edgert/servo/servosim"
+	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
