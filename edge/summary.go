@@ -52,8 +52,15 @@ type Summary struct {
 	CPUShare     float64                   `json:"rt_cpu_share"`
 	RSSMB        float64                   `json:"rss_mb"`
 	Sessions     uint64                    `json:"sessions_opened"`
-	Page         *page.Stats               `json:"page,omitempty"` // what people who looked have cost
+	Page         *page.Stats               `json:"page,omitempty"`        // what people who looked have cost
+	Corrections  *Corrections              `json:"corrections,omitempty"` // nil: the run had no leader
 	Seconds      float64                   `json:"seconds"`
+}
+
+// Corrections is what people did who took the arm over.
+type Corrections struct {
+	Takeovers uint32 `json:"takeovers"` // times that somebody wanted the arm
+	Ticks     uint64 `json:"ticks"`     // that a person drove it
 }
 
 // problems lists what did not go well, for the end of a line.
@@ -127,6 +134,9 @@ func (e *Edge) summarize(err error) *Summary {
 	if e.page != nil {
 		s.Page = new(e.page.Stats())
 	}
+	if e.leader != nil {
+		s.Corrections = &Corrections{st.takeovers.Load(), st.corrected.Load()}
+	}
 	s.Record = e.recording.Stats()
 	if h := &e.heap; h.closed {
 		s.PathMallocs, s.GCCycles = h.to.Allocs-h.from.Allocs, h.to.Cycles-h.from.Cycles
@@ -192,6 +202,9 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	}
 	if p := s.Episodes; p != nil {
 		row("episodes", "%d: %d success, %d failure, %d timeout, %d discard, %d rerecord", p.Number, p.Success, p.Failure, p.Timeout, p.Discard, p.Rerecord)
+	}
+	if c := s.Corrections; c != nil {
+		row("corrections", "%d times, %d ticks", c.Takeovers, c.Ticks)
 	}
 	if p := s.Page; p != nil {
 		row("page", "%d connections, %d requests, %d pictures, %d refused, %d collections", p.Connections, p.Requests, p.Pictures, p.Refused, p.Collections)

@@ -32,7 +32,7 @@ type alignment struct {
 func (l *Leader) beginAlignment(now rt.Instant, number uint32) {
 	l.answered = number
 	if l.stiff {
-		l.fail(now, errors.New("it does not let go"))
+		l.fail(errors.New("it does not let go"))
 		return
 	}
 	r := l.cfg.Robot
@@ -52,20 +52,20 @@ func (l *Leader) alignStep(now rt.Instant, order *Order) {
 	}
 	switch {
 	case !order.Align || order.Number != l.answered:
-		l.endAlignment(now, Limp)
+		l.endAlignment(Limp)
 	case l.cfg.Arm.Away() || a.arm.NeedsResume():
-		l.fail(now, errors.New("it was unplugged, or a motor restarted; one that is unplugged stays as it is until it is plugged in again, or its supply is off"))
+		l.fail(errors.New("it was unplugged, or a motor restarted; one that is unplugged stays as it is until it is plugged in again, or its supply is off"))
 	case a.arm.Fatal() != nil:
-		l.fail(now, a.arm.Fatal())
+		l.fail(a.arm.Fatal())
 	case now >= a.by:
-		l.fail(now, l.obstacle(order.Place))
+		l.fail(l.obstacle(order.Place))
 	case a.arm.Phase == follow.Unarmed:
 		a.arm.StartArming()
 	case a.arm.Phase == follow.Arming:
 		touched, err := a.arm.ArmStep(t)
 		l.stiff = l.stiff || touched
 		if err != nil {
-			l.fail(now, err)
+			l.fail(err)
 		}
 	default:
 		a.arm.DriveAt(now, order.Place, alignPace)
@@ -78,7 +78,7 @@ func (l *Leader) checkArrival(now rt.Instant, order *Order) {
 	a := l.align
 	if a.settled != nil {
 		if _, moved := farthest(a.arm.Place, a.settled); moved > handTravel {
-			l.endAlignment(now, Ready)
+			l.endAlignment(Ready)
 		}
 		return
 	}
@@ -95,7 +95,7 @@ func (l *Leader) checkArrival(now rt.Instant, order *Order) {
 		a.settled, a.by = slices.Clone(a.arm.Place), now.Add(handLimit)
 		l.say(false, "the leader is where the follower is: take it")
 	default:
-		l.endAlignment(now, Ready)
+		l.endAlignment(Ready)
 	}
 }
 
@@ -115,16 +115,13 @@ func (l *Leader) obstacle(place []float32) error {
 		m.Name, a.arm.Place[j], m.Norm, far, place[j], alignLimit, low, high)
 }
 
-func (l *Leader) fail(now rt.Instant, why error) {
+func (l *Leader) fail(why error) {
 	l.say(true, fmt.Sprintf("the leader could not be brought to the follower, which holds: %v; edge-rt ctl correct tries again, resume gives the arm back to the policy", why))
-	l.endAlignment(now, Failed)
+	l.endAlignment(Failed)
 }
 
 // endAlignment lets the leader go. It is Ready only once its motors confirm.
-func (l *Leader) endAlignment(now rt.Instant, end State) {
+func (l *Leader) endAlignment(end State) {
 	l.align, l.state = nil, end
-	l.feeling.known, l.relaxAt = false, 0
-	if l.stiff {
-		l.relax(now)
-	}
+	l.feeling.known, l.relaxAt = false, 0 // relax follows
 }

@@ -29,6 +29,7 @@ type stand struct {
 	judge *referee.Referee
 	arm   *hotplug.Arm
 	place []float32
+	offs  atomic.Int32 // writes that took torque
 
 	mu   sync.Mutex
 	said []string
@@ -56,7 +57,7 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 		}
 		c[m.Name] = k
 		judged.Joints = append(judged.Joints, referee.Joint{
-			ID: m.ID, Name: m.Name, Min: k.RangeMin, Max: k.RangeMax, Velocity: alignPace * m.MaxVelocity * unit, Degree: 4096. / 360,
+			ID: m.ID, Name: m.Name, Min: k.RangeMin, Max: k.RangeMax, Velocity: 0.12 * m.MaxVelocity * unit, Degree: 4096. / 360,
 		})
 		s.place[len(judged.Joints)-1] = 0
 		if m.Norm == robot.Range0100 {
@@ -65,7 +66,12 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	}
 	s.judge = referee.New(judged)
 	if name == "so101_leader" {
-		sim.Watch = s.judge.Watch
+		sim.Watch = func(e *servosim.Event) {
+			s.judge.Watch(e)
+			if e.Addr == 40 && len(e.Data) == 1 && e.Data[0] == 0 && !e.NotReceived {
+				s.offs.Add(1)
+			}
+		}
 	}
 	if s.bus, err = servosim.Open(sim); err != nil {
 		t.Skipf("no pseudo-terminals here: %v", err)
@@ -235,6 +241,24 @@ func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 	s.judge.Consent(s.cfg.Clock.Now())
 	s.want(2, true)
 	s.until("brought there", func(p *Pose) bool { return p.State == Ready })
+}
+
+// A limp leader that comes back is let go all the same: nobody knows what was done to it.
+func TestLeaderThatComesBack(t *testing.T) {
+	s := newStand(t, "so101_leader", nil)
+	var ending atomic.Bool
+	kept := make(chan struct{})
+	go func() { defer close(kept); s.arm.KeepOpen(&ending) }()
+	t.Cleanup(func() { ending.Store(true); <-kept })
+	s.cycles(3)
+	before := s.offs.Load()
+	s.bus.Unplug()
+	s.until("away", func(*Pose) bool { return s.arm.Away() })
+	s.bus.Replug()
+	s.until("let go", func(*Pose) bool { return s.offs.Load() >= before+6 })
+	if s.Pose().Stiff {
+		t.Error("it counts as stiff")
+	}
 }
 
 // A motor that does not confirm that it is limp keeps the leader from being handed over.
