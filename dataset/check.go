@@ -455,9 +455,34 @@ func (c *checker) checkWhole() {
 		}
 		if episodes := c.before[name]; len(episodes) > 0 && len(episodes) == len(c.episodes) {
 			got := together(episodes)
+			c.compareQuantiles(name, &got, episodes, said)
 			c.compare("all", name, &got, said)
 		} else if f.DType == videoType {
 			c.comparePictures("all", name, func(stat string) []float64 { return said[stat] })
+		}
+	}
+}
+
+// compareQuantiles looks whether those of all lie among the episodes', and takes them out
+// of said: releases of LeRobot to 0.6 have their mean, later ones the outermost.
+func (c *checker) compareQuantiles(name string, got *Stats, episodes []Stats, said map[string][]float64) {
+	for k, q := range quantiles {
+		v, there := said[q.name]
+		delete(said, q.name)
+		if !there || len(v) != len(got.Max) {
+			continue
+		}
+		for d := range v {
+			low, high := math.Inf(1), math.Inf(-1)
+			for i := range episodes {
+				x := (*episodes[i].quantile(k))[d]
+				low, high = min(low, x), max(high, x)
+			}
+			slack := quantileTolerance * max(math.Abs(got.Max[d]), math.Abs(got.Min[d]), 1e-6)
+			if !(v[d] >= low-slack && v[d] <= high+slack) {
+				c.find("all: %s of %s is said to be %v, and the episodes' are from %v to %v", q.name, name, v[d], low, high)
+				break
+			}
 		}
 	}
 }

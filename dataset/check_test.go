@@ -111,6 +111,9 @@ func TestCheck(t *testing.T) {
 		{"a mean", editJSON(statsPath, func(v map[string]any) {
 			v[actionName].(map[string]any)["mean"] = []float64{0, 0, 0}
 		}), "all: mean of action"},
+		{"a quantile", editJSON(statsPath, func(v map[string]any) {
+			v[actionName].(map[string]any)["q99"] = []float64{90, 0, 1}
+		}), "all: q99 of action"},
 		{"no statistics of a feature", editJSON(statsPath, func(v map[string]any) { delete(v, actionName) }), "nothing of action"},
 		{"no statistics", remove(statsPath), statsPath},
 		{"no tasks", remove(tasksPath), tasksPath},

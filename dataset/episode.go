@@ -153,7 +153,10 @@ func (r *run) frames(begin, end int) (frames []frame) {
 			behind = r.steps(i + 1)
 		}
 		for at < behind {
-			f := frame{at: r.ticks[i].at + rt.Instant(float64(at)*r.period), tick: i, action: -1, held: at > 0}
+			// A tick that came late has made those behind it late or missing: a frame is not
+			// before the one ahead of it.
+			due := r.ticks[i].deadline + rt.Instant(float64(at)*r.period)
+			f := frame{at: max(r.ticks[i].at, due), tick: i, action: -1, held: at > 0}
 			for k := i; k < end && r.ticks[k].deadline-r.ticks[i].deadline < rt.Instant((float64(at+every)-0.5)*r.period); k++ {
 				if (k > i || at == 0) && r.ticks[k].action != nil {
 					f.action = k

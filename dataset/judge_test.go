@@ -59,11 +59,7 @@ func shown(t *testing.T, s *scene, dir, to string) {
 			t.Fatal(err)
 		}
 		for i, tick := range d.firsts(stateName) {
-			at := s.tick(int(tick)).At
-			number := 0
-			for s.at(float64(number+1)/s.cameraFPS)-2_000_000 <= at {
-				number++
-			}
+			number, _ := s.shown(int(tick))
 			if err := os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)), testPicture(t, number+100*k, s.w, s.h), 0o666); err != nil {
 				t.Fatal(err)
 			}

@@ -20,6 +20,7 @@ type scene struct {
 	seconds          float64
 	cameras          []string
 	cameraFPS        float64
+	shutter          rt.Instant // how far from an even time pictures are taken; 0: 2 ms before
 	w, h             int
 	episodes         []record.Episode // nil: none
 	instance, robot  string
@@ -27,8 +28,10 @@ type scene struct {
 	start            rt.Instant
 	first            int          // the tick with the first action
 	lost             map[int]bool // ticks that are not in the file
+	late             int64        // ns that the tick before a lost one is late
 	blind            [2]float64   // seconds without pictures
 	mode             string
+	slip             int    // the tick from which on actions begin one tick later; 0: none
 	taken            [2]int // ticks of a person at a leader arm
 	phase            int    // of a ring's number in the pictures
 }
@@ -52,6 +55,9 @@ func (s *scene) fill() {
 	}
 	if s.cameraFPS == 0 {
 		s.cameraFPS = 30
+	}
+	if s.shutter == 0 {
+		s.shutter = -2_000_000
 	}
 	if s.w == 0 {
 		s.w, s.h = 64, 48
@@ -89,7 +95,7 @@ func (s *scene) write(t testing.TB, path string) string {
 			}
 			for k, name := range s.cameras {
 				data := testPicture(t, picture+s.phase+100*k, s.w, s.h)
-				f.Image(&record.Image{At: s.at(taken) - 2_000_000, Data: record.Bytes{A: data}, Format: "jpeg", Camera: name})
+				f.Image(&record.Image{At: s.at(taken) + s.shutter, Data: record.Bytes{A: data}, Format: "jpeg", Camera: name})
 			}
 		}
 		for k := range s.episodes {
@@ -110,16 +116,32 @@ func (s *scene) write(t testing.TB, path string) string {
 // half, actions that and a quarter.
 func (s *scene) tick(i int) *record.Tick {
 	late := int64(i%7) * 100_000
+	if s.lost[i+1] {
+		late = s.late
+	}
 	m := &record.Tick{At: s.at(float64(i)/float64(s.rate*s.multiplier)) + rt.Instant(late), Lateness: late}
 	x := float32(i)
 	m.State.Set([]float32{x, -x, 1})
 	m.Goal.Set([]float32{x + 0.5, -x, 1})
-	if i >= s.first && i%s.multiplier == 0 {
+	begins := i%s.multiplier == 0
+	if s.slip > 0 && i >= s.slip {
+		begins = i%s.multiplier == 1
+	}
+	if i >= s.first && begins {
 		m.Action.Set([]float32{x + 0.25, -x, 1})
 		m.Intervention = i >= s.taken[0] && i < s.taken[1]
 		m.Seq, m.Epoch, m.Index, m.Source = uint64(i/10+1), 3, int32(i%10), m.At-20_000_000
 	}
 	return m
+}
+
+// shown is the number of the picture that a tick has, and its instant.
+func (s *scene) shown(tick int) (number int, at rt.Instant) {
+	taken := func(n int) rt.Instant { return s.at(float64(n)/s.cameraFPS) + s.shutter }
+	for taken(number+1) <= s.tick(tick).At {
+		number++
+	}
+	return number, taken(number)
 }
 
 // begin and end are an episode's messages.

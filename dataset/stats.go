@@ -219,8 +219,9 @@ func (s *imageStats) stats() (out Stats) {
 
 // together are the statistics of all episodes of a dataset.
 //
-// Source: compute_stats.py, aggregate_feature_stats: quantiles are the episodes' own,
-// weighted with their frames.
+// Source: compute_stats.py of LeRobot 0.6.1, aggregate_feature_stats: quantiles are the
+// episodes' own, weighted with their frames. Its main has their minimum up to q50, else their
+// maximum.
 func together(episodes []Stats) (s Stats) {
 	size := len(episodes[0].Mean)
 	total := 0.0

@@ -92,7 +92,7 @@ func progressOn(w io.Writer) func(dataset.Progress) {
 	return func(p dataset.Progress) {
 		if now := time.Now(); now.After(next) {
 			next = now.Add(200 * time.Millisecond)
-			fmt.Fprintf(w, "\r\x1b[Krun %d of %d, episode %d of %d, frame %d of %d", p.Run, p.OfRuns, p.Episodes+1, p.OfEpisodes, p.Frames, p.OfFrames)
+			fmt.Fprintf(w, "run %d of %d, episode %d of %d, frame %d of %d", p.Run, p.OfRuns, p.Episodes+1, p.OfEpisodes, p.Frames, p.OfFrames)
 		}
 	}
 }

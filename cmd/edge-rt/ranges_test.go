@@ -16,6 +16,7 @@ func TestRanges(t *testing.T) {
 		Vars: ctlHelp(),
 		Needs: map[string]string{
 			"move":                 "elbow_flex 10",
+			"dataset export":       "a.mcap set",
 			"filter-order":         "--filter-cutoff 3",
 			"filter-gain":          "--filter-cutoff 3",
 			"buffer-time":          "--schedule rtc",

@@ -1,0 +1,41 @@
+package dataset
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// BenchmarkExport is ten seconds of a run at 30 Hz with two cameras: frames per second that
+// are exported, and MB for each minute of the run, in the record and in the dataset.
+func BenchmarkExport(b *testing.B) {
+	needFFmpeg(b)
+	for _, codec := range []string{"h264", "av1"} {
+		for _, size := range []size{{160, 120}, {640, 480}} {
+			b.Run(fmt.Sprintf("codec=%s/size=%dx%d", codec, size.w, size.h), func(b *testing.B) {
+				const seconds = 10
+				s := &scene{seconds: seconds, cameras: []string{"top", "wrist"}, w: size.w, h: size.h, task: "x"}
+				path := s.write(b, filepath.Join(b.TempDir(), "a.mcap"))
+				var bytes int64
+				frames := 0
+				for b.Loop() {
+					cfg := testConfig(b, path)
+					cfg.VCodec = codec
+					r, err := Export(b.Context(), cfg)
+					if err != nil {
+						b.Fatal(err)
+					}
+					bytes, frames = r.Bytes, frames+r.Frames
+				}
+				info, err := os.Stat(path)
+				if err != nil {
+					b.Fatal(err)
+				}
+				b.ReportMetric(float64(frames)/b.Elapsed().Seconds(), "frames/s")
+				b.ReportMetric(float64(bytes)*60/seconds/1e6, "MB/min")
+				b.ReportMetric(float64(info.Size())*60/seconds/1e6, "record-MB/min")
+			})
+		}
+	}
+}
