@@ -318,7 +318,12 @@ func (r *run) addMark(open *mark, e *record.Episode) *mark {
 		return &mark{number: e.Number, begin: e.At, end: never, task: e.Task.String()}
 	}
 	if open == nil || open.number != e.Number {
-		r.headless++
+		before := slices.IndexFunc(r.marks, func(m mark) bool { return m.number == e.Number })
+		if before < 0 {
+			r.headless++
+		} else { // the person's second thought
+			r.marks[before].outcome = e.Outcome
+		}
 		return open
 	}
 	open.end, open.outcome, open.task = e.At, e.Outcome, cmp.Or(open.task, e.Task.String())

@@ -304,6 +304,36 @@ func TestEpisodeFlags(t *testing.T) {
 	}
 }
 
+// With --strategy highlight s saves what is in memory, and is no outcome.
+func TestHighlight(t *testing.T) {
+	t.Parallel()
+	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+	master, slave := pty(t)
+	cmd := edgeCommand(t, s, b, "--strategy", "highlight", "--record-dir", dir)
+	log := new(output)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, log, log
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	awaitText(t, log, "torque was switched on")
+	master.WriteString("fd\x1b[C\x1b[Ds") // all but the last say nothing here
+	awaitText(t, log, "msg=recording")
+	master.WriteString("q")
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("%v\n%s", err, log)
+	}
+	ticks := 0
+	infos, err := record.ReadFolder(dir, record.Visitor{Tick: func(*record.Tick) error { ticks++; return nil }})
+	if err != nil || len(infos) != 1 || infos[0].Run["why"] != "edge-rt ctl save" || ticks < 3 || len(marksOf(t, dir)) != 0 {
+		t.Errorf("%d files (%v) with %d ticks, %v; want what was before s, and no episode\n%s", len(infos), infos, ticks, err, log)
+	}
+	if strings.Contains(log.String(), "level=WARN msg=\"no episode") {
+		t.Errorf("it complains of keys:\n%s", log)
+	}
+}
+
 // pty is a terminal: its side of the person, and that of the program.
 func pty(t *testing.T) (master, slave *os.File) {
 	t.Helper()
