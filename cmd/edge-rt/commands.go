@@ -52,6 +52,8 @@ type commands struct {
 
 	Why whyCmd `cmd:"" uses:"id,record-dir,json typed" help:"Say why the arm stuttered, held, jumped or ended, from its record."`
 
+	Replay replayCmd `cmd:"" uses:"bus,robot,calibration,id,rt,cpu,rescue,on-exit,seed,record,record-dir,record-size,quiet" help:"Run a recorded episode's actions on the arm."`
+
 	View viewCmd `cmd:"" uses:"" help:"Show a record: in Rerun or Foxglove where one is installed, else as a page that it writes."`
 
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`

@@ -66,11 +66,11 @@ func TestBringUpCommands(t *testing.T) {
 // commands that take it; in a run's config file it is the run's.
 func TestFlagsOfOtherCommands(t *testing.T) {
 	for _, tt := range []struct{ args, says string }{
-		{"ports --bus /dev/ttyACM0", "ports has no use for --bus, which is for run, torque, scan, setup-motors, calibrate, monitor, move, teleop;"},
+		{"ports --bus /dev/ttyACM0", "ports has no use for --bus, which is for run, torque, scan, setup-motors, calibrate, monitor, move, teleop, replay;"},
 		{"--duration 2s scan --bus /dev/ttyNONE", "scan has no use for --duration, which is for run, monitor, teleop;"},
 		{"cameras --camera top=sim", "cameras list has no use for --camera, which is for run, cameras snapshot, teleop;"},
 		{"scan --every 1s --bus /dev/ttyNONE", "unknown flag --every here, which is for monitor;"},
-		{"version --quiet", "version has no use for --quiet, which is for run, teleop;"},
+		{"version --quiet", "version has no use for --quiet, which is for run, teleop, replay;"},
 	} {
 		code, stdout, stderr := edgeRT(t, strings.Fields(tt.args)...)
 		if code != 2 || stdout != "" || strings.Count(stderr, "\n") != 1 || !strings.Contains(stderr, tt.says) {

@@ -218,7 +218,7 @@ func TestHelpTeaches(t *testing.T) {
 
 // So does that of every command that somebody with an arm types.
 func TestTheHelpOfACommandTeaches(t *testing.T) {
-	for _, command := range []string{"ports", "scan", "setup-motors", "calibrate", "monitor", "move", "teleop", "sim-bus", "torque", "view"} {
+	for _, command := range []string{"ports", "scan", "setup-motors", "calibrate", "monitor", "move", "teleop", "sim-bus", "torque", "view", "replay"} {
 		code, stdout, _ := edgeRT(t, command, "--help")
 		if example := "\n    edge-rt " + command + " "; code != 0 || !strings.Contains(stdout, "Examples:") || !strings.Contains(stdout, example) {
 			t.Errorf("%s --help: code %d, no example on a line of its own:\n%s", command, code, stdout)

@@ -17,6 +17,7 @@ func TestRanges(t *testing.T) {
 		Needs: map[string]string{
 			"move":                 "elbow_flex 10",
 			"dataset export":       "a.mcap set",
+			"replay":               "x.mcap",
 			"filter-order":         "--filter-cutoff 3",
 			"filter-gain":          "--filter-cutoff 3",
 			"buffer-time":          "--schedule rtc",

@@ -1,0 +1,246 @@
+package replay
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/servo/robot"
+)
+
+// Bounds of an episode.
+const (
+	maxNumbers = 16 << 20 // of all its rows
+	maxHole    = time.Second
+	maxRate    = 1000 // ticks per second
+	listed     = 12   // episodes that a refusal names
+)
+
+// Episode is what an arm was told, tick by tick.
+type Episode struct {
+	Number uint32
+	DOF    int
+	Rate   float64   // ticks per second
+	Rows   []float32 // [ticks*DOF], in robot units
+	Torn   bool      // the record has no end
+}
+
+// Len is how many ticks it has.
+func (e *Episode) Len() int { return len(e.Rows) / e.DOF }
+
+// Length is how long it took.
+func (e *Episode) Length() time.Duration {
+	return time.Duration(float64(e.Len()) / e.Rate * float64(time.Second))
+}
+
+// At writes the row at a place between two ticks.
+//
+//rt:noalloc
+func (e *Episode) At(place float64, row []float32) {
+	last := e.Len() - 1
+	i := min(max(int(place), 0), last)
+	part := float32(min(max(place-float64(i), 0), 1))
+	next := min(i+1, last)
+	for j := range row {
+		a, b := e.Rows[i*e.DOF+j], e.Rows[next*e.DOF+j]
+		row[j] = a + part*(b-a)
+	}
+}
+
+// frame is a tick with what the arm was to do on it.
+type frame struct {
+	at      rt.Instant
+	episode uint32
+	began   bool // an action began
+	row     int  // of rows
+}
+
+// reader takes ticks and episodes out of a record.
+type reader struct {
+	dof        int
+	multiplied bool // goals between two actions are made by the run
+	frames     []frame
+	rows       []float32
+	now        uint32 // the episode of the newest action
+	spans      []span
+}
+
+// span is an episode, from its begin to its end.
+type span struct {
+	number   uint32
+	from, to rt.Instant
+	marked   bool // by messages of its own
+}
+
+// Load returns the episode of a number, or the only one for 0, of a record that an arm of
+// this kind has left. Its errors have exit codes.
+func Load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
+	info, err := record.Read(in, record.Visitor{})
+	if err != nil {
+		return Episode{}, exit.With(exit.Config, err)
+	}
+	rate, err := fits(info.Run, arm)
+	if err != nil {
+		return Episode{}, err
+	}
+	if _, err := in.Seek(0, io.SeekStart); err != nil {
+		return Episode{}, err
+	}
+	r := reader{dof: len(arm.Motors), multiplied: info.Run["interpolation_multiplier"] != "1" && info.Run["interpolation_multiplier"] != ""}
+	if _, err := record.Read(in, record.Visitor{Tick: r.tick, Episode: r.episode}); err != nil {
+		return Episode{}, exit.With(exit.Config, err)
+	}
+	s, err := r.choose(number)
+	if err != nil {
+		return Episode{}, err
+	}
+	e := Episode{Number: s.number, DOF: r.dof, Rate: rate, Torn: info.Torn}
+	return e, r.fill(&e, s)
+}
+
+// fits refuses the record of another arm, and returns its ticks per second.
+func fits(run map[string]string, arm robot.Robot) (rate float64, err error) {
+	var units []string
+	for _, m := range arm.Motors {
+		units = append(units, m.Norm.String())
+	}
+	names := arm.ActionNames()
+	switch got, gotUnits := run["joints"], run["units"]; {
+	case got != strings.Join(names, ","):
+		return 0, exit.Errorf(exit.Config, "the record is of an arm with the joints %q, and a %s has %q: name the arm that it is of with --robot", got, arm.Name, strings.Join(names, ","))
+	case gotUnits != strings.Join(units, ","):
+		return 0, exit.Errorf(exit.Config, "the record's joints are in %q, and a %s's in %q: the numbers would mean something else", gotUnits, arm.Name, strings.Join(units, ","))
+	}
+	fps, err := strconv.ParseFloat(run["fps"], 64)
+	multiplier := 1
+	if err == nil && run["interpolation_multiplier"] != "" {
+		multiplier, err = strconv.Atoi(run["interpolation_multiplier"])
+	}
+	rate = fps * float64(multiplier)
+	if err != nil || math.IsNaN(rate) || rate < 1 || rate > maxRate || multiplier < 1 {
+		return 0, exit.Errorf(exit.Config, "the record says %q actions per second and %q ticks for each, want 1 to %d ticks per second", run["fps"], run["interpolation_multiplier"], maxRate)
+	}
+	return rate, nil
+}
+
+func (r *reader) tick(m *record.Tick) error {
+	switch {
+	case m.Action.N > 0 && m.Action.N != r.dof:
+		return fmt.Errorf("an action of %d joints, want %d", m.Action.N, r.dof)
+	case len(r.rows)+r.dof > maxNumbers:
+		return fmt.Errorf("more than %d ticks in one record", maxNumbers/r.dof)
+	}
+	f := frame{at: m.At, began: m.Action.N > 0, row: -1}
+	switch {
+	case f.began:
+		r.now, f.row = m.Episode, len(r.rows)
+		r.rows = append(r.rows, m.Action.Values()...)
+	case r.multiplied && !m.Starved && !m.Paused && m.Goal.N == r.dof && len(r.frames) > 0:
+		f.row = len(r.rows) // between two actions: what the run made of them
+		r.rows = append(r.rows, m.Goal.Values()...)
+	}
+	f.episode = r.now
+	r.frames = append(r.frames, f)
+	return nil
+}
+
+func (r *reader) episode(m *record.Episode) error {
+	if !m.Ended {
+		r.spans = append(r.spans, span{number: m.Number, from: m.At, to: math.MaxInt64, marked: true})
+		return nil
+	}
+	for i := len(r.spans) - 1; i >= 0; i-- {
+		if r.spans[i].number == m.Number && r.spans[i].to == math.MaxInt64 {
+			r.spans[i].to = m.At
+			break
+		}
+	}
+	return nil
+}
+
+// choose returns the episode of a number, or the only one.
+func (r *reader) choose(number uint32) (span, error) {
+	spans := r.spans
+	if len(spans) == 0 { // as resets and tasks have parted the run
+		for _, f := range r.frames {
+			if !f.began {
+				continue
+			}
+			if n := len(spans); n == 0 || spans[n-1].number != f.episode {
+				spans = append(spans, span{number: f.episode, from: f.at})
+			}
+			spans[len(spans)-1].to = f.at
+		}
+	}
+	spans = slices.DeleteFunc(spans, func(s span) bool {
+		return !slices.ContainsFunc(r.frames, func(f frame) bool { return f.began && f.at >= s.from && f.at <= s.to })
+	})
+	if len(spans) == 0 {
+		return span{}, exit.Errorf(exit.Config, "no action ran in the record: there is nothing to replay")
+	}
+	if number == 0 && len(spans) == 1 {
+		return spans[0], nil
+	}
+	var there []string
+	for _, s := range slices.Backward(spans) { // the newest of a number counts: a file may hold two runs' numbers after a reset
+		if number != 0 && s.number == number {
+			return s, nil
+		}
+		there = append(there, strconv.FormatUint(uint64(s.number), 10))
+	}
+	slices.Reverse(there)
+	text := strings.Join(there[:min(len(there), listed)], ", ")
+	if len(there) > listed {
+		text += ", …"
+	}
+	if number == 0 {
+		return span{}, exit.Errorf(exit.Usage, "the record has %d episodes (%s): choose one with --episode", len(there), text)
+	}
+	return span{}, exit.Errorf(exit.Usage, "the record has no episode %d: it has %s", number, text)
+}
+
+// fill puts the rows of an episode on its own clock, from its first action to its last:
+// where the record has none the arm was told nothing, and keeps what it had.
+func (r *reader) fill(e *Episode, s span) error {
+	first, last := -1, -1
+	for i, f := range r.frames {
+		if f.began && f.at >= s.from && f.at <= s.to {
+			if first < 0 {
+				first = i
+			}
+			last = i
+		}
+	}
+	period := float64(time.Second) / e.Rate
+	at, row := r.frames[first].at, r.frames[first].row
+	before := at
+	for _, f := range r.frames[first : last+1] {
+		if hole := f.at.Sub(before); hole < 0 || hole > maxHole {
+			return exit.Errorf(exit.Config, "%v of the episode are not in the record, %.1f s behind its begin: the arm would stand still and then jump there", hole.Round(time.Millisecond), before.Sub(at).Seconds())
+		}
+		before = f.at
+		tick := int(float64(f.at.Sub(at))/period + 0.5)
+		if (tick+2)*e.DOF > maxNumbers {
+			return exit.Errorf(exit.Config, "the episode has more than %d ticks", maxNumbers/e.DOF)
+		}
+		for e.Len() < tick {
+			e.Rows = append(e.Rows, r.rows[row:row+e.DOF]...)
+		}
+		if f.row >= 0 {
+			row = f.row
+		}
+		if e.Len() == tick {
+			e.Rows = append(e.Rows, r.rows[row:row+e.DOF]...)
+		} else { // two ticks in one period: the later counts
+			copy(e.Rows[tick*e.DOF:], r.rows[row:row+e.DOF])
+		}
+	}
+	return nil
+}

@@ -1,0 +1,529 @@
+// Package replay runs a recorded episode's actions on an arm: through the same gate and core
+// as a policy's (package follow), at the record's rate, from where the arm stands to where
+// the episode began at a safe speed first.
+//
+// episode.go reads the record, replay.go drives the arm. What runs is recorded like a run.
+package replay
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"edgert/edge/device"
+	"edgert/edge/event"
+	"edgert/edge/follow"
+	"edgert/edge/hotplug"
+	"edgert/edge/identity"
+	"edgert/edge/recording"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/servosim"
+)
+
+// Config is one edge-rt replay.
+type Config struct {
+	File       string
+	Number     uint32  // of the episode; 0: the only one
+	Speed      float64 // share of the record's, at most 1
+	Arm        device.Place
+	RT         rt.Mode
+	CPU        int
+	OnExit     string // park, hold, off
+	Rescue     bool   // an arm outside its range is walked in slowly instead of refused
+	Seed       uint64 // the simulated world's
+	Record     record.Mode
+	RecordDir  string
+	RecordSize int64
+	Log        *slog.Logger
+	Out        io.Writer
+	Clock      rt.Clock // nil: the kernel's
+}
+
+const (
+	measured      = 100 // cycles, to learn the adapter and whether it keeps the rate
+	measureTries  = 3
+	busShare      = 0.6 // of the period that the slowest cycles may take, as in a run
+	approachPace  = 0.1 // share of the joints' velocity limits, to where the episode begins
+	approachReach = 3.0 // robot units; nearer counts as there
+	approachExtra = 5 * time.Second
+	stillLimit    = 10 * time.Second // a joint that is silent or held for so long ends the replay
+	sayEvery      = 100 * time.Millisecond
+)
+
+// session is one replay.
+type session struct {
+	// Constant after prepare.
+	cfg       Config
+	clock     rt.Clock
+	period    time.Duration
+	episode   Episode
+	bus       *hotplug.Arm
+	simBus    *servosim.Bus // nil on hardware
+	identity  *identity.Identity
+	recording *recording.Recording
+	record    *record.Recorder // its lanes; nil: nothing is recorded
+	loop      *rt.Loop
+	velocity  []float32 // of each joint, units per second
+
+	// Owner: tick thread.
+	arm      *follow.Follower
+	events   *event.Queue
+	entry    *record.Tick
+	place    float64 // in the episode, in ticks
+	step     int64   // actions that ran
+	row      []float32
+	approach bool
+	giveUp   rt.Instant // of the approach; 0: it has not begun
+	stillAt  rt.Instant // since when a joint is silent or held; 0: none is
+	done     bool
+
+	touched atomic.Bool // torque may be on
+	leave   atomic.Bool // the operator wants to stop
+	stop    atomic.Bool // the tick is over
+	ending  atomic.Bool // so are the other threads
+	failed  atomic.Pointer[error]
+	threads sync.WaitGroup
+}
+
+// Run replays an episode, until its end or that of ctx.
+func Run(ctx context.Context, cfg Config) (err error) {
+	if err := cfg.check(); err != nil {
+		return err
+	}
+	s := &session{cfg: cfg, clock: cfg.Clock}
+	if s.clock == nil {
+		s.clock = rt.KernelClock()
+	}
+	if s.cfg.Log == nil {
+		s.cfg.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := s.load(); err != nil {
+		return err
+	}
+	defer s.close()
+	err = s.openRecord()
+	if err == nil {
+		err = s.openArm(ctx)
+	}
+	switch {
+	case errors.Is(err, servo.ErrCanceled):
+		return nil // nothing was under torque
+	case err != nil:
+		return err
+	}
+	s.prepare()
+	return s.run(ctx)
+}
+
+func (c *Config) check() error {
+	_, known := follow.ExitModes[c.OnExit]
+	switch {
+	case c.Arm.Bus == "":
+		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port, or sim; edge-rt ports finds it")
+	case !known:
+		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", c.OnExit)
+	case c.Arm.Robot.Leader:
+		return exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves: give the follower's", c.Arm.Robot.Name)
+	case !(c.Speed > 0 && c.Speed <= 1):
+		return exit.Errorf(exit.Usage, "--speed is %v, want more than 0 and at most 1: an arm is not moved faster than it was shown", c.Speed)
+	}
+	return nil
+}
+
+// load reads the episode, before anything is opened.
+func (s *session) load() error {
+	in, err := os.Open(s.cfg.File)
+	if err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	defer in.Close()
+	if s.episode, err = Load(in, s.cfg.Arm.Robot, s.cfg.Number); err != nil {
+		return exit.With(exit.Of(err), fmt.Errorf("%s: %w", s.cfg.File, err))
+	}
+	s.period = time.Duration(float64(time.Second) / s.episode.Rate)
+	return nil
+}
+
+// openRecord claims the arm's name, and makes the recorder.
+func (s *session) openRecord() (err error) {
+	if s.identity, err = identity.Claim(s.cfg.Arm.ID); err != nil {
+		return exit.With(exit.Config, err)
+	}
+	c, r := &s.cfg, s.cfg.Arm.Robot
+	s.recording, err = recording.Open(recording.Config{
+		Mode: c.Record, Dir: cmp.Or(c.RecordDir, filepath.Join(s.identity.Dir, recording.Folder)), Size: c.RecordSize,
+		ID: s.identity.ID, Robot: r.Name, Joints: len(r.Motors), Clock: s.clock, Log: c.Log,
+	})
+	if s.record = s.recording.Lanes(); err != nil {
+		return err
+	}
+	var units []string
+	for _, m := range r.Motors {
+		units = append(units, m.Norm.String())
+	}
+	return s.recording.Describe(map[string]string{
+		"id": s.identity.ID, "instance": s.identity.Instance, "host": s.identity.Host, "robot": r.Name, "bus": c.Arm.Bus, "schedule": "replay",
+		"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(units, ","), "fps": strconv.FormatFloat(s.episode.Rate, 'g', -1, 64),
+		"interpolation_multiplier": "1", "on_exit": c.OnExit, "record": string(c.Record), "replays": filepath.Base(c.File),
+		"replays_episode": strconv.FormatUint(uint64(s.episode.Number), 10), "speed": strconv.FormatFloat(c.Speed, 'g', -1, 64),
+	})
+}
+
+// openArm opens the arm, and refuses one whose bus does not keep the record's rate.
+func (s *session) openArm(ctx context.Context) (err error) {
+	place := s.cfg.Arm
+	cfg := servo.ArmConfig{Path: place.Bus, Robot: place.Robot, Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
+	if place.Bus == device.Sim {
+		if s.simBus, _, err = device.OpenSim(place.Robot, s.cfg.Seed, s.clock); err != nil {
+			return err
+		}
+		cfg.Path, cfg.Calibration = s.simBus.Path(), device.SimCalibration(place.Robot)
+	} else if cfg.Calibration, err = place.Load(); err != nil {
+		return err
+	}
+	arm, err := device.OpenArm(cfg)
+	if err != nil {
+		return err
+	}
+	s.bus = hotplug.New(arm, cfg, s.clock)
+	limit := time.Duration(busShare * float64(s.period))
+	var all servo.Measurement
+	for range measureTries {
+		m, err := arm.Measure(measured)
+		if err != nil {
+			return exit.With(exit.Absent, err)
+		}
+		if all.Add(m); all.Clean > 0 && all.P99 <= limit {
+			return nil
+		}
+	}
+	if s.simBus != nil {
+		s.cfg.Log.Warn("the simulated bus is slow: this machine is busy", "want", limit)
+		return nil
+	}
+	return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), and at the record's %v ticks per second it may take %v: set the adapter's latency timer to 1 ms, or raise the servos' baud rate",
+		all.P99.Round(10*time.Microsecond), s.episode.Rate, limit.Round(10*time.Microsecond))
+}
+
+func (s *session) prepare() {
+	n := len(s.cfg.Arm.Robot.Motors)
+	s.row, s.events, s.approach = make([]float32, n), event.NewQueue(64), true
+	s.bus.SetPeriod(s.period)
+	gate := follow.NewGate(s.bus.Arm(), s.period)
+	for _, step := range gate.Step {
+		s.velocity = append(s.velocity, step/float32(s.period.Seconds()))
+	}
+	s.arm = follow.New(s.bus, follow.Config{
+		Period: s.period, Safety: s.cfg.Arm.Robot.Safety, Gate: gate, Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
+	}, n)
+}
+
+func (s *session) run(ctx context.Context) error {
+	s.loop = rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
+	s.recording.Start()
+	s.threads.Go(func() { s.guarded(func() { s.bus.KeepOpen(&s.ending) }) })
+	s.threads.Go(func() { s.guarded(s.speak) })
+	e := &s.episode
+	fmt.Fprintf(s.cfg.Out, "Episode %d, %.1f s at %v ticks per second. The %s goes slowly to where it began; Ctrl-C ends.\n",
+		e.Number, e.Length().Seconds()/s.cfg.Speed, e.Rate, s.cfg.Arm.Robot.Name)
+	if e.Torn {
+		fmt.Fprintln(s.cfg.Out, "The record has no end: the episode may have gone on.")
+	}
+	ticked := make(chan error, 1)
+	go func() { ticked <- s.ticks() }()
+	for done := ctx.Done(); ; {
+		select {
+		case err := <-ticked:
+			return s.end(err)
+		case <-done:
+			s.leave.Store(true)
+			done = nil
+		}
+	}
+}
+
+// speak says what the tick has to say, and once more when it has ended.
+func (s *session) speak() {
+	for ended := false; !ended; {
+		ended = s.ending.Load()
+		s.events.Drain(func(e event.Event) {
+			level := slog.LevelInfo
+			if e.Code.Fault() {
+				level = slog.LevelWarn
+				fmt.Fprintln(s.cfg.Out, e.Code.String())
+			}
+			s.recording.Event(e, level, nil)
+		})
+		s.clock.SleepUntil(s.clock.Now().Add(sayEvery))
+	}
+}
+
+// guarded ends the replay when f panics.
+func (s *session) guarded(f func()) {
+	defer func() {
+		if p := recover(); p != nil {
+			s.fail(fmt.Errorf("beside the tick: panic: %v", p))
+		}
+	}()
+	f()
+}
+
+// ticks runs the loop; a panic in it must not leave the arm under torque.
+func (s *session) ticks() (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			err = fmt.Errorf("tick: panic: %v", p)
+		}
+	}()
+	return s.loop.Run(&s.stop, s.tick)
+}
+
+// tick is one period.
+//
+//rt:noalloc
+func (s *session) tick(t rt.Tick) rt.Wait {
+	s.entry = recording.Begin(s.record, t)
+	s.arm.Read(t)
+	if s.arm.NeedsResume() {
+		s.fail(exit.Errorf(exit.Fault, "the arm's motors have restarted: check their supply, then start again"))
+	}
+	if err := s.arm.Fatal(); err != nil {
+		s.finish(exit.Fault, err)
+	}
+	s.drive(t)
+	if e := s.entry; e != nil {
+		recording.Arm(e, s.arm)
+		e.BusSilent = s.arm.Silent()
+		e.RunState = runState(s.arm.Phase, e.Action.N > 0)
+		s.entry = nil
+		s.record.Ticks.Commit()
+	}
+	return s.bus.BusWait()
+}
+
+// runState is a run's word for the same: it connects until the arm is armed, streams while
+// actions run, and stalls otherwise.
+//
+//rt:noalloc
+func runState(phase follow.Phase, ran bool) uint32 {
+	switch {
+	case phase < follow.Armed:
+		return stateConnecting
+	case ran:
+		return stateStreaming
+	}
+	return stateStalled
+}
+
+// The states' numbers on record.
+var (
+	stateConnecting = uint32(slices.Index(record.RunStates, "CONNECTING"))
+	stateStreaming  = uint32(slices.Index(record.RunStates, "STREAMING"))
+	stateStalled    = uint32(slices.Index(record.RunStates, "STALLED"))
+)
+
+// drive takes the arm one step further in its phase.
+func (s *session) drive(t rt.Tick) {
+	s.watchStill(t.Woke)
+	switch s.arm.Phase {
+	case follow.Unarmed:
+		if s.leave.Load() {
+			s.stop.Store(true)
+			return
+		}
+		s.arm.StartArming()
+		s.approach, s.giveUp = true, 0 // it is armed where it stands, also after it was away
+	case follow.Arming:
+		switch {
+		case s.leave.Load() && s.arm.HasTorque():
+			s.arm.Finish(t.Woke)
+			return
+		case s.leave.Load():
+			s.arm.CancelArming()
+			return
+		}
+		s.touched.Store(true)
+		if _, err := s.arm.ArmStep(t); err != nil {
+			s.fail(device.Absent(err))
+		}
+	case follow.Armed:
+		s.move(t.Woke)
+	case follow.Parking:
+		s.arm.ParkStep(t.Woke, false)
+	default:
+		s.stop.Store(true)
+	}
+}
+
+// watchStill ends a replay whose arm has been silent, or was held, for long.
+func (s *session) watchStill(now rt.Instant) {
+	silent, held := s.arm.Frozen(), s.arm.Held()
+	switch still := silent|held != 0 || s.arm.Silent(); {
+	case !still || s.leave.Load():
+		s.stillAt = 0
+	case s.stillAt == 0:
+		s.stillAt, s.approach, s.giveUp = now, true, 0 // then slowly to where it was to be
+	case now.Sub(s.stillAt) <= stillLimit:
+	case held&^silent != 0:
+		s.finish(exit.Fault, fmt.Errorf("%s: held for %v, as its motor complains", s.cfg.Arm.Robot.Joints(held), stillLimit))
+	default:
+		s.finish(exit.Absent, fmt.Errorf("%s: silent for %v; check the arm's cables and power", s.cfg.Arm.Robot.Joints(silent), stillLimit))
+	}
+}
+
+// move takes the arm to where the episode begins, and then through it. While a joint is not
+// driven nothing is.
+func (s *session) move(now rt.Instant) {
+	switch {
+	case s.leave.Load():
+		s.arm.Finish(now)
+	case s.arm.Rescuing():
+		if err := s.arm.RescueStep(now); err != nil {
+			s.fail(err)
+		}
+	case s.stillAt == 0:
+		s.follow(now)
+	}
+}
+
+// follow drives the arm to its place in the episode.
+func (s *session) follow(now rt.Instant) {
+	s.episode.At(s.place, s.row)
+	if s.approach {
+		far := s.distance()
+		if s.giveUp == 0 {
+			s.giveUp = now.Add(far + approachExtra)
+		}
+		there := s.near()
+		if !there && now > s.giveUp {
+			s.finish(exit.Fault, errors.New("the arm does not come to where the episode is: something blocks it, or its load is too high"))
+			return
+		}
+		s.arm.DriveAt(now, s.row, approachPace)
+		s.approach = !there // from the next tick on
+		return
+	}
+	s.arm.Drive(now, s.row)
+	s.note(now)
+	if s.place >= float64(s.episode.Len()-1) {
+		s.done = true
+		s.leave.Store(true)
+		return
+	}
+	s.place += s.cfg.Speed
+}
+
+// distance is how long the farthest joint has to go at the pace of the approach.
+func (s *session) distance() (far time.Duration) {
+	g := s.arm.Gate()
+	for j := range s.row {
+		want := min(g.Max[j], max(g.Min[j], s.row[j]))
+		if d := math.Abs(float64(want - s.arm.Place[j])); s.velocity[j] > 0 && !math.IsNaN(d) {
+			far = max(far, time.Duration(d/(float64(s.velocity[j])*approachPace)*float64(time.Second)))
+		}
+	}
+	return far
+}
+
+// near reports whether every joint is where the episode wants it, as far as its range goes.
+func (s *session) near() bool {
+	g := s.arm.Gate()
+	for j := range s.row {
+		want := min(g.Max[j], max(g.Min[j], s.row[j]))
+		if d := want - s.arm.Place[j]; d > approachReach || d < -approachReach {
+			return false
+		}
+		if d := want - s.arm.Goal[j]; d > g.Step[j] || d < -g.Step[j] {
+			return false
+		}
+	}
+	return true
+}
+
+// note records what this tick wanted; the way to the begin is no action of the episode.
+//
+//rt:noalloc
+func (s *session) note(now rt.Instant) {
+	s.step++
+	if e := s.entry; e != nil {
+		e.Action.Set(s.row)
+		e.Step, e.Source, e.Episode = s.step, now, s.episode.Number
+	}
+}
+
+// finish ends the replay as --on-exit says, where exit.Held lets it hold.
+func (s *session) finish(code exit.Code, err error) {
+	err = exit.With(code, err)
+	s.failed.CompareAndSwap(nil, &err)
+	s.leave.Store(true)
+}
+
+func (s *session) fail(err error) {
+	s.failed.CompareAndSwap(nil, &err)
+	s.stop.Store(true)
+}
+
+// end lets the arm go, unless exit.Held applies, and says how it went.
+func (s *session) end(err error) error {
+	if failed := s.failed.Load(); err == nil && failed != nil {
+		err = *failed
+	}
+	held := s.cfg.OnExit == "hold" && slices.Contains(exit.Held, exit.Of(err))
+	var off error
+	if s.touched.Load() && !held {
+		off = s.bus.RetryTorqueOff(func() bool { return false })
+	}
+	s.ending.Store(true)
+	s.threads.Wait()
+	if errors.Is(err, rt.ErrRealTimeRefused) {
+		err = exit.With(exit.RealTime, err)
+	}
+	if off != nil {
+		err = errors.Join(err, fmt.Errorf("torque may still be on: %w; hold on to the arm: edge-rt torque off --bus %s lets it go once its motors answer", off, s.cfg.Arm.Bus))
+	}
+	if held && s.touched.Load() && s.simBus == nil {
+		fmt.Fprintf(s.cfg.Out, "The arm is held, as --on-exit hold says: edge-rt torque off --bus %s lets it go.\n", s.cfg.Arm.Bus)
+	}
+	err, _ = s.recording.End(err)
+	stats, gate := s.loop.Stats(), s.arm.Gate()
+	how, ran := "stopped", s.place
+	if s.done {
+		how, ran = "replayed", float64(s.episode.Len())
+	}
+	fmt.Fprintf(s.cfg.Out, "%s: %.1f of %.1f s; %d ticks, %d own and %d host overruns; %d goals clipped in range, %d in speed\n", how,
+		ran/s.episode.Rate/s.cfg.Speed, s.episode.Length().Seconds()/s.cfg.Speed, stats.Ticks, stats.OverrunsOwn, stats.OverrunsHost, gate.RangeClips, gate.StepClips)
+	if r := s.recording.Stats(); r != nil {
+		fmt.Fprintf(s.cfg.Out, "record: %s\n", recording.Line(r))
+	}
+	return err
+}
+
+func (s *session) close() {
+	s.ending.Store(true)
+	s.threads.Wait()
+	if s.bus != nil {
+		s.bus.Close()
+	}
+	if s.simBus != nil {
+		s.simBus.Close()
+	}
+	s.recording.Close()
+	if s.identity != nil {
+		s.identity.Release()
+	}
+}

@@ -1,0 +1,423 @@
+package replay
+
+import (
+	"bytes"
+	"context"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/edge/device"
+	"edgert/edge/follow"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo"
+	"edgert/servo/referee"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+const rate = 20 // slowly, for a busy machine
+
+func so101(t *testing.T) robot.Robot {
+	t.Helper()
+	r, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// settings are a record's of an arm.
+func settings(r robot.Robot) map[string]string {
+	var units []string
+	for _, m := range r.Motors {
+		units = append(units, m.Norm.String())
+	}
+	return map[string]string{"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(units, ","), "fps": "20", "interpolation_multiplier": "1"}
+}
+
+// written is a record of what put does, which is lent the next tick.
+func written(t *testing.T, run map[string]string, ticks int, put func(i int, m *record.Tick)) (file string) {
+	t.Helper()
+	dir, clock := t.TempDir(), rttest.NewClock(1_000_000_000)
+	r, err := record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: clock})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.SetRun(run)
+	for i := range ticks {
+		m := r.Ticks.Put()
+		*m = record.Tick{At: clock.Now()}
+		put(i, m)
+		r.Ticks.Commit()
+		r.Collect()
+		clock.Advance(time.Second / rate)
+	}
+	stop := new(atomic.Bool)
+	stop.Store(true)
+	r.Write(stop)
+	files, _ := filepath.Glob(filepath.Join(dir, "*"+record.Extension))
+	if len(files) != 1 {
+		t.Fatalf("%d files", len(files))
+	}
+	return files[0]
+}
+
+// act is an action of an episode: all joints at v.
+func act(m *record.Tick, episode uint32, v float32) {
+	m.Action.Set([]float32{v, v, v, v, v, v})
+	m.Episode = episode
+}
+
+func loaded(t *testing.T, file string, number uint32) (Episode, error) {
+	t.Helper()
+	in, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	return Load(in, so101(t), number)
+}
+
+// An episode is the rows of its actions on its own clock: where none began the arm keeps what
+// it had, and of two runs of a number the newer counts.
+func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
+	file := written(t, settings(so101(t)), 40, func(i int, m *record.Tick) {
+		switch {
+		case i < 5, i == 12, i >= 35: // before the first chunk, a starved tick, and at the end
+		case i < 20:
+			act(m, 1, float32(i))
+		default:
+			act(m, 2, float32(i))
+		}
+	})
+	e, err := loaded(t, file, 1)
+	if err != nil || e.Rate != rate || e.Len() != 15 || e.Number != 1 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	for i := range e.Len() {
+		want := float32(i + 5)
+		if i == 7 {
+			want = 11
+		}
+		if got := e.Rows[i*6+3]; got != want {
+			t.Errorf("row %d is %v, want %v", i, got, want)
+		}
+	}
+	row := make([]float32, 6)
+	for place, want := range map[float64]float32{-1: 5, 0: 5, 0.5: 5.5, 13.5: 18.5, 14: 19, 99: 19} {
+		if e.At(place, row); row[0] != want {
+			t.Errorf("at %v: %v, want %v", place, row[0], want)
+		}
+	}
+	if e, err = loaded(t, file, 2); err != nil || e.Len() != 15 || e.Rows[0] != 20 {
+		t.Errorf("the second: %+v, %v", e.Len(), err)
+	}
+}
+
+func TestRefusals(t *testing.T) {
+	good := func(i int, m *record.Tick) { act(m, 1+uint32(i/10), 1) }
+	change := func(key, value string) map[string]string {
+		run := settings(so101(t))
+		run[key] = value
+		return run
+	}
+	for _, tt := range []struct {
+		name   string
+		run    map[string]string
+		put    func(int, *record.Tick)
+		number uint32
+		code   exit.Code
+		says   string
+	}{
+		{"several, and none chosen", settings(so101(t)), good, 0, exit.Usage, "3 episodes (1, 2, 3): choose one with --episode"},
+		{"one that is not there", settings(so101(t)), good, 7, exit.Usage, "no episode 7: it has 1, 2, 3"},
+		{"another arm", change("joints", "a.pos,b.pos"), good, 1, exit.Config, "joints \"a.pos,b.pos\""},
+		{"other units", change("units", "rad"), good, 1, exit.Config, "would mean something else"},
+		{"no rate", change("fps", "fast"), good, 1, exit.Config, `"fast" actions per second`},
+		{"a rate that is none", change("fps", "NaN"), good, 1, exit.Config, "want 1 to 1000"},
+		{"too fast", change("interpolation_multiplier", "99"), good, 1, exit.Config, "want 1 to 1000"},
+		{"nothing ran", settings(so101(t)), func(int, *record.Tick) {}, 0, exit.Config, "nothing to replay"},
+		{"an action of fewer joints", settings(so101(t)), func(_ int, m *record.Tick) { m.Action.Set([]float32{1}) }, 0, exit.Config, "1 joints, want 6"},
+		{"a hole", settings(so101(t)), func(i int, m *record.Tick) {
+			if act(m, 1, 1); i >= 15 {
+				m.At += rt.Instant(2 * time.Second)
+			}
+		}, 1, exit.Config, "not in the record"},
+		{"time that goes back", settings(so101(t)), func(i int, m *record.Tick) {
+			if act(m, 1, 1); i == 15 {
+				m.At -= rt.Instant(100 * time.Millisecond)
+			}
+		}, 1, exit.Config, "not in the record"},
+	} {
+		_, err := loaded(t, written(t, tt.run, 30, tt.put), tt.number)
+		if exit.Of(err) != tt.code || err == nil || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v (code %d), want %q and code %d", tt.name, err, exit.Of(err), tt.says, tt.code)
+		}
+	}
+	cfg := Config{File: "/none.mcap", Speed: 1, OnExit: "park", Arm: device.Place{Bus: "/dev/a", Robot: so101(t)}}
+	for _, tt := range []struct {
+		change func(*Config)
+		code   exit.Code
+		says   string
+	}{
+		{func(*Config) {}, exit.Usage, "/none.mcap"},
+		{func(c *Config) { c.Arm.Bus = "" }, exit.Usage, "--bus"},
+		{func(c *Config) { c.Speed = 1.5 }, exit.Usage, "not moved faster"},
+		{func(c *Config) { c.Speed = math.NaN() }, exit.Usage, "--speed"},
+		{func(c *Config) { c.OnExit = "fly" }, exit.Usage, "--on-exit"},
+		{func(c *Config) { c.Arm.Robot.Leader = true }, exit.Usage, "leader"},
+	} {
+		c := cfg
+		tt.change(&c)
+		if err := Run(t.Context(), c); exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%v (code %d), want %q", err, exit.Of(err), tt.says)
+		}
+	}
+}
+
+// stage is an arm on simulated motors, a referee that sees what they receive, and what the
+// replay says.
+type stage struct {
+	Config
+	bus     *servosim.Bus
+	referee *referee.Referee
+	mu      sync.Mutex
+	said    bytes.Buffer
+}
+
+func (s *stage) Write(b []byte) (int, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said.Write(b)
+}
+
+func (s *stage) String() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.said.String()
+}
+
+func newStage(t *testing.T, file string) *stage {
+	t.Helper()
+	rttest.RealTime(t) // the simulated motors keep their own time
+	t.Setenv("STATE_DIRECTORY", t.TempDir())
+	r, dir := so101(t), t.TempDir()
+	judge := referee.Config{Period: time.Second / rate}
+	c := servo.Calibration{}
+	for _, m := range r.Motors {
+		k := servo.MotorCalibration{ID: int(m.ID), RangeMin: 200, RangeMax: 3900}
+		c[m.Name] = k
+		j := referee.Joint{ID: m.ID, Name: m.Name, Min: k.RangeMin, Max: k.RangeMax, Degree: 4095. / 360}
+		j.Velocity = m.MaxVelocity * j.Degree
+		if m.Norm == robot.Range0100 {
+			j.Velocity = m.MaxVelocity * float64(k.RangeMax-k.RangeMin) / 100
+		}
+		judge.Joints = append(judge.Joints, j)
+	}
+	s := &stage{referee: referee.New(judge)}
+	bus, err := servosim.Open(servosim.Config{Link: filepath.Join(dir, "arm"), Watch: s.referee.Watch})
+	if err != nil {
+		t.Skip("no simulator here: ", err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	s.bus = bus
+	calibration := filepath.Join(dir, "so101.json")
+	if err := c.Save(calibration); err != nil {
+		t.Fatal(err)
+	}
+	s.referee.FirstChunk(rt.KernelClock().Now())
+	s.Config = Config{
+		File: file, Speed: 1, Arm: device.Place{Bus: filepath.Join(dir, "arm"), Robot: r, ID: "arm", Calibration: calibration}, RT: rt.ModeOff, CPU: rt.UnpinnedCPU,
+		OnExit: "off", Record: record.All, RecordDir: filepath.Join(dir, "records"), RecordSize: 1 << 30, Out: s,
+	}
+	return s
+}
+
+// clean wants no broken rule and no torque.
+func (s *stage) clean(t *testing.T) {
+	t.Helper()
+	s.referee.CheckAt(rt.KernelClock().Now())
+	v := s.referee.Verdict()
+	if v.Goals == 0 {
+		t.Error("the referee saw no goal")
+	}
+	for _, k := range v.Kept {
+		t.Errorf("%v", k)
+	}
+	if slices.Contains(s.bus.TorqueEnabled(), true) {
+		t.Errorf("torque %v at the end", s.bus.TorqueEnabled())
+	}
+}
+
+// awaitTorque returns when the whole arm is under torque.
+func (s *stage) awaitTorque(t *testing.T, done chan error) {
+	t.Helper()
+	rttest.Eventually(t, "torque", func() bool {
+		select {
+		case err := <-done:
+			t.Fatalf("it has ended before: %v\n%s", err, s)
+		default:
+		}
+		return !slices.Contains(s.bus.TorqueEnabled(), false)
+	})
+}
+
+// wave is two seconds of a joint that swings, far from where the arm stands.
+func wave(t *testing.T) string {
+	return written(t, settings(so101(t)), 2*rate, func(i int, m *record.Tick) {
+		act(m, 1, 40+20*float32(math.Sin(float64(i)*4/rate)))
+	})
+}
+
+// Goal: an arm that stands elsewhere goes slowly to where the episode began, runs what was
+// recorded, within the referee's rules, and is let go; what ran is on record as it was asked.
+func TestAReplayRunsTheRecord(t *testing.T) {
+	s := newStage(t, wave(t))
+	if err := Run(t.Context(), s.Config); err != nil {
+		t.Fatalf("%v\n%s", err, s)
+	}
+	s.clean(t)
+	if !strings.Contains(s.String(), "replayed: 2.0 of 2.0 s") {
+		t.Errorf("it says %s", s)
+	}
+	want, err := loaded(t, s.File, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ran []float32
+	var fastest float32
+	var before record.Row
+	infos, err := record.ReadFolder(s.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
+		switch {
+		case m.Action.N > 0:
+			ran = append(ran, m.Action.Values()...)
+			if d := m.Goal.V[0] - m.Action.V[0]; d > 8 || d < -8 {
+				t.Errorf("tick %d: told %v, wanted %v", len(ran)/6, m.Goal.V[0], m.Action.V[0])
+			}
+		case before.N > 0 && len(ran) == 0 && m.Skipped == 0:
+			fastest = max(fastest, float32(math.Abs(float64(m.Goal.V[0]-before.V[0]))))
+		}
+		before = m.Goal
+		return nil
+	}})
+	if err != nil || len(infos) != 1 || infos[0].Run["schedule"] != "replay" {
+		t.Fatalf("%v, %v", infos, err)
+	}
+	if !slices.Equal(ran, want.Rows) {
+		t.Errorf("%d rows ran, want the record's %d, as they are", len(ran)/6, want.Len())
+	}
+	if most := float32(so101(t).Motors[0].MaxVelocity * approachPace / rate * 1.05); fastest == 0 || fastest > most {
+		t.Errorf("on the way to the begin a goal went %v in a tick, want at most %v", fastest, most)
+	}
+	files, _ := filepath.Glob(filepath.Join(s.RecordDir, "*"+record.Extension))
+	if e, err := loaded(t, files[0], 0); err != nil || e.Len() < 2*rate-5 { // it can be replayed again
+		t.Errorf("its own record: %d ticks, %v", e.Len(), err)
+	}
+}
+
+// Half the speed takes twice the time, on the same way.
+func TestAReplayAtHalfTheSpeed(t *testing.T) {
+	s := newStage(t, wave(t))
+	s.Speed = 0.5
+	if err := Run(t.Context(), s.Config); err != nil {
+		t.Fatalf("%v\n%s", err, s)
+	}
+	s.clean(t)
+	rows := 0
+	if _, err := record.ReadFolder(s.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
+		if m.Action.N > 0 {
+			rows++
+		}
+		return nil
+	}}); err != nil || rows != 4*rate-1 {
+		t.Errorf("%d rows ran, %v; want %d", rows, err, 4*rate-1)
+	}
+}
+
+// Ctrl-C ends a replay as it ends a run: the arm parks and is let go, and that is no failure;
+// with hold it stays under torque.
+func TestAReplayIsInterrupted(t *testing.T) {
+	for how, stiff := range map[string]bool{"park": false, "hold": true} {
+		s := newStage(t, wave(t))
+		s.OnExit = how
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- Run(ctx, s.Config) }()
+		s.awaitTorque(t, done)
+		cancel()
+		if err := <-done; err != nil || !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
+			t.Errorf("%s: %v\n%s", how, err, s)
+		}
+		if slices.Contains(s.bus.TorqueEnabled(), !stiff) {
+			t.Errorf("%s: torque %v at the end", how, s.bus.TorqueEnabled())
+		}
+	}
+}
+
+// A joint that stays silent, or whose motor complains, ends the replay; nothing is driven
+// meanwhile.
+func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
+	for _, tt := range []struct {
+		how  string
+		what func(*servosim.Bus)
+		code exit.Code
+		says string
+	}{
+		{"silent", func(b *servosim.Bus) { b.Mute(3, true) }, exit.Absent, "elbow_flex: silent for 10s"},
+		{"too hot", func(b *servosim.Bus) { b.SetFault(3, overheated) }, exit.Fault, "elbow_flex"},
+	} {
+		s := newStage(t, wave(t))
+		done := make(chan error, 1)
+		go func() { done <- Run(t.Context(), s.Config) }()
+		s.awaitTorque(t, done)
+		tt.what(s.bus)
+		if err := <-done; exit.Of(err) != tt.code || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v (code %d), want %q and code %d\n%s", tt.how, err, exit.Of(err), tt.says, tt.code, s)
+		}
+		if !strings.Contains(s.String(), "stopped: 0.0 of 2.0 s") {
+			t.Errorf("%s: it says %s", tt.how, s)
+		}
+	}
+}
+
+// overheated is a bit of a Feetech servo's status.
+const overheated = 1 << 2
+
+func TestTickNoAlloc(t *testing.T) {
+	s := newStage(t, wave(t))
+	r := &session{cfg: s.Config, clock: rt.KernelClock()}
+	defer r.close()
+	if err := r.load(); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.openArm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r.prepare()
+	tick := func() {
+		now := r.clock.Now()
+		r.tick(rt.Tick{Deadline: now, Woke: now})
+	}
+	for n := 0; r.arm.Phase != follow.Armed && n < 200; n++ {
+		tick()
+	}
+	if r.arm.Phase != follow.Armed {
+		t.Fatal("the arm was never armed")
+	}
+	if n := testing.AllocsPerRun(50, tick); n != 0 {
+		t.Errorf("a tick allocates %v times, want 0", n)
+	}
+	if err := r.bus.TorqueOff(); err != nil {
+		t.Error(err)
+	}
+}
