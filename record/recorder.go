@@ -186,7 +186,7 @@ func (r *Recorder) setWall() int64 {
 	return r.wall.Load()
 }
 
-// Tell has a visitor get each tick, request, chunk and event as it is taken in, also where
+// Tell has a visitor get each tick, request, chunk, episode and event as it is taken in, also where
 // Mode is Off. Its funcs are called by the thread that calls Collect, and must be as quick as
 // that has to be; what they return is not looked at. Call it before that thread begins.
 func (r *Recorder) Tell(v Visitor) { r.tell = v }
@@ -316,6 +316,9 @@ func (r *Recorder) Collect() {
 	r.chunks(r.Refused)
 	for m := r.cuts.ring.Peek(); m != nil; m = r.cuts.ring.Peek() {
 		m.visit(r.begin())
+		if r.tell.Episode != nil {
+			_ = r.tell.Episode(m)
+		}
 		at := m.At
 		r.cuts.ring.Release()
 		r.keep(channelEpisode, at)

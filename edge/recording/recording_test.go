@@ -222,20 +222,22 @@ func TestWatchedWithoutARecord(t *testing.T) {
 	if err != nil || r.Lanes() == nil || r.Stats() != nil {
 		t.Fatalf("%v, %v, %+v", r, err, r.Stats())
 	}
-	ticks, events := 0, 0
+	ticks, events, episodes := 0, 0, 0
 	r.Recorder.Tell(record.Visitor{
-		Tick:  func(*record.Tick) error { ticks++; return nil },
-		Event: func(m *record.Event) error { events++; return nil },
+		Episode: func(m *record.Episode) error { episodes++; return nil },
+		Tick:    func(*record.Tick) error { ticks++; return nil },
+		Event:   func(m *record.Event) error { events++; return nil },
 	})
 	r.Start()
 	*r.Recorder.Ticks.Put() = record.Tick{At: 1}
 	r.Recorder.Ticks.Commit()
 	r.Operator("pause", nil)
+	r.Recorder.NoteEpisode(2, 1, true, record.Success, "")
 	if err := r.Save(); err == nil || !strings.Contains(err.Error(), "--record off") {
 		t.Errorf("save: %v", err)
 	}
-	if err, stuck := r.End(nil); err != nil || stuck || ticks != 1 || events != 2 {
-		t.Errorf("%v, stuck %v, %d ticks and %d events, want 1 and 2", err, stuck, ticks, events)
+	if err, stuck := r.End(nil); err != nil || stuck || ticks != 1 || events != 2 || episodes != 1 {
+		t.Errorf("%v, stuck %v, %d ticks, %d events and %d episodes, want 1, 2 and 1", err, stuck, ticks, events, episodes)
 	}
 	if _, err := os.Stat(cfg.Dir); !os.IsNotExist(err) {
 		t.Errorf("its folder: %v, want none", err)
