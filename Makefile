@@ -126,6 +126,11 @@ interop: build ## programs that were not written here against ours: servo SDKs, 
 	@tools/interop/zenoh.sh
 	@$(GO) run ./tools/replicas --short --robots 3 --settle 2s --tries $(TRIES) --packages .venv/zenoh-1.10
 
+.PHONY: page-test
+page-test: ## the pages of both programs and edge-rt view's in Debian's Chromium (1 minute)
+	@tools/setup.sh page
+	EDGERT_CHROMIUM=1 $(GO) test -count=1 -timeout 5m -run InChromium ./server ./edge/timeline ./cmd/edge-rt
+
 .PHONY: mutants
 mutants: ## break the arm's gate and its table in nineteen ways: a test must notice each (20 s)
 	$(GO) run ./tools/mutants

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/internal/webpage/webpagetest"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/rt/rttest"
@@ -85,16 +86,6 @@ func playFleet(t *testing.T, robots int) *bench {
 	return b
 }
 
-// chromium returns Debian's browser.
-func chromium(t *testing.T) string {
-	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("no chromium: apt install chromium")
-	}
-	return path
-}
-
 // browse opens address for so long of the page's own time, and returns what there is
 // then; with a file, a picture of it goes there.
 func browse(t *testing.T, address string, lasts time.Duration, size, picture string) (dom string) {
@@ -106,7 +97,7 @@ func browse(t *testing.T, address string, lasts time.Duration, size, picture str
 	} else {
 		args = append(args, "--dump-dom")
 	}
-	c := exec.CommandContext(t.Context(), chromium(t), append(args, address)...)
+	c := exec.CommandContext(t.Context(), webpagetest.Chromium(t), append(args, address)...)
 	var complaints strings.Builder
 	c.Stderr = &complaints
 	out, err := c.Output()
@@ -119,7 +110,7 @@ func browse(t *testing.T, address string, lasts time.Duration, size, picture str
 // Goal: Debian's Chromium runs the page under its own policy: it shows the sessions, what
 // they wait for, the inferences and what was refused, and says when the server leaves.
 func TestThePageInChromium(t *testing.T) {
-	chromium(t)
+	webpagetest.Chromium(t)
 	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

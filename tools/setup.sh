@@ -4,7 +4,9 @@
 # With "test" also the Python packages that act as independent judges in tests,
 # with "interop" those that drive our programs.
 # With "v4l2" and an architecture what tools/v4l2vm needs instead: the emulator and
-# what builds a kernel module, with "gpu" ONNX Runtime for NVIDIA GPUs. Run by `make demo`, `make test` and CI; a second run does nothing in a second.
+# what builds a kernel module, with "page" the browser that looks at the pages, with
+# "gpu" ONNX Runtime for NVIDIA GPUs. Run by `make demo`, `make test` and CI; a second
+# run does nothing in a second.
 set -eu
 cd "$(dirname "$0")/.."
 want=${1:-demo}
@@ -42,6 +44,9 @@ if [ "$want" = test ]; then
 	command -v ffmpeg >/dev/null 2>&1 || missing="$missing ffmpeg" # edge-rt dataset
 	[ -e /usr/include/jpeglib.h ] || missing="$missing libjpeg-dev" # go test -tags pixiv ./bench/jpeg
 fi
+if [ "$want" = page ]; then
+	command -v chromium >/dev/null 2>&1 || missing="$missing chromium"
+fi
 if [ -n "$missing" ]; then
 	command -v apt-get >/dev/null 2>&1 || {
 		say "this system has no apt-get; install by hand what these Debian packages hold:$missing"
@@ -66,7 +71,7 @@ command -v go >/dev/null 2>&1 || {
 	exit 3
 }
 
-if [ "$want" = v4l2 ]; then
+if [ "$want" = v4l2 ] || [ "$want" = page ]; then
 	exit 0
 fi
 if [ "$want" = gpu ]; then

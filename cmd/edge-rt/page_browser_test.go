@@ -79,9 +79,7 @@ func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (cm
 // arm with buttons, sees both as marks, is asked before the run ends, and sees the edge that
 // is started again; the token stays out of the address, and who has none gets no buttons.
 func TestThePageInChromium(t *testing.T) {
-	if _, err := exec.LookPath("chromium"); err != nil {
-		t.Skip("no chromium: apt install chromium")
-	}
+	webpagetest.Chromium(t)
 	s, port, token := newHoldServer(t), strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:"), filepath.Join(t.TempDir(), "token")
 	cmd, address := startPaged(t, s.endpoint, port, token, "10", "front")
 	b := webpagetest.Open(t, address, 1200, 1000, false)

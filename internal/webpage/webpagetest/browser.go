@@ -34,14 +34,29 @@ type Tab struct {
 	Errors  []string // what its script could not do, and what its policy has blocked
 }
 
+// Need is the environment variable under which a test fails, instead of being skipped,
+// where there is no Chromium (make page-test).
+const Need = "EDGERT_CHROMIUM"
+
+// Chromium returns the browser's path. Where there is none, it skips the test, or fails it
+// under Need=1.
+func Chromium(t testing.TB) string {
+	t.Helper()
+	path, err := exec.LookPath("chromium")
+	switch {
+	case err != nil && os.Getenv(Need) != "":
+		t.Fatalf("no chromium, and %s is set: apt install chromium", Need)
+	case err != nil:
+		t.Skip("no chromium: apt install chromium")
+	}
+	return path
+}
+
 // Open opens an address in a window of width x height; mobile is a phone's, with touch. It
 // skips the test where there is no Chromium.
 func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	t.Helper()
-	path, err := exec.LookPath("chromium")
-	if err != nil {
-		t.Skip("no chromium: apt install chromium")
-	}
+	path := Chromium(t)
 	toRead, in, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
