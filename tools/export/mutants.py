@@ -123,6 +123,8 @@ MUTANTS = [
     Mutant("families/pi05.py", "else scale.span())", "else scale.b)", f"{PI}::test_bundle"),
     Mutant("families/flow.py", "actions if self.relative is None else self.relative.to_relative(actions, state)", "actions", f"{PI}::test_relative_actions_and_missing_cameras"),
     Mutant("families/flow.py", "robot if self.relative is None else self.relative.to_absolute(robot, state)", "robot", f"{PI}::test_relative_actions_and_missing_cameras"),
+    Mutant("families/flow.py", "ids.max() >= (known", "ids.max() < 0 * (known", f"{PI}::test_the_tokenizer_of_another_model_is_refused"),
+    Mutant("dataset.py", "options.fps != fps", "False", "tests/test_refusals.py -k another_rate"),
     Mutant("families/flow.py", "want) != want:", "want) == 0:", f"{PI}::test_another_padding_is_refused"),
 ]
 

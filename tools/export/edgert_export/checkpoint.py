@@ -133,7 +133,9 @@ class Checkpoint:
     def _check_weights(self) -> None:
         path = self.dir / WEIGHTS
         if not path.is_file():
-            raise ExportError(f"{path} does not exist: want the weights beside config.json")
+            parts = sorted(p.name for p in self.dir.iterdir() if p.name.startswith("model-") or p.suffix in (".bin", ".pt", ".ckpt"))
+            other = f"; {', '.join(parts[:3])}{' ...' if len(parts) > 3 else ''} is another form of them: load the policy with LeRobot and save_pretrained it, which writes one file" if parts else ""
+            raise ExportError(f"{path} does not exist: want the weights beside config.json{other}")
         try:
             with safe_open(path, "pt") as f:
                 keys = list(f.keys())

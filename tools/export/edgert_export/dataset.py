@@ -50,7 +50,11 @@ def _from_info(options: Options, info: dict[str, Any], path: Path) -> None:
     features = info.get("features")
     if not isinstance(features, dict):
         raise ExportError(f"{path} has no features, want the meta/info.json of a LeRobot data set")
-    options.fps = options.fps or _number(info.get("fps"), path)
+    said = info.get("fps")
+    fps = options.fps if said is None and options.fps else _number(said, path)
+    if options.fps and options.fps != fps:
+        raise ExportError(f"--fps is {options.fps:g}, but {path} says {fps:g}: a policy runs at the rate that it was recorded at, leave --fps out")
+    options.fps = fps
     options.action_names = names_of(features, ACTION, path)
     options.state_names = names_of(features, STATE, path)
 

@@ -3,6 +3,7 @@
 import json
 import shutil
 
+import gemma_tokenizer
 import numpy as np
 import onnx
 import pi_checkpoints
@@ -247,6 +248,23 @@ def test_the_tokenizer_may_be_elsewhere(copy):
     words = (copy / "tokenizer").rename(copy.with_name("words"))
     assert "has no tokenizer/tokenizer.json, only the name 'tokenizer': fetch it with `hf download" in refused(copy)
     assert family_for(copy, vlm=words).meta["tokenizer"]["bos_id"] == 2
+
+
+def test_the_tokenizer_of_another_model_is_refused(copy):
+    """Whose ids the policy's table does not have; LeRobot would end in an index."""
+    shutil.rmtree(copy / "tokenizer")
+    gemma_tokenizer.write(copy / "tokenizer", gemma_tokenizer.train(600))
+    with pytest.raises(ExportError, match="gives 'pick up .* the token 5.., but the policy's language model knows 520: it is another"):
+        family_for(copy).case(2, np.random.default_rng(0))
+
+
+def test_prompts_that_lerobot_cuts_are_refused(copy):
+    def short(pipeline):
+        next(s for s in pipeline["steps"] if s["registry_name"] == "tokenizer_processor")["config"]["max_length"] = 20
+
+    edit(copy / "policy_preprocessor.json", short)
+    with pytest.raises(ExportError, match="has 20 tokens or more with this policy's 6 state values: LeRobot cuts it there"):
+        family_for(copy).case(2, np.random.default_rng(0))
 
 
 def test_another_padding_is_refused(copy):

@@ -10,6 +10,7 @@ import pytest
 import torch
 from conftest import FLAGS
 from safetensors.torch import load_file, save_file
+from checkpoints import JOINTS
 
 from edgert_export import bundle
 from edgert_export.checkpoint import Checkpoint
@@ -313,6 +314,18 @@ def test_inputs_that_are_not_served(copy, capsys):
 def test_data_set_without_names(act, capsys, tmp_path):
     info = tmp_path / "info.json"
     info.write_text(json.dumps({"fps": 30, "features": {"action": {"names": None}}}))
+def test_data_set_of_another_rate(act, capsys, tmp_path):
+    info = tmp_path / "info.json"
+    info.write_text(json.dumps({"fps": 50, "features": {k: {"names": JOINTS} for k in ("action", "observation.state")}}))
+    assert main([str(act), str(tmp_path / "out"), "--dataset-info", str(info), "--fps", "30"]) == 2
+    assert f"--fps is 30, but {info} says 50: a policy runs at the rate that it was recorded at, leave --fps out" in capsys.readouterr().err
+
+
+def test_weights_in_another_form(copy, capsys):
+    (copy / "model.safetensors").rename(copy / "model-00001-of-00002.safetensors")
+    assert "model-00001-of-00002.safetensors is another form of them: load the policy with LeRobot and save_pretrained it" in refused(capsys, copy)
+
+
     assert main([str(act), str(tmp_path / "out"), "--dataset-info", str(info)]) == 2
     assert "features['action'].names is None, want a list of joint names" in capsys.readouterr().err
 

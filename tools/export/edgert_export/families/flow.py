@@ -98,6 +98,9 @@ class FlowFamily(Family):
             if config.get(key, want) != want:
                 raise ExportError(f"tokenizer_processor has {key} {config[key]!r}, want {want!r}: the server pads every prompt so")
 
+    def language_model(self) -> nn.Module:
+        raise NotImplementedError
+
     # the graph
 
     def flow(self) -> sampler.Flow:
@@ -157,7 +160,9 @@ class FlowFamily(Family):
             batch = pre(observation(self, case, row, None))
             ids, mask = batch[TOKENS].numpy()[0], batch[TOKEN_MASK].numpy()[0]
             if mask.all() and len(mask) >= self.max_len:
-                raise ExportError(f"the task {case.tasks[row]!r} has {self.max_len} tokens or more: LeRobot would cut it, choose a shorter one")
+                raise ExportError(f"the prompt of {case.tasks[row]!r}, a task that the exporter tries, has {self.max_len} tokens or more with this policy's {self.checkpoint.state_dim()} state values: LeRobot cuts it there (tokenizer_processor's max_length), so the policy would miss its end, in training too: train with a larger tokenizer_max_length")
+            if ids.max() >= (known := self.language_model().embed_tokens.num_embeddings):
+                raise ExportError(f"the tokenizer of {self.words} gives {case.tasks[row]!r} the token {ids.max()}, but the policy's language model knows {known}: it is another than the policy was trained with, want the one of its own checkpoint or language model")
             case.inputs["tokens"][row, : len(ids)], case.inputs["token_mask"][row, : len(ids)] = ids, mask
         return case
 

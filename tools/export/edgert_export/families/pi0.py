@@ -56,6 +56,9 @@ class Pi0Export(FlowFamily):
     def overrides(self) -> dict:
         return {"dtype": "float32", "compile_model": False}
 
+    def language_model(self) -> nn.Module:
+        return self.policy.model.paligemma_with_expert.paligemma.model.language_model
+
     def prefix(self) -> nn.Module:
         rows = 1 + self.policy.config.chunk_size
         among = torch.ones(rows, rows, dtype=torch.bool)

@@ -63,6 +63,9 @@ class Pi05Export(FlowFamily):
     def overrides(self) -> dict:
         return {"dtype": "float32", "compile_model": False}
 
+    def language_model(self) -> nn.Module:
+        return self.policy.model.paligemma_with_expert.paligemma.model.language_model
+
     def prefix(self) -> nn.Module:
         rows = self.policy.config.chunk_size
         return Prefix(self, rows, None, torch.ones(rows, rows, dtype=torch.bool))

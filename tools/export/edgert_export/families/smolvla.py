@@ -361,6 +361,9 @@ class SmolVLAExport(FlowFamily):
             plan.pop()
         return plan
 
+    def language_model(self) -> nn.Module:
+        return self.policy.model.vlm_with_expert.get_vlm_model().text_model
+
     def prefix(self) -> nn.Module:
         return Prefix(self)
 
