@@ -6,6 +6,13 @@
 // adds no policy of its own. library.go loads the library, options.go says where
 // and how a session computes, session.go makes and runs it, tensor.go is memory.
 // Everything that has a Close is to be closed, a session after its bindings.
+//
+// # Why not a module
+//
+// github.com/yalue/onnxruntime_go v1.27.0 has no tensors on a device, no binding of
+// an output to one, no RunOptions beside a binding (to end a run that hangs) and no
+// stream in a provider's options. A second binding beside it could not share its
+// sessions and values, so this replaces it.
 package ort
 
 /*
