@@ -9,20 +9,23 @@ from pathlib import Path
 
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "export" / "tests"))
-try:
-    import checkpoints
-    import smolvla_checkpoint as smolvla
-    from edgert_export.cli import main
-except ImportError as e:
-    sys.exit(f"real.py: {e}: make export-env, and run it by .venv-export/bin/python")
 
 CAMERAS = {"front": (480, 640), "wrist": (480, 640)}
 ACT = {"dim_model": 512, "n_heads": 8, "dim_feedforward": 3200, "n_encoder_layers": 4, "n_decoder_layers": 1, "latent_dim": 32}
-JOINTS = ["--fps", "30", "--joints", ",".join(checkpoints.JOINTS)]
+PARTS = ("checkpoints/act", "checkpoints/smolvla/policy", "bundles/act", "bundles/smolvla", "bundles/smolvla-split")
 
 
 def make(folder: Path, small: bool) -> int:
     """Writes what is missing; small: of the tests' size, to try everything else."""
+    if all((folder / part).exists() for part in PARTS):
+        return 0  # before LeRobot is imported, which takes a while
+    try:
+        import checkpoints
+        import smolvla_checkpoint as smolvla
+        from edgert_export.cli import main
+    except ImportError as e:
+        sys.exit(f"real.py: {e}: make export-env, and run it by .venv-export/bin/python")
+    joints = ["--fps", "30", "--joints", ",".join(checkpoints.JOINTS)]
     made = folder / "checkpoints"
     if not (made / "act").exists():
         checkpoints.act(made / "act", **({} if small else {"cameras": CAMERAS, **ACT}))
@@ -31,7 +34,7 @@ def make(folder: Path, small: bool) -> int:
     vlm = ["--vlm", str(made / "smolvla" / "vlm")]
     for name, checkpoint, flags in (("act", made / "act", []), ("smolvla", made / "smolvla" / "policy", vlm), ("smolvla-split", made / "smolvla" / "policy", [*vlm, "--form", "split"])):
         out = folder / "bundles" / name
-        if not out.exists() and (code := main([str(checkpoint), str(out), *JOINTS, *flags])):
+        if not out.exists() and (code := main([str(checkpoint), str(out), *joints, *flags])):
             return code
     return 0
 
