@@ -54,8 +54,9 @@ def act(folder) -> Path:
     return checkpoints.act(folder / "act")
 
 
-def exported(checkpoint: Path, *flags: str) -> Path:
-    out = checkpoint.with_name(checkpoint.name + "-bundle")
+def exported(checkpoint: Path, *flags: str, name: str = "bundle") -> Path:
+    """The checkpoint's bundle; name: one for each set of flags that a checkpoint is exported with."""
+    out = checkpoint.with_name(f"{checkpoint.name}-{name}")
     if not out.exists():
         assert main([str(checkpoint), str(out), *FLAGS, *flags]) == 0
     return out

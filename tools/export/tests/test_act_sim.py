@@ -26,7 +26,7 @@ def trained(tmp_path_factory) -> tuple[Path, Path]:
         m.setattr(fit, "HELD_OUT", 40)
         m.setattr(sys, "argv", ["record.py", str(data), "--count", "120", "--workers", "1"])
         record.main()
-        args = argparse.Namespace(data=data, out=out, seed=0, processes=1, port=0, batch=16, backbone_steps=3, features=80, transformer_steps=40)
+        args = argparse.Namespace(data=data, out=out, seed=0, processes=1, port=0, batch=4, backbone_steps=3, features=80, transformer_steps=24)
         fit.run(0, args)
     return data, out
 

@@ -1,5 +1,6 @@
 """Pi0 and Pi0.5 against LeRobot's own code."""
 
+import functools
 import json
 import shutil
 
@@ -60,6 +61,18 @@ def pi05(folder):
     return pi_checkpoints.make("pi05", folder / "pi05")
 
 
+@pytest.fixture(scope="module")
+def built(request, folder):
+    """Family and graphs by their options, made when first asked for."""
+
+    @functools.cache
+    def make(kind: str, form: str = "loop", steps: int = 0):
+        family = family_for(request.getfixturevalue(kind), form=form, steps=steps)
+        return family, build(family, folder / f"{kind}-{form}-{steps}-built")
+
+    return make
+
+
 # Inputs that two plain cases have alike, or that without a prefix nothing uses.
 CONTROLS = ("tokens", "token_mask", "prefix", "prefix_len", "delay", "prefix_end", "rtc_mode", "beta", "schedule", "sigma_d")
 
@@ -76,17 +89,15 @@ def check_reads(family, bundle) -> None:
         assert golden.errors(family, moved, base)["chunk_robot"].max() > 1e-2
 
 
-def test_pi0(pi0, tmp_path):
-    family = family_for(pi0)
-    bundle = build(family, tmp_path / "out")
+def test_pi0(built):
+    family, bundle = built("pi0")
     check_senses(family, bundle, deaf=CONTROLS)
     check_reads(family, bundle)
     check(family, bundle, rows=2 * ROWS)
 
 
-def test_pi05(pi05, tmp_path):
-    family = family_for(pi05)
-    bundle = build(family, tmp_path / "out")
+def test_pi05(built):
+    family, bundle = built("pi05")
     # The state is in the tokens; the graph takes it all the same.
     check_senses(family, bundle, deaf=("state", *CONTROLS))
     check_reads(family, bundle)
@@ -110,9 +121,8 @@ def test_relative_actions_and_missing_cameras(folder, tmp_path, kind):
 
 
 @pytest.mark.parametrize("form", ["unrolled", "split"])
-def test_other_forms(pi05, tmp_path, form):
-    family = family_for(pi05, form=form, steps=3)
-    check(family, build(family, tmp_path / "out"), rows=16)
+def test_other_forms(built, form):
+    check(*built("pi05", form, 3), rows=16)
 
 
 def test_two_key_heads(folder, tmp_path):
@@ -192,18 +202,17 @@ def test_bundle(pi05, folder):
 
 
 @pytest.mark.parametrize("kind", ["pi0", "pi05"])
-def test_sizes_are_numbers(request, tmp_path, kind):
+def test_sizes_are_numbers(built, kind):
     """Only the batch is open: a size that the graph computes keeps a GPU from recording it."""
-    family = family_for(request.getfixturevalue(kind), form="split")
-    bundle = build(family, tmp_path / "out")
+    _, bundle = built(kind, "split", 3)
     kinds = {n.op_type for name in ("prefix.onnx", "step.onnx") for n in onnx.load(bundle / name).graph.node}
     assert "MatMul" in kinds and not kinds & {"Shape", "Expand", "ConstantOfShape"}
 
 
-def test_prompts_do_not_depend_on_padding(pi0, tmp_path):
+def test_prompts_do_not_depend_on_padding(built):
     """What stands in the padding of tokens cannot matter."""
-    family = family_for(pi0, steps=2)
-    run = Runner(build(family, tmp_path / "out"), family.meta)
+    family, bundle = built("pi0")
+    run = Runner(bundle, family.meta)
     case = family.case(4, np.random.default_rng(6))
     base = run(case.inputs)
     tokens = np.where(case.inputs["token_mask"], case.inputs["tokens"], 17)

@@ -17,6 +17,23 @@ from conftest import ROOT, exported
 from edgert_export import bundle as exporter
 from edgert_export import onnx_graph
 
+
+@pytest.fixture(scope="module")
+def smolvla(folder) -> Path:
+    return smolvla_checkpoint.make(folder / "smolvla-served")
+
+
+LARGE = smolvla_checkpoint.SMALL_VISION | {"image_size": 512}
+SCORES = 4 * LARGE["num_attention_heads"] * (LARGE["image_size"] // LARGE["patch_size"]) ** 4  # bytes of a picture's attention
+
+
+@pytest.fixture(scope="module")
+def stored(folder) -> Path:
+    """In bfloat16, with weights and attention that are much beside everything else of a small server."""
+    wide = smolvla_checkpoint.SMALL_TEXT | {"intermediate_size": 16000}
+    return smolvla_checkpoint.make(folder / "smolvla-stored", vision=LARGE, text=wide, bf16=True, num_vlm_layers=4)
+
+
 def manifest_of(bundle: Path, **more) -> Path:
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -40,21 +57,22 @@ def test_act(server, act_bundle):
     assert "golden sets reproduced" in text and "front 96x128, " in text
 
 
-@pytest.mark.parametrize("past", [1, 2])
-def test_diffusion(server, folder, past):
+def diffusion(folder: Path, past: int) -> Path:
+    """The checkpoints of test_diffusion.py, made where that has not run."""
     config = {} if past == 1 else {"n_obs_steps": 2, "noise_scheduler_type": "DDPM", "num_inference_steps": None}
     checkpoint = folder / f"diffusion-{past}"
-    if not checkpoint.exists():
-        checkpoints.diffusion(checkpoint, **config)
-    assert "golden sets reproduced" in check(server, exported(checkpoint, *([] if past == 1 else ["--steps", "8"])))
+    return checkpoint if checkpoint.exists() else checkpoints.diffusion(checkpoint, **config)
+
+
+@pytest.mark.parametrize("past", [1, 2])
+def test_diffusion(server, folder, past):
+    assert "golden sets reproduced" in check(server, exported(diffusion(folder, past), *([] if past == 1 else ["--steps", "8"])))
 
 
 @pytest.mark.parametrize("form", ["unrolled", "split"])
-def test_smolvla_and_diffusion_in_other_forms(server, folder, form):
-    smolvla = smolvla_checkpoint.make(folder / f"smolvla-{form}")
-    bundle = exported(smolvla, "--vlm", str(smolvla.with_name("vlm")), "--steps", "3", "--form", form)
-    diffusion = checkpoints.diffusion(folder / f"diffusion-{form}")
-    for made in (bundle, exported(diffusion, "--form", form)):
+def test_smolvla_and_diffusion_in_other_forms(server, folder, smolvla, form):
+    bundle = exported(smolvla, "--vlm", str(smolvla.with_name("vlm")), "--steps", "3", "--form", form, name=form)
+    for made in (bundle, exported(diffusion(folder, 1), "--form", form, name=form)):
         graphs = {path.name: onnx.load(path).graph for path in made.glob("*.onnx")}
         assert set(graphs) == ({"prefix.onnx", "step.onnx"} if form == "split" else {"policy.onnx"})
         assert not [node.name for graph in graphs.values() for node in graph.node if node.op_type == "Loop"]
@@ -65,19 +83,21 @@ def test_smolvla_and_diffusion_in_other_forms(server, folder, form):
 @pytest.mark.parametrize("form", ["loop", "split"])
 @pytest.mark.parametrize("kind", ["pi0", "pi05"])
 def test_pi(server, folder, kind, form):
+    checkpoint = folder / f"{kind}-served"
     with pi_checkpoints.small():
-        bundle = exported(pi_checkpoints.make(kind, folder / f"{kind}-{form}-served"), "--steps", "2", "--form", form)
+        if not checkpoint.exists():
+            pi_checkpoints.make(kind, checkpoint)
+        bundle = exported(checkpoint, "--steps", "2", "--form", form, name=form)
     assert (bundle / "step.onnx").exists() == (form == "split")
     text = check(server, bundle)
     assert "golden sets reproduced" in text and f"sentencepiece, {48 if kind == 'pi0' else 200} tokens" in text
 
 
 @pytest.mark.parametrize("form", ["loop", "split"])
-def test_weights_beside_the_graph_stay_mapped(server, folder, monkeypatch, form):
+def test_weights_beside_the_graph_stay_mapped(server, smolvla, monkeypatch, form):
     """They are what a large policy takes: a copy beside the mapping would be the same again."""
     monkeypatch.setattr(onnx_graph, "EXTERNAL_BYTES", 0)
-    checkpoint = smolvla_checkpoint.make(folder / f"smolvla-mapped-{form}")
-    bundle = exported(checkpoint, "--vlm", str(checkpoint.with_name("vlm")), "--steps", "3", "--form", form)
+    bundle = exported(smolvla, "--vlm", str(smolvla.with_name("vlm")), "--steps", "3", "--form", form, name=f"mapped-{form}")
     files = sorted(bundle.glob("*.onnx.data"))
     assert len(files) == (1 if form == "loop" else 2)
     assert len({path.stat().st_mode for path in bundle.rglob("*") if path.is_file()}) == 1  # another user may serve it
@@ -87,16 +107,12 @@ def test_weights_beside_the_graph_stay_mapped(server, folder, monkeypatch, form)
 
 
 @pytest.mark.parametrize("form", ["loop", "split"])
-def test_stored_weights_stay_as_they_are(server, folder, monkeypatch, form):
+def test_stored_weights_stay_as_they_are(server, stored, monkeypatch, form):
     """Mapped, and cast where they are used: beside the same bundle that does not say so, whose weights are all cast while
     it loads. What a run takes beside them, of which most is for attention, it gives back at its end."""
     monkeypatch.setattr(onnx_graph, "EXTERNAL_BYTES", 0)
     monkeypatch.setattr(exporter, "PARITY_ROWS", 2)
-    wide = smolvla_checkpoint.SMALL_TEXT | {"intermediate_size": 16000}
-    large = smolvla_checkpoint.SMALL_VISION | {"image_size": 512}
-    scores = 4 * large["num_attention_heads"] * (large["image_size"] // large["patch_size"]) ** 4  # bytes of a picture's attention
-    checkpoint = smolvla_checkpoint.make(folder / f"smolvla-stored-{form}", vision=large, text=wide, bf16=True, num_vlm_layers=4)
-    bundle = exported(checkpoint, "--vlm", str(checkpoint.with_name("vlm")), "--steps", "2", "--form", form)
+    bundle = exported(stored, "--vlm", str(stored.with_name("vlm")), "--steps", "2", "--form", form, name=form)
     report = json.loads((bundle / "report.json").read_text())
     folded = shutil.copytree(bundle, bundle.with_name(bundle.name + "-folded"))
     meta = json.loads((folded / "bundle.json").read_text())
@@ -104,7 +120,7 @@ def test_stored_weights_stay_as_they_are(server, folder, monkeypatch, form):
     (folded / "bundle.json").write_text(json.dumps(meta))
     maps, anonymous = memory_of(server, bundle)
     _, without = memory_of(server, folded)
-    assert anonymous + 0.7 * report["weights"]["float32_bytes_halved"] + 2 * scores < without
+    assert anonymous + 0.7 * report["weights"]["float32_bytes_halved"] + 2 * SCORES < without
     for file in bundle.glob("*.onnx.data"):
         assert resident(maps, file) > file.stat().st_size / 2, file
 

@@ -1,5 +1,6 @@
 """Weights that are stored in half the bytes."""
 
+import functools
 import json
 
 import checkpoints
@@ -39,6 +40,22 @@ def family(checkpoint):
     return SmolVLAExport(Checkpoint(checkpoint), Options(fps=30, action_names=JOINTS, state_names=JOINTS))
 
 
+@pytest.fixture(scope="module")
+def graphs(family):
+    """By form: copies of what is traced once."""
+    flow = family.flow()
+    traced = functools.cache(lambda form: sampler.build(flow, form))
+
+    def copies(form: str) -> dict[str, onnx.ModelProto]:
+        made = {}
+        for name, model in traced(form).items():
+            made[name] = onnx.ModelProto()
+            made[name].CopyFrom(model)
+        return made
+
+    return copies
+
+
 def test_values_are_rounded_as_torch_does():
     rng = np.random.default_rng(0)
     bits = rng.integers(0, 1 << 32, 100_000, dtype=np.uint32)
@@ -59,9 +76,9 @@ def test_values_are_rounded_as_torch_does():
 
 
 @pytest.mark.parametrize("form", sampler.FORMS)
-def test_what_bf16_holds_loses_nothing(family, form):
+def test_what_bf16_holds_loses_nothing(family, graphs, form):
     """The bytes of the chunk are those of float32 weights, folded or not; what a checkpoint keeps in float32 stays."""
-    models = sampler.build(family.flow(), form)
+    models = graphs(form)
     case = family.case(3, np.random.default_rng(3), "guided")
     mapped = {"session.disable_prepacking": "1"}  # as lean-server has it where weights are many: packed, products round otherwise
     want = Runner(models, family.steps(), **mapped)(case.inputs)
@@ -79,9 +96,9 @@ def test_what_bf16_holds_loses_nothing(family, form):
             np.testing.assert_array_equal(got[name], want[name], err_msg=f"{form} {name} without {disabled or 'nothing'}")
 
 
-def test_casts_stand_first_and_serve_one_use(family):
+def test_casts_stand_first_and_serve_one_use(graphs):
     """ONNX Runtime takes what stands first last: a Cast behind its product would be done before everything else."""
-    graph = sampler.build(family.flow(), "loop")["policy.onnx"]
+    graph = graphs("loop")["policy.onnx"]
     weights.shrink(graph)
     for part in onnx_graph.graphs(graph.graph):
         kinds = [n.op_type == "Cast" and n.name.endswith("/float") and not n.input[0].endswith("/stored") for n in part.node]
