@@ -28,7 +28,7 @@ fi
 stamp=.venv-export/.edgert-export
 if ! cmp -s tools/export/requirements.txt "$stamp"; then
 	say "installing the wheels of tools/export/requirements.txt"
-	.venv-export/bin/pip install -q --disable-pip-version-check ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r tools/export/requirements.txt
+	.venv-export/bin/pip install -q --disable-pip-version-check --no-cache-dir ${TORCH_INDEX:+--extra-index-url "$TORCH_INDEX"} -r tools/export/requirements.txt
 	.venv-export/bin/pip install -q --disable-pip-version-check --no-deps --no-build-isolation -e tools/export
 	cp tools/export/requirements.txt "$stamp"
 fi
