@@ -99,11 +99,14 @@ test-v4l2-edge: ## the whole edge for a minute on two of the kernel's test camer
 	@tools/setup.sh v4l2 $(shell $(GO) env GOARCH) whole
 	@nice -n 15 $(GO) run ./tools/v4l2vm --whole --arch $(shell $(GO) env GOARCH)
 
+# What takes longest begins early: begun last, it leaves a core without work.
+LONG := ./cmd/... ./edge/... ./wire/zenoh
+
 .PHONY: check
 check: build ## formatting, vet and all tests
 	@test -z "$$(gofmt -s -l $$(git ls-files '*.go'))" || { gofmt -s -l $$(git ls-files '*.go'); echo 'gofmt -s these files'; exit 1; }
 	$(GO) vet ./...
-	$(GO) run ./tools/test -timeout 20m -parallel 4 ./...
+	$(GO) run ./tools/test -timeout 20m -parallel 4 $(LONG) ./...
 
 # The detector watches the process of a test. These start programs that are built
 # without it, or read texts: it has nothing to see there.
@@ -111,7 +114,7 @@ UNRACED := ./cmd/% ./internal/tidy ./systemd ./tools/%
 
 .PHONY: race
 race: ## all tests under the race detector, but for those that start whole programs
-	$(GO) run ./tools/test -race -short -timeout 20m $(filter-out $(UNRACED),$(patsubst edgert/%,./%,$(shell $(GO) list ./...)))
+	$(GO) run ./tools/test -race -short -timeout 20m ./wire/zenoh $(filter-out $(UNRACED),$(patsubst edgert/%,./%,$(shell $(GO) list ./...)))
 
 .PHONY: dataset-test
 dataset-test: export-env ## edge-rt's datasets in LeRobot's own loader, statistics, editing tools and training script (2 minutes)
