@@ -97,7 +97,8 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not beside others, who might
 // second says where it is and touches nothing. When the first is silent, its successor
 // is in with the end of the lease.
 func TestANameBelongsToOneRobot(t *testing.T) {
-	rttest.RealTime(t)
+	rttest.RealTime(t) // within two leases, whoever else is busy
+	t.Parallel()
 	if err := policy.OpenRuntime("", "cpu"); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
 	}
