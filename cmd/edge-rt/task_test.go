@@ -67,6 +67,7 @@ func TestTaskOfARun(t *testing.T) {
 	ctl := func(args ...string) (reply struct {
 		Task    string `json:"task"`
 		Episode int    `json:"episode_id"`
+		Chunks  int    `json:"chunks"`
 	}, said string) {
 		t.Helper()
 		cmd := exec.Command(binary, append([]string{"ctl", "--id", "reader"}, args...)...)
@@ -92,6 +93,7 @@ func TestTaskOfARun(t *testing.T) {
 	if reply, said := ctl("status"); reply.Task != "fold the towel" || reply.Episode != 2 {
 		t.Errorf("status: %+v, %s, want the task and the episode from before", reply, said)
 	}
+	rttest.Eventually(t, "a chunk", func() bool { reply, _ := ctl("status"); return reply.Chunks > 0 })
 	if err := run.Process.Signal(os.Interrupt); err != nil {
 		t.Fatal(err)
 	}
