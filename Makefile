@@ -7,6 +7,8 @@ TRIES    ?= 3
 MANIFEST ?= testdata/demo/server.yaml
 FUZZTIME ?= 10s
 SOAK     ?= 10m
+PAIRS    ?= 3
+RECORD   ?= 2m
 PREFIX   ?= /usr/local
 ARCH     ?= amd64
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -62,6 +64,10 @@ replicas: setup build ## 12 robots and up to three servers behind the official r
 .PHONY: safety
 safety: setup build ## what the arm does in each of some fifty single faults: docs/safety.md's table (6 minutes)
 	bin/bench safety --json bin/safety.json --into docs/safety.md
+
+.PHONY: record-cost
+record-cost: setup build ## what --record all costs, beside runs without and LeRobot's own recording (PAIRS runs of RECORD each: 25 minutes)
+	$(GO) run ./tools/recordall -pairs $(PAIRS) -time $(RECORD)
 
 .PHONY: safety-soak
 safety-soak: setup build ## ten minutes (SOAK) of random faults under the same rules, SEED=N to repeat one

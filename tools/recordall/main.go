@@ -1,0 +1,210 @@
+// Recordall measures what --record all costs a robot: runs of the real edge-rt with two
+// 640x480 cameras, in turn with runs that record nothing, and beside them LeRobot's own
+// recording of the same pictures.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"time"
+
+	"edgert/bench"
+	"edgert/bench/report"
+	"edgert/tools/proc"
+)
+
+const (
+	fps       = 60
+	edgeLimit = 2 * time.Minute // beyond its duration: it waits for a server for one
+	// perChunk and perFile bound what a run may allocate in the thread that writes: what
+	// the MCAP library keeps of a chunk, one a second or each half MiB, and of a file.
+	perChunk   = 2
+	perFile    = 600
+	chunkBytes = 384 << 10 // a chunk is larger than this, but for one a second
+	// lerobotLimit is how long LeRobot may take, encoding included, in times of what it records.
+	lerobotLimit = 8
+)
+
+// cameras are no inputs of the policy, and larger than the one that is. Each shows a folder
+// of pictures, as a webcam of MJPEG gives them.
+var cameras = []string{"left", "right"}
+
+type options struct {
+	bin, manifest, python string
+	pairs                 int
+	time                  time.Duration
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the programs")
+	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
+	flag.StringVar(&o.python, "python", ".venv-export/bin/python", "Python with LeRobot; where there is none, it is left out")
+	flag.IntVar(&o.pairs, "pairs", 3, "runs of each kind")
+	flag.DurationVar(&o.time, "time", 2*time.Minute, "how long each lasts")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := measure(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "recordall:", err)
+		os.Exit(1)
+	}
+}
+
+// slice is one run of edge-rt.
+type slice struct {
+	mode string
+	summary
+	cpu time.Duration // user and system
+}
+
+// summary is what edge-rt's --json says of it.
+type summary struct {
+	Ticks        uint64 `json:"ticks"`
+	OverrunsOwn  uint64 `json:"overruns_own"`
+	OverrunsHost uint64 `json:"overruns_host"`
+	Starved      uint64 `json:"starved_ticks"`
+	Lateness     struct {
+		P50, P99, P999, Max float64
+	} `json:"lateness_us"`
+	Mallocs uint64  `json:"path_mallocs"`
+	Window  uint64  `json:"path_mallocs_ticks"`
+	RSS     float64 `json:"rss_mb"`
+	Seconds float64 `json:"seconds"`
+	Record  struct {
+		Files, Bytes, Messages, Pictures, Lost uint64
+		LostPictures                           uint64 `json:"lost_pictures"`
+	} `json:"record"`
+}
+
+func measure(ctx context.Context, o options) error {
+	dir, done, err := proc.Folder("")
+	if err != nil {
+		return err
+	}
+	defer done()
+	for i, c := range cameras {
+		if err := writeScenes(filepath.Join(dir, c), uint32(i+1)); err != nil {
+			return err
+		}
+	}
+	var slices []slice
+	var wrong []error
+	records := filepath.Join(dir, "records")
+	for pair := range o.pairs {
+		for _, mode := range bench.Turned([]string{"off", "all"}, pair) {
+			if err := os.RemoveAll(records); err != nil && mode == "all" {
+				return err
+			}
+			fmt.Fprintf(os.Stderr, "run %d of %d, --record %s, %v\n", len(slices)+1, 2*o.pairs, mode, o.time)
+			s, err := run(ctx, o, dir, records, mode)
+			if err != nil {
+				return err
+			}
+			wrong = append(wrong, s.wrong())
+			slices = append(slices, s)
+		}
+	}
+	if err := table(slices).Write(os.Stdout); err != nil {
+		return err
+	}
+	if err := besides(ctx, o, records); err != nil {
+		wrong = append(wrong, err)
+	}
+	return errors.Join(wrong...)
+}
+
+// run lets a robot run against a server of its own.
+func run(ctx context.Context, o options, dir, records, mode string) (s slice, err error) {
+	s.mode = mode
+	server, err := bench.NewServer(o.bin, o.manifest)
+	if err != nil {
+		return s, err
+	}
+	if err := server.Start(ctx); err != nil {
+		return s, err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	file := filepath.Join(dir, "edge.json")
+	args := []string{"--bus", "sim", "--camera", "top=sim", "--fps", strconv.Itoa(fps), "--connect", server.Endpoint,
+		"--duration", o.time.String(), "--json", file, "--record", mode, "--record-dir", records, "--record-size", "40GiB"}
+	for _, c := range cameras {
+		args = append(args, "--camera", fmt.Sprintf("%s=%s:%dx%d@30", c, filepath.Join(dir, c), width, height))
+	}
+	cmd := bench.Command(bench.Program(o.bin, "edge-rt"), args...)
+	edge, err := bench.Start(cmd)
+	if err != nil {
+		return s, err
+	}
+	unasked := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
+	defer unasked()
+	if err := edge.Wait(o.time + edgeLimit); err != nil {
+		return s, err
+	}
+	if err := ctx.Err(); err != nil {
+		return s, err
+	}
+	state := edge.State()
+	s.cpu = state.UserTime() + state.SystemTime()
+	return s, proc.ReadJSON(file, &s.summary)
+}
+
+// wrong says what recording must not do, and this run did.
+func (s *slice) wrong() error {
+	r := &s.Record
+	switch allowed := perChunk*(uint64(s.Seconds)+r.Bytes/chunkBytes) + perFile*r.Files; {
+	case s.mode == "off":
+		return nil
+	case r.Pictures == 0 || r.Messages == 0:
+		return errors.New("nothing was recorded")
+	case s.OverrunsOwn > 0:
+		return fmt.Errorf("%d ticks overran by their own doing, want none", s.OverrunsOwn)
+	case r.Lost+r.LostPictures > 0:
+		return fmt.Errorf("%d messages and %d pictures were lost, want none", r.Lost, r.LostPictures)
+	case s.Mallocs > allowed:
+		return fmt.Errorf("%d objects were allocated, want at most %d: those of the MCAP library for each chunk and file", s.Mallocs, allowed)
+	}
+	return nil
+}
+
+func table(slices []slice) *report.Table {
+	t := &report.Table{Left: 1, Columns: []string{"--record", "ticks", "overruns own, host", "lateness us p50", "p99", "p99.9", "CPU s a min", "RSS MB", "objects, in ticks", "MB/min", "pictures/min", "lost"}}
+	for i := range slices {
+		s := &slices[i]
+		minutes := s.Seconds / 60
+		t.Add(s.mode, fmt.Sprint(s.Ticks), fmt.Sprintf("%d, %d", s.OverrunsOwn, s.OverrunsHost),
+			fmt.Sprintf("%.0f", s.Lateness.P50), fmt.Sprintf("%.0f", s.Lateness.P99), fmt.Sprintf("%.0f", s.Lateness.P999),
+			fmt.Sprintf("%.2f", s.cpu.Seconds()/minutes), fmt.Sprintf("%.0f", s.RSS), fmt.Sprintf("%d, %d", s.Mallocs, s.Window),
+			fmt.Sprintf("%.1f", float64(s.Record.Bytes)/1e6/minutes), fmt.Sprintf("%.0f", float64(s.Record.Pictures)/minutes), fmt.Sprint(s.Record.Lost+s.Record.LostPictures))
+	}
+	return t
+}
+
+// besides has LeRobot record the pictures of the newest record, in each of its two ways.
+func besides(ctx context.Context, o options, records string) error {
+	if _, err := exec.LookPath(o.python); err != nil {
+		fmt.Printf("LeRobot: left out, %v (make export-env)\n", err)
+		return nil
+	}
+	fmt.Fprintf(os.Stderr, "LeRobot, three times %v and what it takes to encode\n", o.time)
+	for _, way := range []string{"decode", "pictures", "streaming"} {
+		cmd := exec.CommandContext(ctx, o.python, "tools/recordall/lerobot_record.py", records, "--seconds", strconv.Itoa(int(o.time.Seconds())), "--way", way)
+		child, err := bench.Start(cmd)
+		if err == nil {
+			err = child.Wait(time.Minute + lerobotLimit*o.time)
+		}
+		if err != nil {
+			return fmt.Errorf("LeRobot, %s: %w", way, err)
+		}
+		fmt.Printf("%s", child.Stdout())
+	}
+	return nil
+}

@@ -1,0 +1,35 @@
+package main
+
+import "testing"
+
+// Goal: a run that records fails by each thing that recording must not do, and by nothing else.
+func TestWrong(t *testing.T) {
+	good := func() *slice {
+		s := &slice{mode: "all"}
+		s.Seconds = 60
+		s.Record.Files, s.Record.Bytes, s.Record.Messages, s.Record.Pictures = 1, 100<<20, 4000, 3600
+		s.Mallocs = 2 * (60 + 200)
+		return s
+	}
+	if err := good().wrong(); err != nil {
+		t.Errorf("a good run: %v", err)
+	}
+	off := good()
+	off.mode, off.OverrunsOwn = "off", 1
+	if err := off.wrong(); err != nil {
+		t.Errorf("a run without a record: %v", err)
+	}
+	for name, spoil := range map[string]func(*slice){
+		"nothing recorded": func(s *slice) { s.Record.Pictures = 0 },
+		"own overruns":     func(s *slice) { s.OverrunsOwn = 1 },
+		"lost messages":    func(s *slice) { s.Record.Lost = 1 },
+		"lost pictures":    func(s *slice) { s.Record.LostPictures = 1 },
+		"allocations":      func(s *slice) { s.Mallocs = 3600 }, // one a tick
+	} {
+		s := good()
+		spoil(s)
+		if s.wrong() == nil {
+			t.Errorf("%s: passes", name)
+		}
+	}
+}
