@@ -68,7 +68,7 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 			left.add(1, "episodes that were to be left out (%s)", m.outcome)
 			continue
 		}
-		if len(c.only) > 0 && !slices.Contains(c.only, cmp.Or(m.outcome, "none")) {
+		if len(c.only) > 0 && !slices.Contains(c.only, said(m.outcome)) {
 			left.add(1, "episodes of another outcome (%s)", cmp.Or(m.outcome, "none"))
 			continue
 		}
@@ -92,6 +92,14 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 		}
 	}
 	return out, nil
+}
+
+// said is how an episode went as --only has it. Where only its time was over nobody said.
+func said(outcome string) string {
+	if outcome == record.Timeout {
+		return "none"
+	}
+	return cmp.Or(outcome, "none")
 }
 
 func outcomeNumber(outcome string) float64 {

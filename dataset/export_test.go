@@ -86,6 +86,17 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 	}
 }
 
+// Where an episode's time was over nobody has said how it went.
+func TestATimeoutIsNobodysWord(t *testing.T) {
+	s := &scene{seconds: 4, task: "x"}
+	s.episodes = []record.Episode{begin(s, 1, 0.1, "x"), end(s, 1, 1.5, record.Timeout), begin(s, 2, 2, "x"), end(s, 2, 3.5, record.Success)}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg.Only = []string{"none"}
+	if r := exporting(t, cfg); r.Episodes != 1 || r.Left["episodes of another outcome (success)"] != 1 {
+		t.Errorf("only none is %+v, want the timeout", r)
+	}
+}
+
 // A run without episodes is one, from its first action to its last.
 func TestARunIsAnEpisode(t *testing.T) {
 	s := &scene{first: 10, task: "stir"}
