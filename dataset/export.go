@@ -20,6 +20,9 @@ const (
 	DefaultPictureAge = 250 * time.Millisecond
 )
 
+// alike says what to do with runs that do not go together.
+const alike = "make them alike with --fps and --cameras, or export them apart"
+
 // Config is one export.
 type Config struct {
 	Records []string // files, and folders of them
@@ -137,7 +140,7 @@ func survey(cfg *Config, codec Codec, files []string) (runs []*run, set settings
 			continue
 		}
 		first := journal{settings: set}
-		if err := first.fits(own, r.name, runs[0].name); err != nil {
+		if err := first.fits(own, r.name, runs[0].name, alike); err != nil {
 			return nil, set, err
 		}
 	}
@@ -224,7 +227,7 @@ func (x *export) prepare(set settings) (done func(), err error) {
 		if info.Episodes != len(old.entries) || info.Frames != old.frames {
 			return nil, refuse("%s has %d episodes, and edge-rt has made %d: it was edited; export into another place, and join both with LeRobot's lerobot-edit-dataset", out, info.Episodes, len(old.entries))
 		}
-		if err := old.fits(set, "what is asked for", out); err != nil {
+		if err := old.fits(set, "what is asked for", out, alike); err != nil {
 			return nil, err
 		}
 		x.before = len(old.entries)
@@ -246,8 +249,8 @@ func (x *export) prepare(set settings) (done func(), err error) {
 // takeUp goes on from what an interrupted export has left, or begins.
 func (x *export) takeUp(out string, old *journal, set settings) error {
 	j, err := readJournal(x.dir)
-	if err == nil {
-		if err := j.fits(set, "what is asked for", "the interrupted export in "+x.dir); err != nil {
+	if err == nil && len(j.entries) > 0 {
+		if err := j.fits(set, "what is asked for", "the interrupted export in "+x.dir, "ask for the same, or remove that folder to begin anew"); err != nil {
 			return err
 		}
 		if old != nil && (len(j.entries) < len(old.entries) || !slices.EqualFunc(old.entries, j.entries[:len(old.entries)], func(a, b entry) bool { return a.Key == b.Key })) {
@@ -256,10 +259,10 @@ func (x *export) takeUp(out string, old *journal, set settings) error {
 		x.journal = j
 		return j.mend()
 	}
-	if !errors.Is(err, fs.ErrNotExist) {
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return refuse("%w; remove %s to begin anew", err, x.dir)
 	}
-	entries, err := os.ReadDir(x.dir) // it broke off before its journal
+	entries, err := os.ReadDir(x.dir) // it broke off before its first episode, and binds nobody
 	if err != nil {
 		return err
 	}

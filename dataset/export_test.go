@@ -214,11 +214,28 @@ func TestRuns(t *testing.T) {
 	joints := &scene{seconds: 1, task: "x", instance: "three", robot: "koch"}
 	cfg.Out, cfg.Records = cfg.Out+"3", []string{first, joints.write(t, filepath.Join(dir, "d.mcap"))}
 	refused(t, cfg, "robot of", `"koch"`, `"so101"`)
+	larger := &scene{seconds: 1, task: "x", instance: "four", cameras: []string{"top"}, w: 128, h: 96}
+	smaller := &scene{seconds: 1, task: "x", instance: "five", cameras: []string{"top"}, rate: 60}
+	cfg.Records = []string{larger.write(t, filepath.Join(dir, "f.mcap")), smaller.write(t, filepath.Join(dir, "g.mcap"))}
+	refused(t, cfg, "feature observation.images.top of", "g.mcap is video [48 64 3], and", "f.mcap has video [96 128 3]: one dataset has one; make them alike with --fps and --cameras")
+	cfg.FPS = 0
+	refused(t, cfg, "fps of", "g.mcap is 60")
 	cfg.Records = []string{dir + "/none"}
 	refused(t, cfg, "none")
 	os.WriteFile(filepath.Join(dir, "e.mcap"), []byte("no record"), 0o666)
 	cfg.Records = []string{filepath.Join(dir, "e.mcap")}
 	refused(t, cfg, "e.mcap")
+}
+
+// An export that was refused before its first episode binds nobody to what it was asked for.
+func TestARefusedExportBindsNobody(t *testing.T) {
+	s := &scene{rate: 60}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	refused(t, cfg, "--task")
+	cfg.FPS, cfg.Task = 30, "stir"
+	if r := exporting(t, cfg); r.FPS != 30 || r.Resumed != 0 {
+		t.Errorf("%+v, want an export of its own", r)
+	}
 }
 
 // Each frame has the newest picture that is not younger than it.

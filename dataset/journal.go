@@ -7,9 +7,11 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 
 	"edgert/internal/capped"
 )
@@ -137,18 +139,30 @@ func (j *journal) line(v any) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// fits refuses settings that the journal's episodes do not have.
-func (j *journal) fits(s settings, name, other string) error {
+// fits refuses settings that the journal's episodes do not have, and says what to do then.
+func (j *journal) fits(s settings, name, other, instead string) error {
 	a, b := normal(j.settings), normal(s)
-	if reflect.DeepEqual(a, b) {
-		return nil
-	}
+	keys := slices.Sorted(maps.Keys(a))
 	for key := range b {
-		if !reflect.DeepEqual(a[key], b[key]) {
-			return refuse("%s of %s is %s, and %s has %s: one dataset has one", key, name, brief(b[key]), other, brief(a[key]))
+		if _, both := a[key]; !both {
+			keys = append(keys, key)
 		}
 	}
-	return refuse("%s and %s differ in what they have", name, other)
+	slices.SortStableFunc(keys, func(x, y string) int { return rank(x) - rank(y) })
+	for _, key := range keys {
+		if !reflect.DeepEqual(a[key], b[key]) {
+			return refuse("%s of %s is %s, and %s has %s: one dataset has one; %s", key, name, brief(b[key]), other, brief(a[key]), instead)
+		}
+	}
+	return nil
+}
+
+// rank puts first what other differences come from: rate and codec are in each video's too.
+func rank(key string) int {
+	if i := slices.Index([]string{"robot", "fps", "vcodec", "crf"}, key); i >= 0 {
+		return i - 4
+	}
+	return 0
 }
 
 // normal has settings as JSON brings them back, features each under its own name.
@@ -163,11 +177,19 @@ func normal(s settings) (out map[string]any) {
 	return out
 }
 
+// brief is a setting in a sentence: of a feature what two of the same rate and codec may differ in.
 func brief(v any) string {
-	text, _ := json.Marshal(v)
 	if v == nil {
 		return "none"
 	}
+	if f, ok := v.(map[string]any); ok {
+		text := fmt.Sprintf("%v %v", f["dtype"], f["shape"])
+		if f["names"] != nil && f["dtype"] != videoType {
+			text += fmt.Sprintf(" %v", f["names"])
+		}
+		return text
+	}
+	text, _ := json.Marshal(v)
 	return string(text)
 }
 
