@@ -113,7 +113,7 @@ var (
 // makeRoom deletes the oldest of our files, if need more bytes do not fit, until there is
 // some room to spare: to list thousands of small files for each chunk is too much. Those
 // that somebody writes stay. total is what is left, and limit what it may become.
-func (d folder) makeRoom(need int64) (total, limit int64, deleted int, err error) {
+func (d folder) makeRoom(need int64) (total, limit int64, deleted []string, err error) {
 	entries, total, err := d.list()
 	limit = d.room(total)
 	room := limit
@@ -126,7 +126,7 @@ func (d folder) makeRoom(need int64) (total, limit int64, deleted int, err error
 		}
 		if d.remove(e.name) {
 			total -= e.size
-			deleted++
+			deleted = append(deleted, e.name)
 		}
 	}
 	if err == nil && total+need > limit {

@@ -74,9 +74,15 @@ type Config struct {
 // Report is something about the files that a person should hear of.
 type Report struct {
 	File string
-	Why  string // what a file was written for; "repaired": it was torn
+	Why  string // what a file was written for; Repaired: it was torn; Deleted: it was this run's
 	Err  error  // not nil: nothing can be written, until it can again
 }
+
+// What has become of a file that is not being written.
+const (
+	Repaired = "repaired" // a torn one of an earlier run
+	Deleted  = "deleted"  // one that this run has written, for Config.Size or a disk that is full
+)
 
 // Recorder takes messages off a robot's threads. A nil one takes none.
 type Recorder struct {

@@ -402,7 +402,16 @@ func TestRecorderNoAlloc(t *testing.T) {
 // All files together stay below the size; the oldest go, and a stranger's stays.
 func TestFilesStayBelowTheSize(t *testing.T) {
 	const size = 12 << 20
-	r, clock := recorderAt(t, Config{Mode: All, Size: size, Cameras: []string{"top"}})
+	var gone []string
+	r, clock := recorderAt(t, Config{Mode: All, Size: size, Cameras: []string{"top"}, Report: func(m Report) {
+		if m.Why == Deleted {
+			gone = append(gone, m.File)
+		}
+	}})
+	_, whole := writeChunks(t, 1)
+	if err := os.WriteFile(filepath.Join(r.cfg.Dir, nameAt("other", time.Unix(0, 0))), whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
 	stranger := filepath.Join(r.cfg.Dir, "arm-20200101T000000.000Z.mcap")
 	if err := os.WriteFile(stranger, bytes.Repeat([]byte("mine"), 1000), 0o600); err != nil {
 		t.Fatal(err)
@@ -427,6 +436,9 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	s := r.Stats()
 	if most > size || s.Deleted == 0 || s.Lost != 0 || s.Error != "" || s.Bytes < 2*size {
 		t.Errorf("at most %d bytes of %d, stats %+v", most, size, s)
+	}
+	if uint64(len(gone)) != s.Deleted-1 || !slices.IsSorted(gone) || filepath.Base(gone[0]) != r.writer.first {
+		t.Errorf("reported as deleted: %q, want the run's own of %d, from %s on", gone, s.Deleted, r.writer.first)
 	}
 	if b, err := os.ReadFile(stranger); err != nil || len(b) != 4000 {
 		t.Errorf("a stranger's file: %d bytes, %v", len(b), err)
@@ -546,8 +558,8 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	d := folder{dir, 40 * one, diskOf}
 	for try, want := range []int{3, 0, 3} { // the one that is needed, and a 32nd in whole files; then none until those are used up
 		total, _, deleted, err := d.makeRoom(one)
-		if err != nil || deleted != want {
-			t.Fatalf("try %d: %d deleted of %d bytes, %v, want %d", try, deleted, total, err, want)
+		if err != nil || len(deleted) != want {
+			t.Fatalf("try %d: %d deleted of %d bytes, %v, want %d", try, len(deleted), total, err, want)
 		}
 		if try == 1 {
 			for i := range 3 {
@@ -574,12 +586,12 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	free := int64(0)
 	d := folder{dir, disk, func(string) (int64, int64) { return free, disk }}
 	free = reserve + chunk
-	if _, _, deleted, err := d.makeRoom(chunk); deleted != 0 || err != nil {
-		t.Errorf("with room for a chunk %d files went, %v, want none", deleted, err)
+	if _, _, deleted, err := d.makeRoom(chunk); len(deleted) != 0 || err != nil {
+		t.Errorf("with room for a chunk %d files went, %v, want none", len(deleted), err)
 	}
 	free--
-	if _, _, deleted, err := d.makeRoom(chunk); deleted != 4 || err != nil {
-		t.Errorf("with a byte less %d files went, %v, want all four, which make the room", deleted, err)
+	if _, _, deleted, err := d.makeRoom(chunk); len(deleted) != 4 || err != nil {
+		t.Errorf("with a byte less %d files went, %v, want all four, which make the room", len(deleted), err)
 	}
 	if _, _, _, err := d.makeRoom(chunk); !errors.Is(err, errDiskFull) {
 		t.Errorf("with nothing to delete: %v, want %v", err, errDiskFull)

@@ -32,10 +32,10 @@ func (w *writer) repair(stop *atomic.Bool) {
 		os.Remove(filepath.Join(w.folder.dir, e.name+repairing))
 		if !whole(f) {
 			if err := w.folder.rebuild(f); err != nil {
-				w.r.cfg.Report(Report{File: f.Name(), Why: "repaired", Err: err})
+				w.r.cfg.Report(Report{File: f.Name(), Why: Repaired, Err: err})
 			} else {
 				w.r.counts.repaired.Add(1)
-				w.r.cfg.Report(Report{File: f.Name(), Why: "repaired"})
+				w.r.cfg.Report(Report{File: f.Name(), Why: Repaired})
 			}
 		}
 		f.Close()

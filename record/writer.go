@@ -2,10 +2,13 @@ package record
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strconv"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -49,9 +52,10 @@ type writer struct {
 	messages cursor
 	pictures cursor
 
-	file     *file // nil: none is open
-	total    int64 // bytes of the folder
-	limit    int64 // what total may become
+	file     *file  // nil: none is open
+	first    string // name of the run's first file; "": there was none
+	total    int64  // bytes of the folder
+	limit    int64  // what total may become
 	until    rt.Instant
 	begun    rt.Instant
 	closedAt rt.Instant // 0: nothing was saved yet
@@ -160,7 +164,7 @@ func (w *writer) open(now rt.Instant, why string) error {
 		os.Remove(f.Name())
 		return err
 	}
-	w.file = file
+	w.file, w.first = file, cmp.Or(w.first, filepath.Base(f.Name()))
 	if err := w.folder.sync(); err != nil {
 		return err
 	}
@@ -279,9 +283,14 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 
 // clear makes room for another chunk.
 func (w *writer) clear() (err error) {
-	var deleted int
+	var deleted []string
 	w.total, w.limit, deleted, err = w.folder.makeRoom(chunkBytes)
-	w.r.counts.deleted.Add(uint64(deleted))
+	w.r.counts.deleted.Add(uint64(len(deleted)))
+	for _, name := range deleted {
+		if w.first != "" && w.first <= name && strings.HasPrefix(name, w.r.cfg.ID+"-") { // names of one id are in order of time
+			w.r.cfg.Report(Report{File: filepath.Join(w.folder.dir, name), Why: Deleted})
+		}
+	}
 	return err
 }
 

@@ -78,6 +78,7 @@ type Recording struct {
 	collected, written  sync.WaitGroup
 	text                []byte // owner: the thread that calls Event
 	panicked            atomic.Pointer[error]
+	shortened           bool // the run's own beginning is deleted; owner: the thread that writes
 }
 
 // tap is one camera's pictures on their way to the record. Owner: the thread that collects.
@@ -266,10 +267,15 @@ func (r *Recording) Close() {
 func (r *Recording) report(m record.Report) {
 	log := r.cfg.Log
 	switch {
-	case m.Why == "repaired" && m.Err != nil:
+	case m.Why == record.Repaired && m.Err != nil:
 		log.Warn("a record of an earlier run has no end, and could not be repaired; all but its end can be read", "file", m.File, "why", m.Err)
-	case m.Why == "repaired":
+	case m.Why == record.Repaired:
 		log.Info("a record of an earlier run had no end, and was repaired", "file", m.File)
+	case m.Why == record.Deleted:
+		if r.cfg.Mode == record.All && !r.shortened {
+			r.shortened = true
+			log.Warn("--record-size is reached, or the disk full: from now on the oldest files go, and what this run has recorded, its episodes too, goes with them", "deleted", m.File, "next", "give a larger --record-size, or make room")
+		}
 	case m.Err != nil:
 		log.Warn("nothing can be recorded for now, the arm goes on", "why", m.Err)
 		r.failed(m.Err)
@@ -352,7 +358,10 @@ func (r *Recording) Losses() (messages, pictures uint64) {
 func Line(s *record.Stats) string {
 	text := fmt.Sprintf("%s, %d files with %d messages and %d pictures, %.1f MB", s.Mode, s.Files, s.Messages, s.Pictures, float64(s.Bytes)/1e6)
 	if s.Lost+s.LostPictures > 0 {
-		text += fmt.Sprintf(", lost %d and %d", s.Lost, s.LostPictures)
+		text += fmt.Sprintf(", lost %d messages and %d pictures", s.Lost, s.LostPictures)
+	}
+	if s.Deleted > 0 {
+		text += fmt.Sprintf("; %d old files deleted for --record-size", s.Deleted)
 	}
 	if s.Error != "" {
 		text += ", " + s.Error

@@ -41,6 +41,26 @@ func opened(t *testing.T, cfg Config) *Recording {
 	return r
 }
 
+// That a run's own beginning is deleted is said once, with --record all; the summary counts.
+func TestWhatIsDeletedIsSaid(t *testing.T) {
+	for _, mode := range []record.Mode{record.All, record.Ring} {
+		var said strings.Builder
+		cfg := config(mode, t.TempDir())
+		cfg.Log = slog.New(slog.NewTextHandler(&said, nil))
+		r := opened(t, cfg)
+		for range 2 {
+			r.report(record.Report{File: "arm-1.mcap", Why: record.Deleted})
+		}
+		want := map[record.Mode]int{record.All: 1}[mode]
+		if got := strings.Count(said.String(), "level=WARN msg=\"--record-size is reached"); got != want {
+			t.Errorf("%v: said %d times, want %d: %s", mode, got, want, &said)
+		}
+	}
+	if got, want := Line(&record.Stats{Mode: "all", Deleted: 7, Lost: 1, LostPictures: 2}), "lost 1 messages and 2 pictures; 7 old files deleted for --record-size"; !strings.HasSuffix(got, want) {
+		t.Errorf("the summary says %q, want %q at its end", got, want)
+	}
+}
+
 // Connections that come and go are on record with why, each reason once.
 func TestConnectionsAreRecorded(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.ECONNREFUSED)}
