@@ -113,6 +113,8 @@ func fits(run map[string]string, arm robot.Robot) (rate float64, err error) {
 	}
 	names := arm.ActionNames()
 	switch got, gotUnits := run["joints"], run["units"]; {
+	case got == "":
+		return 0, exit.Errorf(exit.Config, "its metadata names no joints: a record that broke off before the run was known, or of another program")
 	case got != strings.Join(names, ","):
 		return 0, exit.Errorf(exit.Config, "the record is of an arm with the joints %q, and a %s has %q: name the arm that it is of with --robot", got, arm.Name, strings.Join(names, ","))
 	case gotUnits != strings.Join(units, ","):

@@ -88,6 +88,14 @@ func loaded(t *testing.T, file string, number uint32) (Episode, error) {
 	return Load(in, so101(t), number)
 }
 
+// A record that broke off before it said what arm it is of is not of another arm.
+func TestARecordWithoutJoints(t *testing.T) {
+	file := written(t, map[string]string{}, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
+	if _, err := loaded(t, file, 1); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "names no joints") {
+		t.Errorf("%v, want code %d, and that it names no joints", err, exit.Config)
+	}
+}
+
 // An episode is the rows of its actions on its own clock: where none began the arm keeps what
 // it had, and of two runs of a number the newer counts.
 func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
