@@ -135,11 +135,11 @@ func (c *Config) files() (runs [][]string, err error) {
 		names, err := record.Files(c.Dir, c.ID)
 		switch {
 		case errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0:
-			whose := "no robot"
+			whose := "no robot has"
 			if c.ID != "" {
-				whose = "robot " + c.ID + " not"
+				whose = "robot " + c.ID + " has not"
 			}
-			return nil, exit.Errorf(exit.Absent, "there are no records in %s: %s has had anything go wrong there yet (--record ring writes only then; edge-rt ctl save writes now); or name a FILE, --record-dir or --id", c.Dir, whose)
+			return nil, exit.Errorf(exit.Absent, "there are no records in %s: %s had anything go wrong there yet (--record ring writes only then; edge-rt ctl save writes now); or name a FILE, --record-dir or --id", c.Dir, whose)
 		case err != nil:
 			return nil, exit.With(exit.Usage, err)
 		case c.At == "":

@@ -205,6 +205,7 @@ func TestRecordsThatAreNone(t *testing.T) {
 		{Config{Path: t.TempDir()}, exit.Usage, "holds no records of edge-rt"},
 		{Config{Dir: t.TempDir()}, exit.Absent, "there are no records in"},
 		{Config{Dir: filepath.Join(dir, "away")}, exit.Absent, "there are no records in"},
+		{Config{Dir: t.TempDir(), ID: "black"}, exit.Absent, "robot black has not had anything go wrong"},
 		{Config{Dir: dir, ID: "white"}, exit.Absent, "robot white"},
 		{Config{Path: name, Audit: filepath.Join(dir, "away")}, exit.Usage, "--audit: "},
 		{Config{Path: name, Audit: name}, exit.Usage, "--audit "},
