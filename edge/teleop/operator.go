@@ -44,6 +44,8 @@ func (s *session) command(line string) operator.Reply {
 	case "status":
 	case "reset":
 		err = errors.New("there is nothing to reset: a leader arm drives this one, and no policy")
+	case "correct":
+		err = errors.New("a leader arm drives this one already, and no policy: there is nothing to take over")
 	default:
 		err = fmt.Errorf("unknown command %q, want one of %v", word, words)
 	}

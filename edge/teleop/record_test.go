@@ -40,6 +40,9 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	if !f.near(2300, 3) {
 		t.Error("paused, the follower moves")
 	}
+	if _, err := operator.Ctl("black", "correct"); err == nil || !strings.Contains(err.Error(), "nothing to take over") {
+		t.Errorf("correct: %v, want it refused as there is nothing to take over", err)
+	}
 	if _, err := operator.Ctl("black", "reset"); err == nil || !strings.Contains(err.Error(), "no policy") {
 		t.Errorf("reset: %v, want why not", err)
 	}
