@@ -435,3 +435,23 @@ func sameFiles(t *testing.T, a, b string) {
 		t.Errorf("%s%v", out, err)
 	}
 }
+
+// Where ffmpeg ends well without a whole video, as on a full disk, its own words say why.
+func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
+	needFFmpeg(t)
+	dir := t.TempDir()
+	real, err := exec.LookPath(ffmpeg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\ncase $* in *pipe:0*) cat >/dev/null; echo 'No space left on device' >&2;; *) exec " + real + " \"$@\";; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ffmpeg made no whole") || !strings.Contains(err.Error(), "No space left on device") {
+		t.Errorf("%v, want ffmpeg's words", err)
+	}
+}

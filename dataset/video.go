@@ -172,6 +172,9 @@ func (e *encoder) finish(ctx context.Context) (Video, error) {
 		return Video{}, fmt.Errorf("%s, %s: %w%s", ffmpeg, e.path, err, e.said.words())
 	}
 	v, err := probe(ctx, e.path)
+	if why := e.said.words(); err != nil && why != "" { // as of a full disk, with which ffmpeg ends with 0
+		return v, fmt.Errorf("%s made no whole %s%s", ffmpeg, e.path, why)
+	}
 	if err != nil {
 		return v, err
 	}
