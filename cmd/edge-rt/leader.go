@@ -17,7 +17,7 @@ type leaderFlags struct {
 }
 
 func (f *leaderFlags) leaderPlace() device.Place {
-	return device.Place{Bus: f.Leader, ID: f.LeaderID, Calibration: f.LeaderCalibration}
+	return device.Place{Bus: f.Leader, ID: f.LeaderID, Calibration: f.LeaderCalibration, Flags: "leader-"}
 }
 
 // leaderAt is the leader for its watchdog process.

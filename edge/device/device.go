@@ -73,6 +73,7 @@ type Place struct {
 	Robot       robot.Robot
 	ID          string // names the calibration file
 	Calibration string // file; empty: LeRobot's place
+	Flags       string // what the names of its flags begin with: "leader-", or ""
 }
 
 // File is where the arm's calibration is, or shall be.
@@ -87,8 +88,8 @@ func (p *Place) File() string {
 func (p *Place) Load() (servo.Calibration, error) {
 	c, err := servo.LoadCalibration(p.File())
 	if errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("no calibration for %s at %s: give the --id under which it was calibrated, or --calibration FILE, or run edge-rt calibrate --bus %s --robot %s",
-			p.Robot.Name, p.File(), p.Bus, p.Robot.Flag())
+		err = fmt.Errorf("no calibration for %s at %s: give the --%sid under which it was calibrated, or --%[3]scalibration FILE, or run edge-rt calibrate --bus %s --robot %s",
+			p.Robot.Name, p.File(), p.Flags, p.Bus, p.Robot.Flag())
 	}
 	return c, exit.With(exit.Config, err)
 }

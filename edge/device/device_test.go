@@ -42,3 +42,13 @@ func TestFailuresCarryTheirExitCode(t *testing.T) {
 		}
 	}
 }
+
+// An arm without a calibration is told by the flags that it is given with.
+func TestNoCalibrationNamesTheArmsFlags(t *testing.T) {
+	for prefix, want := range map[string]string{"": "give the --id under which it was calibrated, or --calibration FILE, or", "leader-": "give the --leader-id under which it was calibrated, or --leader-calibration FILE, or"} {
+		p := Place{Bus: "/dev/ttyACM1", Calibration: filepath.Join(t.TempDir(), "none.json"), Flags: prefix}
+		if _, err := p.Load(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want) || !strings.Contains(err.Error(), "calibrate --bus /dev/ttyACM1") {
+			t.Errorf("%q: %v, code %d, want %q", prefix, err, exit.Of(err), want)
+		}
+	}
+}
