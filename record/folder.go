@@ -106,32 +106,42 @@ func nameAt(id string, t time.Time) string {
 // Why there is no room, when no file may be deleted any more: all are being written, or
 // not ours.
 var (
+	errOwnFiles = errors.New("what this run has recorded fills --record-size, or the disk, and none of it is deleted, since it has episodes: end the run, and go on with a larger --record-size or another --record-dir")
 	errNoRoom   = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, or not ours")
 	errDiskFull = errors.New("no space left on the disk of --record-dir but what is kept for others (a twentieth, at most 1 GiB), and no older record to delete")
 )
 
 // makeRoom deletes the oldest of our files, if need more bytes do not fit, until there is
 // some room to spare: to list thousands of small files for each chunk is too much. Those
-// that somebody writes stay. total is what is left, and limit what it may become.
-func (d folder) makeRoom(need int64) (total, limit int64, deleted []string, err error) {
+// that somebody writes stay, and those that keep names. total is what is left, and limit
+// what it may become.
+func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit int64, deleted []string, err error) {
 	entries, total, err := d.list()
 	limit = d.room(total)
 	room := limit
 	if total+need > limit {
 		room -= d.size / spareShare
 	}
+	kept := false
 	for _, e := range entries {
 		if err != nil || total+need <= room {
 			return total, limit, deleted, err
 		}
-		if d.remove(e.name) {
+		if keep(e.name) {
+			kept = true
+		} else if d.remove(e.name) {
 			total -= e.size
 			deleted = append(deleted, e.name)
 		}
 	}
 	if err == nil && total+need > limit {
-		if err = errNoRoom; limit < d.size {
+		switch {
+		case kept:
+			err = errOwnFiles
+		case limit < d.size:
 			err = errDiskFull
+		default:
+			err = errNoRoom
 		}
 	}
 	return total, limit, deleted, err

@@ -106,11 +106,12 @@ type Recorder struct {
 	tell     Visitor
 	line     logLine
 
-	asked  atomic.Pointer[string] // why what is in memory is to be written; nil: it is not
-	urgent atomic.Bool            // at once
-	counts counts
-	run    atomic.Pointer[map[string]string]
-	writer writer
+	asked   atomic.Pointer[string] // why what is in memory is to be written; nil: it is not
+	urgent  atomic.Bool            // at once
+	keepOwn atomic.Bool            // no file of this run is deleted
+	counts  counts
+	run     atomic.Pointer[map[string]string]
+	writer  writer
 }
 
 // counts are what Stats says.
@@ -268,6 +269,10 @@ func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome
 	m.Task.Set(task)
 	r.cuts.Commit()
 }
+
+// Keep has no file of this run deleted from now on: where all of Config.Size is the run's
+// own, what comes is lost instead, and reported. Any thread may call it.
+func (r *Recorder) Keep() { r.keepOwn.Store(true) }
 
 // Save asks for what is in memory to be written; at once also when that was done shortly
 // before. why must not change. Any thread may call it, also of a nil Recorder.

@@ -399,6 +399,43 @@ func TestRecorderNoAlloc(t *testing.T) {
 	}
 }
 
+func none(string) bool { return false }
+
+// What a run of episodes has recorded stays, to the first message; older files go, and what
+// has no room is lost, counted and reported.
+func TestEpisodesAreNotDeleted(t *testing.T) {
+	const size = 12 << 20
+	var reports []Report
+	r, clock := recorderAt(t, Config{Mode: All, Size: size, Cameras: []string{"top"}, Report: func(m Report) { reports = append(reports, m) }})
+	_, whole := writeChunks(t, 1)
+	older := filepath.Join(r.cfg.Dir, nameAt(r.cfg.ID, time.Unix(0, 0)))
+	if err := os.WriteFile(older, whole, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	r.Keep()
+	noise := make([]byte, 300_000)
+	random := rand.NewChaCha8([32]byte{})
+	for step := range int64(150) {
+		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+		tick(r, clock.Now(), step)
+		random.Read(noise) // does not shrink
+		r.Image(0, clock.Now(), Bytes{A: noise})
+		write(r, clock.Now(), false)
+	}
+	write(r, clock.Now(), true)
+	s := r.Stats()
+	entries, total, err := r.writer.folder.list()
+	if err != nil || total > size || len(entries) == 0 || entries[0].name != r.writer.first {
+		t.Errorf("%d bytes of %d, %d files, %v, want the run's first file still there", total, size, len(entries), err)
+	}
+	if _, err := os.Stat(older); err == nil || s.Deleted != 1 {
+		t.Errorf("%d files deleted, %v, want the one of an earlier run", s.Deleted, err)
+	}
+	if s.LostPictures == 0 || len(reports) == 0 || !errors.Is(reports[len(reports)-1].Err, errOwnFiles) {
+		t.Errorf("stats %+v, reports %v, want pictures lost for %v", s, reports, errOwnFiles)
+	}
+}
+
 // All files together stay below the size; the oldest go, and a stranger's stays.
 func TestFilesStayBelowTheSize(t *testing.T) {
 	const size = 12 << 20
@@ -557,7 +594,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
 	for try, want := range []int{3, 0, 3} { // the one that is needed, and a 32nd in whole files; then none until those are used up
-		total, _, deleted, err := d.makeRoom(one)
+		total, _, deleted, err := d.makeRoom(one, none)
 		if err != nil || len(deleted) != want {
 			t.Fatalf("try %d: %d deleted of %d bytes, %v, want %d", try, len(deleted), total, err, want)
 		}
@@ -586,14 +623,14 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	free := int64(0)
 	d := folder{dir, disk, func(string) (int64, int64) { return free, disk }}
 	free = reserve + chunk
-	if _, _, deleted, err := d.makeRoom(chunk); len(deleted) != 0 || err != nil {
+	if _, _, deleted, err := d.makeRoom(chunk, none); len(deleted) != 0 || err != nil {
 		t.Errorf("with room for a chunk %d files went, %v, want none", len(deleted), err)
 	}
 	free--
-	if _, _, deleted, err := d.makeRoom(chunk); len(deleted) != 4 || err != nil {
+	if _, _, deleted, err := d.makeRoom(chunk, none); len(deleted) != 4 || err != nil {
 		t.Errorf("with a byte less %d files went, %v, want all four, which make the room", len(deleted), err)
 	}
-	if _, _, _, err := d.makeRoom(chunk); !errors.Is(err, errDiskFull) {
+	if _, _, _, err := d.makeRoom(chunk, none); !errors.Is(err, errDiskFull) {
 		t.Errorf("with nothing to delete: %v, want %v", err, errDiskFull)
 	}
 	if large := (folder{dir, 4 << 30, func(string) (int64, int64) { return 3 << 30, 1 << 40 }}).room(0); large != 2<<30 {

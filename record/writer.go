@@ -20,12 +20,13 @@ import (
 )
 
 const (
-	chunkBytes = 512 << 10   // a chunk ends with the message that makes it larger
-	chunkTime  = time.Second // or older: a power cut loses no more
-	fileBytes  = 256 << 20   // of a file of --record all
-	fileShare  = 4           // and at most this part of the folder's size
-	zstdWindow = 256 << 10   // bytes that the compression looks back
-	fileBuffer = 64 << 10    //
+	chunkBytes = 512 << 10      // a chunk ends with the message that makes it larger
+	chunkRoom  = 2 * chunkBytes // so what it may take, with a picture of half a MiB at its end
+	chunkTime  = time.Second    // or older: a power cut loses no more
+	fileBytes  = 256 << 20      // of a file of --record all
+	fileShare  = 4              // and at most this part of the folder's size
+	zstdWindow = 256 << 10      // bytes that the compression looks back
+	fileBuffer = 64 << 10       //
 	writePoll  = 50 * time.Millisecond
 
 	afterSave   = 5 * time.Second  // is written of what comes behind an event
@@ -270,7 +271,7 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 	}
 	w.total += f.written - before
 	w.r.counts.bytes.Add(uint64(f.written - before))
-	if w.total+chunkBytes > w.limit {
+	if w.total+chunkRoom > w.limit {
 		if err := w.clear(); err != nil {
 			return err
 		}
@@ -284,14 +285,20 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 // clear makes room for another chunk.
 func (w *writer) clear() (err error) {
 	var deleted []string
-	w.total, w.limit, deleted, err = w.folder.makeRoom(chunkBytes)
+	w.total, w.limit, deleted, err = w.folder.makeRoom(chunkRoom, func(name string) bool { return w.r.keepOwn.Load() && w.own(name) })
 	w.r.counts.deleted.Add(uint64(len(deleted)))
 	for _, name := range deleted {
-		if w.first != "" && w.first <= name && strings.HasPrefix(name, w.r.cfg.ID+"-") { // names of one id are in order of time
+		if w.own(name) {
 			w.r.cfg.Report(Report{File: filepath.Join(w.folder.dir, name), Why: Deleted})
 		}
 	}
 	return err
+}
+
+// own reports whether a file is one that this run has begun: names of one id are in order
+// of time.
+func (w *writer) own(name string) bool {
+	return w.first != "" && w.first <= name && strings.HasPrefix(name, w.r.cfg.ID+"-")
 }
 
 func (w *writer) close(now rt.Instant) error {

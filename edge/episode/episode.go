@@ -207,6 +207,9 @@ func (e *Episodes) open() {
 	e.messages, e.pictures = messages, pictures
 	number, failing := e.number, e.failing
 	e.mu.Unlock()
+	if !e.cfg.rolling() { // sentry runs for weeks
+		e.cfg.Record.Keep()
+	}
 	e.cfg.Record.NoteEpisode(now, number, false, "", task)
 	text := e.name() + " begins"
 	if task != "" {

@@ -274,7 +274,7 @@ func (r *Recording) report(m record.Report) {
 	case m.Why == record.Deleted:
 		if r.cfg.Mode == record.All && !r.shortened {
 			r.shortened = true
-			log.Warn("--record-size is reached, or the disk full: from now on the oldest files go, and what this run has recorded, its episodes too, goes with them", "deleted", m.File, "next", "give a larger --record-size, or make room")
+			log.Warn("--record-size is reached, or the disk full: from now on the oldest files go, and what this run has recorded goes with them", "deleted", m.File, "next", "give a larger --record-size, or make room")
 		}
 	case m.Err != nil:
 		log.Warn("nothing can be recorded for now, the arm goes on", "why", m.Err)
