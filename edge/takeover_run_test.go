@@ -15,7 +15,6 @@ import (
 
 	"edgert/chunk"
 	"edgert/edge/device"
-	"edgert/edge/leader/leadertest"
 	"edgert/edge/operator"
 	"edgert/internal/exit"
 	"edgert/internal/notify"
@@ -26,6 +25,7 @@ import (
 	"edgert/servo/referee"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
+	"edgert/sim"
 	"edgert/wire"
 )
 
@@ -171,7 +171,7 @@ type realRun struct {
 	t              *testing.T
 	server         *swaying
 	follower, lead *judged
-	hand           *leadertest.Hand
+	hand           *sim.Hand
 	log            *syncBuffer
 	stop           context.CancelFunc
 	done           chan error
@@ -200,7 +200,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	t.Helper()
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	period := time.Second / swayFPS
-	r := &realRun{t: t, server: newSwaying(t), hand: leadertest.New(6, 2048), log: new(syncBuffer), done: make(chan error, 1)}
+	r := &realRun{t: t, server: newSwaying(t), hand: sim.NewHand(6, 2048), log: new(syncBuffer), done: make(chan error, 1)}
 	r.follower = newJudged(t, "so101", 1, period, nil)
 	r.lead = newJudged(t, "so101_leader", 0.12, 10*time.Millisecond, r.hand)
 	r.follower.steps = make([]step, 0, 1<<18)
@@ -444,7 +444,7 @@ func leaderless(t *testing.T) *Edge {
 
 // What a killed run has left stiff is let go at the start, and has its settings then.
 func TestStiffLeaderAtTheStart(t *testing.T) {
-	lead := newJudged(t, "so101_leader", 1, 10*time.Millisecond, leadertest.New(6, 2048))
+	lead := newJudged(t, "so101_leader", 1, 10*time.Millisecond, sim.NewHand(6, 2048))
 	cal, err := lead.place.Load()
 	if err != nil {
 		t.Fatal(err)

@@ -39,14 +39,14 @@ func TestTheTeacherWorksThroughTheBus(t *testing.T) {
 
 	start := clock.Now().Add(28 * time.Millisecond) // a frame is due 5 ms after every other tick
 	torque := []byte{0xFE, 16, 0x83, 40, 1, 1, 1, 2, 1, 3, 1, 4, 1, 5, 1, 6, 1}
-	var e teacher
+	var e Teacher
 	var raw [DOF]int
 	for k := range 20 * ticksPerSecond {
 		tick := start + rt.Instant(k)*rt.Instant(time.Second)/ticksPerSecond
 		clock.SleepUntil(tick)
 		live.mu.Lock()
 		live.advance(tick)
-		goal := e.goal(world)
+		goal := e.Goal(world.tip(), world.Target(), world.Post(), world.Q()[gripper])
 		live.mu.Unlock()
 		write := []byte{0xFE, 22, 0x83, 42, 2}
 		for j, q := range goal {

@@ -33,9 +33,9 @@ func newLive(seed uint64) (*Live, *rttest.Clock, rt.Instant) {
 func TestGoalsOnTheGridEqualWorldStep(t *testing.T) {
 	l, _, start := newLive(3)
 	want := NewWorld(3, 1)
-	var e teacher
+	var e Teacher
 	for k := range 600 {
-		goal := e.goal(want)
+		goal := e.Goal(want.tip(), want.Target(), want.Post(), want.Q()[gripper])
 		for j := range goal {
 			raw := toRaw(j, goal[j])
 			goal[j] = fromRaw(j, raw)
@@ -258,8 +258,10 @@ func TestLiveNoAlloc(t *testing.T) {
 			l.Torque(clock.Now(), j, true)
 		}
 		cam.Grab(&f)
+		v := l.View()
+		v.Render(f.Pix, f.Width, f.Height)
 	}); n != 0 {
-		t.Errorf("a bus cycle and a frame allocate %v times, want 0", n)
+		t.Errorf("a bus cycle, a frame and a look allocate %v times, want 0", n)
 	}
 }
 

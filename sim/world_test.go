@@ -48,12 +48,12 @@ func TestATouchedPostSpoilsOneLegAndTheWorldGoesOn(t *testing.T) {
 	if w.Target().X >= 0 {
 		t.Errorf("target at %v, want the other side", w.Target())
 	}
-	var e teacher
+	var e Teacher
 	for r, _, _ := w.Legs(); r == 0; r, _, _ = w.Legs() {
 		if w.LegTicks() > legTicksMax-2 {
 			t.Fatal("the next leg was not reached either")
 		}
-		goal := e.goal(w)
+		goal := e.Goal(w.tip(), w.Target(), w.Post(), w.Q()[gripper])
 		w.Step(goal[:])
 	}
 }

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"edgert/edge/device"
+	"edgert/edge/scene"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo/robot"
@@ -25,6 +26,7 @@ type SimBusConfig struct {
 	Seed  uint64 `kong:"-"`
 
 	Link    string        `help:"Where the device shall appear, such as /tmp/so101." placeholder:"PATH"`
+	Scene   string        `help:"Unix socket at which the simulated world is shown, for --camera NAME=sim:PATH of another edge-rt." placeholder:"PATH"`
 	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
 	Faults  string        `help:"YAML script of what goes wrong, and when (docs/simulator.md)." placeholder:"FILE"`
 	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones, which know nothing but goal positions."`
@@ -85,6 +87,18 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	var err error
 	if bus.BootTorque, err = bootTorque(cfg.BootTorque, bus.Servos); err != nil {
 		return exit.With(exit.Usage, err)
+	}
+	if cfg.Scene != "" {
+		world, ok := bus.Plant.(*sim.Live)
+		if !ok {
+			return exit.Errorf(exit.Usage, "--scene: only a follower of %d joints without --motors moves in the world that has something to see", sim.DOF)
+		}
+		shown, err := scene.Listen(cfg.Scene)
+		if err != nil {
+			return exit.Errorf(exit.Usage, "--scene: %w", err)
+		}
+		defer shown.Close()
+		go scene.Serve(shown, world)
 	}
 	// A client counts late replies as lost, and a real bus is never late.
 	_ = rt.NiceProcess(simBusNice)

@@ -32,6 +32,7 @@ func TestParse(t *testing.T) {
 	}{
 		{"top=sim", Config{Name: "top", Source: "sim"}},
 		{"side=sim:640x480@15", Config{Name: "side", Source: "sim", Width: 640, Height: 480, FPS: 15}},
+		{"top=sim:/tmp/so101.scene:80x60@30", Config{Name: "top", Source: "sim:/tmp/so101.scene", Width: 80, Height: 60, FPS: 30}},
 		{"side=pattern@15", Config{Name: "side", Source: "pattern", FPS: 15}},
 		{"a=/dev/video0:1280x720", Config{Name: "a", Source: "/dev/video0", Width: 1280, Height: 720}},
 		{"a=/dev/v4l/by-path/platform-fd5.pcie-pci-0000:01:00.0-usb-0:1.3:1.0-video-index0:640x480@30",
@@ -47,7 +48,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"", "top", "=sim", "top=", "top=sims", "top=sim:640", "top=sim:0x480", "top=sim:640x9999", "top=sim@0", "top=sim@fast", "top=sim@1001", "top=:640x480",
+		"", "top", "=sim", "top=", "top=sims", "top=sim:640", "top=sim:/tmp/scene,exposure=1", "top=sim:0x480", "top=sim:640x9999", "top=sim@0", "top=sim@fast", "top=sim@1001", "top=:640x480",
 		"top=sim,", "top=sim,rotate", "top=sim,rotate=", "top=sim,rotate=45", "top=sim,rotate=-90", "top=sim,rotate=360", "top=sim,crop=10x10", "top=sim,crop=0x10+1+1",
 		"top=sim,send=10", "top=sim,quality=0", "top=sim,quality=101", "top=sim,max-age=5", "top=sim,max-age=0s", "top=sim,format=h264", "top=sim,exposure=1", "top=/dev/video0,Exposure=1",
 	} {

@@ -32,6 +32,8 @@ const (
 const (
 	Sim     = "sim"     // the simulated arm's world
 	Pattern = "pattern" // colour bars
+
+	simOf = Sim + ":" // and a path: the world that edge-rt sim-bus --scene shows there
 )
 
 // DefaultMaxAge is the age from which a picture is called stale.
@@ -40,7 +42,7 @@ const DefaultMaxAge = 500 * time.Millisecond
 // Config is one --camera.
 type Config struct {
 	Name          string             // top: observation.images.top on the wire
-	Source        string             // sim, pattern, a device, a picture or a folder of pictures
+	Source        string             // sim, sim:SOCKET, pattern, a device, a picture or a folder of pictures
 	Width, Height int                // 0: what the policy wants, or near it
 	FPS           int                // 0: 60 for a simulated camera that the policy uses, else 30
 	Pixels        camera.PixelFormat // 0: the best
@@ -90,7 +92,7 @@ func Parse(text string) (c Config, err error) {
 		}
 	}
 	if source == "" || !strings.Contains(source, "/") && source != Sim && source != Pattern {
-		return bad("source %q, want sim, pattern, a device such as /dev/video0, or the path of a picture or folder, such as ./run1", source)
+		return bad("source %q, want sim, sim:SOCKET of an edge-rt sim-bus --scene, pattern, a device such as /dev/video0, or the path of a picture or folder, such as ./run1", source)
 	}
 	c.Source = source
 	if options == "" {
@@ -110,6 +112,11 @@ func Parse(text string) (c Config, err error) {
 		}
 	}
 	return c, nil
+}
+
+// synthetic reports whether the pictures are painted here.
+func (c *Config) synthetic() bool {
+	return c.Source == Sim || c.Source == Pattern || strings.HasPrefix(c.Source, simOf)
 }
 
 func (c *Config) setOption(key, value string) (reason string) {
@@ -155,7 +162,7 @@ func (c *Config) setOption(key, value string) (reason string) {
 		}
 	default:
 		// Only the driver can check a control's name.
-		if c.Source == Sim || c.Source == Pattern || !word.MatchString(key) {
+		if c.synthetic() || !word.MatchString(key) {
 			return "no such option: there are format, rotate, crop, send, quality and max-age, and for a device its controls, which edge-rt cameras lists"
 		}
 		c.Controls = append(c.Controls, v4l2.Setting{Name: key, Value: value})

@@ -14,6 +14,7 @@ import (
 	"edgert/camera/pattern"
 	"edgert/camera/replay"
 	"edgert/camera/v4l2"
+	"edgert/edge/scene"
 	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/sim"
@@ -36,7 +37,7 @@ type Options struct {
 
 // OpenFiles opens a camera of files and refuses what can be none; nil is left to Open.
 func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, err error) {
-	if c.Source == Sim || c.Source == Pattern {
+	if c.synthetic() {
 		return nil, "", checkSynthetic(c)
 	}
 	info, err := os.Stat(c.Source)
@@ -79,7 +80,7 @@ func Open(c *Config, p Options) (source camera.Source, picked string, err error)
 	switch {
 	case err != nil || source != nil:
 		return source, picked, err
-	case c.Source == Sim || c.Source == Pattern:
+	case c.synthetic():
 		return openSynthetic(c, p)
 	}
 	return openDevice(c, p)
@@ -103,7 +104,7 @@ func patternTooSmall(c *Config, w, h int) error {
 // openSynthetic opens a simulation or the pattern, in a given, trained or usual size.
 func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
-	if f.FPS == 0 && p.WantW > 0 && c.Source == Sim {
+	if f.FPS == 0 && p.WantW > 0 && c.Source != Pattern {
 		f.FPS = p.SimFPS
 	}
 	if f.Width == 0 {
@@ -115,6 +116,13 @@ func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	f.FPS = cmp.Or(f.FPS, usualFPS)
 	if c.Source == Sim {
 		return p.World().Camera(c.Name, f), "simulated: " + f.String(), nil
+	}
+	if path, ok := strings.CutPrefix(c.Source, simOf); ok {
+		source, err := scene.OpenCamera(path, f, p.Clock)
+		if err != nil { // its simulator may be started later
+			return nil, "", openError(c.Name, fmt.Errorf("%w: %w", v4l2.ErrAbsent, err))
+		}
+		return source, "simulated by another process: " + f.String(), nil
 	}
 	if f.Width < pattern.MinWidth || f.Height < pattern.MinHeight {
 		return nil, "", patternTooSmall(c, f.Width, f.Height)

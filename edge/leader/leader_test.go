@@ -11,13 +11,13 @@ import (
 	"time"
 
 	"edgert/edge/hotplug"
-	"edgert/edge/leader/leadertest"
 	"edgert/rt"
 	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/referee"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
+	"edgert/sim"
 )
 
 // stand is a leader on a simulated bus, whose thread the test is, apart from Run.
@@ -25,7 +25,7 @@ type stand struct {
 	*Leader
 	t     *testing.T
 	bus   *servosim.Bus
-	hand  *leadertest.Hand
+	hand  *sim.Hand
 	judge *referee.Referee
 	arm   *hotplug.Arm
 	place []float32
@@ -44,7 +44,7 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &stand{t: t, hand: leadertest.New(len(r.Motors), middle), place: make([]float32, len(r.Motors))}
+	s := &stand{t: t, hand: sim.NewHand(len(r.Motors), middle), place: make([]float32, len(r.Motors))}
 	sim := servosim.Config{Plant: s.hand, Link: filepath.Join(t.TempDir(), name), BootTime: 50 * time.Millisecond}
 	judged := referee.Config{Period: ReadEvery}
 	c := servo.Calibration{}

@@ -144,8 +144,8 @@ var calls = []struct {
 			"rt/clock_linux.go", "rt/other.go", // the clock itself
 			"rt/memory.go",                         // fills the runtime's heaps of timers
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
-			"record/recorder.go",            // the time of day, for the names and stamps of files
-			"edge/operator",                 // deadlines of its socket
+			"record/recorder.go",          // the time of day, for the names and stamps of files
+			"edge/operator", "edge/scene", // deadlines of their sockets
 			"edge/page", "internal/webpage", // people at the other end of their connections
 			"internal/terminal", "internal/stall", // whether anybody reads it
 			"rt/rttest/realtime.go",                  // waits for other threads, in tests

@@ -1,6 +1,4 @@
-// Package leadertest has the shafts of a leader arm in a person's hand, for a simulated
-// bus.
-package leadertest
+package sim
 
 import (
 	"sync"
@@ -8,11 +6,12 @@ import (
 	"edgert/rt"
 )
 
-// drive is how fast a motor under torque gets to its goal, in counts per second.
-const drive = 3000
+// handDrive is how fast a motor under torque gets to its goal, in counts per second.
+const handDrive = 3000
 
-// Hand is shafts that follow their goals under torque, and a hand while they are limp. It is
-// a servosim.Plant, and its methods may be called by any thread.
+// Hand is the shafts of a leader arm in a person's hand: they follow their goals under
+// torque, and the hand while they are limp. It is a servosim.Plant, and its methods may be
+// called by any thread.
 type Hand struct {
 	mu     sync.Mutex
 	shafts []shaft
@@ -26,8 +25,8 @@ type shaft struct {
 	bend                     int // counts that the hand pushes it off its goal
 }
 
-// New is n shafts that stand at raw, in a hand that does not move.
-func New(n, raw int) *Hand {
+// NewHand is n shafts that stand at raw, in a hand that does not move.
+func NewHand(n, raw int) *Hand {
 	h := &Hand{shafts: make([]shaft, n)}
 	for j := range h.shafts {
 		h.shafts[j] = shaft{place: float64(raw), goal: float64(raw), hand: float64(raw)}
@@ -39,6 +38,18 @@ func New(n, raw int) *Hand {
 // limp.
 func (h *Hand) Move(now rt.Instant, raw int, speed float64) {
 	h.each(now, func(s *shaft) { s.hand, s.speed = float64(raw), speed })
+}
+
+// Lead has the hand take each shaft to its own raw at a speed in counts per second, where
+// they are limp.
+func (h *Hand) Lead(now rt.Instant, raw []int, speed float64) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for j := range h.shafts {
+		s := &h.shafts[j]
+		s.advance(now)
+		s.hand, s.speed = float64(raw[j]), speed
+	}
 }
 
 // Bend has the hand push shafts that are under torque so many counts off their goals.
@@ -88,7 +99,7 @@ func (s *shaft) advance(now rt.Instant) {
 	if now > s.since {
 		to, speed := s.hand, s.speed
 		if s.torque {
-			to, speed = s.goal, drive
+			to, speed = s.goal, handDrive
 		}
 		reach := speed * now.Sub(s.since).Seconds()
 		s.place += min(max(to-s.place, -reach), reach)

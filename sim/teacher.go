@@ -1,0 +1,54 @@
+package sim
+
+import "math"
+
+// Teacher is a scripted hand that never touches the post: it walks along the
+// tangent of a circle around it. It keeps one side for a whole leg. The zero value
+// has chosen none.
+//
+// Source: the demonstrations that the demo policy is trained on.
+type Teacher struct {
+	side float64
+	leg  Point // the target that side was chosen for
+}
+
+const (
+	teacherClearance = 0.085
+	teacherSpeed     = 0.25 / ticksPerSecond // metres per tick
+	teacherBrake     = 0.12                  // share of the distance, per tick
+	gripNear         = 0.15
+)
+
+// Goal returns the joints for the next 60 Hz tick of an arm whose tip is at p and
+// whose gripper stands at grip percent, on its way to target around post.
+func (e *Teacher) Goal(p, target, post Point, grip float64) [DOF]float64 {
+	lateral, ahead := offset(p, target, post)
+	if e.leg != target {
+		e.side, e.leg = 1, target
+		if lateral > 0 {
+			e.side = -1
+		}
+	}
+	togo, toPost := distance(p, target), distance(p, post)
+	angle := math.Atan2(target.Y-p.Y, target.X-p.X)
+	if ahead > 0 && math.Abs(lateral) < teacherClearance && ahead < togo+teacherClearance {
+		angle = math.Atan2(post.Y-p.Y, post.X-p.X)
+		if toPost < teacherClearance {
+			angle += e.side * (math.Pi/2 + 0.5*(teacherClearance-toPost)/(teacherClearance-postRadius))
+		} else {
+			angle += e.side * math.Asin(teacherClearance/toPost)
+		}
+	}
+	step := min(teacherSpeed, teacherBrake*togo)
+	next := Point{p.X + step*math.Cos(angle), p.Y + step*math.Sin(angle)}
+	want := 100 * min(max(1-distance(next, target)/gripNear, 0), 1)
+	return poseAt(next, towards(grip, want, maxStep[gripper]))
+}
+
+// offset returns the post's signed distance from the line p-g, and how far ahead
+// it lies.
+func offset(p, g, c Point) (lateral, ahead float64) {
+	d := distance(p, g) + 1e-9
+	ux, uy := (g.X-p.X)/d, (g.Y-p.Y)/d
+	return ux*(c.Y-p.Y) - uy*(c.X-p.X), ux*(c.X-p.X) + uy*(c.Y-p.Y)
+}

@@ -1,0 +1,44 @@
+package sim
+
+import "edgert/rt"
+
+// View is what somebody who stands at the table sees at one instant.
+type View struct {
+	At           rt.Instant
+	Q            [DOF]float64 // degrees, the gripper in percent
+	Target, Post Point
+	Score
+}
+
+// View returns the world as it is at the clock's present instant.
+//
+//rt:noalloc
+func (l *Live) View() View {
+	now := l.clock.Now()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.advance(now)
+	v := View{At: l.newest, Target: l.world.target, Post: l.world.post, Score: Score{SkippedTicks: l.skipped}}
+	for j := range v.Q {
+		v.Q[j] = l.at(j, l.phase)
+	}
+	v.Reached, v.Collided, v.Timeouts = l.world.Legs()
+	return v
+}
+
+// Tip returns where the arm's tip is.
+func (v *View) Tip() Point { return TipAt(v.Q[pan], v.Q[elbow]) }
+
+// Render paints the picture that a camera has of it, as World.Render.
+//
+//rt:noalloc
+func (v *View) Render(dst []byte, width, height int) {
+	s := scene{Pan: v.Q[pan], Elbow: v.Q[elbow], Target: v.Target, Post: v.Post}
+	s.render(dst, width, height)
+}
+
+// RawOf returns the encoder count nearest to a joint's value in degrees or percent.
+func RawOf(joint int, q float64) int { return toRaw(joint, q) }
+
+// AngleOf returns a joint's value, in degrees or percent, at an encoder count.
+func AngleOf(joint, raw int) float64 { return fromRaw(joint, raw) }
