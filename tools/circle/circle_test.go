@@ -1,0 +1,275 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/servo/robot"
+	"edgert/sim"
+)
+
+// The teacher takes over where the policy errs, not before its first chunk, and at last in
+// any case.
+func TestWhenTheTeacherTakesOver(t *testing.T) {
+	near, far := sim.Point{X: 0.05}, sim.Point{X: 0.2}
+	for _, tt := range []struct {
+		name string
+		s    sight
+		want string
+	}{
+		{"well on its way", sight{tip: far, leg: 2 * time.Second, since: 5 * time.Second}, ""},
+		{"its first chunk", sight{tip: near, leg: 0, since: 500 * time.Millisecond}, ""},
+		{"at the post", sight{tip: near, leg: time.Second, since: 2 * time.Second}, "too near to the post"},
+		{"stuck", sight{tip: far, leg: 4 * time.Second, since: 4 * time.Second}, "too long on its way"},
+		{"never wrong", sight{tip: far, leg: time.Second, since: 13 * time.Second}, "without need"},
+	} {
+		if got := trouble(tt.s); got != tt.want {
+			t.Errorf("%s: %q, want %q", tt.name, got, tt.want)
+		}
+	}
+}
+
+func TestSharesAreAllEpisodes(t *testing.T) {
+	for _, p := range []plan{full, short, {worlds: 4, episodes: 5}, {worlds: 3, episodes: 40}} {
+		n := 0
+		for i := range p.worlds {
+			if p.share(i) < 1 {
+				t.Errorf("%d episodes in %d worlds: none in world %d", p.episodes, p.worlds, i)
+			}
+			n += p.share(i)
+		}
+		if n != p.episodes {
+			t.Errorf("%d episodes in %d worlds are %d together", p.episodes, p.worlds, n)
+		}
+	}
+}
+
+func TestTheVerdict(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		whole         bool
+		before, after judged
+		bad           bool
+	}{
+		{"better", true, judged{Reached: 10, TimedOut: 10}, judged{Reached: 11, TimedOut: 5}, false},
+		{"equal", true, judged{Reached: 10, Collided: 10}, judged{Reached: 5, TimedOut: 5}, false},
+		{"worse", true, judged{Reached: 10, TimedOut: 10}, judged{Reached: 10, TimedOut: 11}, true},
+		{"worse, not judged", false, judged{Reached: 10}, judged{TimedOut: 10}, false},
+		{"no leg ended", true, judged{}, judged{}, false},
+	} {
+		r := &round{plan: plan{whole: tt.whole}}
+		r.Found.Judged = [3]judged{1: tt.before, 2: tt.after}
+		if err := r.verdict(); (err != nil) != tt.bad {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+	if got := (judged{Reached: 3, Collided: 1, TimedOut: 2}).String(); got != "50 % (3 of 6 legs; 1 touched the post, 2 took longer than 6 s)" {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// A dataset that is not what was recorded is refused, with both numbers.
+func TestWhatIsWrongWithADataset(t *testing.T) {
+	good := exported{Episodes: 40, Frames: 2000, FPS: 30, Cameras: []string{"top"}}
+	with := exported{Episodes: 45, Frames: 2300, FPS: 30, Cameras: []string{"top"}, Added: 5, Intervention: 300}
+	for _, tt := range []struct {
+		n      int
+		change func(*exported)
+		says   string
+	}{
+		{1, func(*exported) {}, ""},
+		{2, func(*exported) {}, ""},
+		{1, func(e *exported) { e.Episodes = 39 }, "39 episodes, recorded were 40"},
+		{1, func(e *exported) { e.Frames = 1199 }, "1199 frames"},
+		{1, func(e *exported) { e.FPS = 60 }, "60 frames a second"},
+		{1, func(e *exported) { e.Cameras = nil }, "want top"},
+		{1, func(e *exported) { e.Intervention = 1 }, "marked"},
+		{2, func(e *exported) { e.Added = 4 }, "4 episodes were added"},
+		{2, func(e *exported) { e.Intervention = 149 }, "149 frames are interventions"},
+	} {
+		e, want := good, 40
+		if tt.n == 2 {
+			e, want = with, 45
+		}
+		tt.change(&e)
+		err := e.check(tt.n, want, 5)
+		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("dataset %d %+v: %v, want %q", tt.n, e, err, tt.says)
+		}
+	}
+}
+
+func TestWhatIsWrongWithATraining(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		n             int
+		first, second trained
+		says          string
+	}{
+		{"it learns", 1, trained{First: 2, Last: 1}, trained{}, ""},
+		{"it does not", 1, trained{First: 1, Last: 1}, trained{}, "did not fall"},
+		{"it diverges", 1, trained{First: 1, Last: math.NaN()}, trained{}, "NaN"},
+		{"on from the checkpoint", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 1.1, Last: 1.2, SHA256: "b"}, ""},
+		{"from nothing", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 2.1, Last: 1, SHA256: "b"}, "did not begin with the checkpoint"},
+		{"nothing was learned", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 1, Last: 1, SHA256: "a"}, "first one's weights"},
+	} {
+		r := new(round)
+		r.Found.Trained = [3]trained{1: tt.first, 2: tt.second}
+		err := r.checkTraining(tt.n)
+		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
+		}
+	}
+}
+
+func TestLossesOfALog(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "log")
+	write := func(text string) {
+		if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("INFO step:2 smpl:16 loss:1.498 grdn:77.3 lr:1.0e-04\nTraining: 50%\rINFO step:20 loss:0.794 grdn:1\nEnd\n")
+	if first, last, err := losses(file); err != nil || first != 1.498 || last != 0.794 {
+		t.Errorf("losses() = %v, %v, %v", first, last, err)
+	}
+	write("INFO step:2 loss:nan grdn:nan\n")
+	if _, last, err := losses(file); err != nil || !math.IsNaN(last) {
+		t.Errorf("a loss that is none: %v, %v", last, err)
+	}
+	write("no step\n")
+	if _, _, err := losses(file); err == nil {
+		t.Error("a log without a loss is taken")
+	}
+}
+
+func TestWhatLeanServerCheckSays(t *testing.T) {
+	sha := strings.Repeat("0a", 32)
+	if got, err := servedSHA("  bundle     x\n             sha256 " + sha + ", golden sets reproduced\n"); err != nil || got != sha {
+		t.Errorf("servedSHA() = %q, %v", got, err)
+	}
+	if _, err := servedSHA("             sha256 " + sha + "\n"); err == nil {
+		t.Error("a bundle whose golden sets were not reproduced is taken")
+	}
+}
+
+// A bundle that does not fit the data that it was made of is refused.
+func TestWhatIsWrongWithABundle(t *testing.T) {
+	arm, err := robot.ByName(robotName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		name   string
+		change func(bundle, report map[string]any)
+		says   string
+	}{
+		{"good", func(_, _ map[string]any) {}, ""},
+		{"another answer", func(_, r map[string]any) { r["worst"] = map[string]any{"max": 2e-4} }, "0.0002 deviations"},
+		{"a wider limit", func(_, r map[string]any) { r["limit"] = 0.1 }, "allowed are 0.1"},
+		{"another rate", func(b, _ map[string]any) { b["fps"] = 60 }, "at 60 per second"},
+		{"another chunk", func(b, _ map[string]any) { b["chunk_size"] = 50 }, "chunks of 50"},
+		{"other joints", func(b, _ map[string]any) { b["action_names"] = []string{"x"} }, "joints [x]"},
+		{"another camera", func(b, _ map[string]any) {
+			b["cameras"] = []any{map[string]any{"name": "top", "width": 160, "height": 120}}
+		}, "cameras"},
+	} {
+		dir := t.TempDir()
+		bundle := map[string]any{
+			"fps": fps, "chunk_size": 30, "action_names": arm.ActionNames(),
+			"cameras": []any{map[string]any{"name": "top", "width": 80, "height": 60}},
+		}
+		report := map[string]any{"worst": map[string]any{"max": 1e-6}, "limit": 1e-4, "t_of_b": []any{map[string]any{"median_ms": 9.5}}}
+		tt.change(bundle, report)
+		writeJSON(t, filepath.Join(dir, "bundle.json"), bundle)
+		writeJSON(t, filepath.Join(dir, "report.json"), report)
+		b, err := readBundle(dir, 30)
+		if tt.says == "" && (err != nil || b.MS != 9.5) || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("%s: %+v, %v, want %q", tt.name, b, err, tt.says)
+		}
+	}
+}
+
+func TestWhatIsWrongWithARun(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "summary.json")
+	for _, tt := range []struct{ name, text, says string }{
+		{"good", `{"fps": 30, "targets_reached": 5, "collisions": 1, "targets_timed_out": 2, "chunks": 9, "actions": 90, "exit": {"code": 0}}`, ""},
+		{"no chunk", `{"fps": 30, "targets_timed_out": 2, "chunks": 0, "actions": 0}`, "0 chunks"},
+		{"its end", `{"fps": 30, "chunks": 9, "actions": 90, "exit": {"code": 3, "reason": "refused"}}`, "code 3: refused"},
+		{"another rate", `{"fps": 60, "chunks": 9, "actions": 90}`, "60 actions a second"},
+	} {
+		if err := os.WriteFile(file, []byte(tt.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		j, err := readSummary(file)
+		if tt.says == "" && (err != nil || j.legs() != 8) || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("%s: %+v, %v, want %q", tt.name, j, err, tt.says)
+		}
+	}
+}
+
+// A round goes on behind the stages that are done, and clears what the others have left.
+func TestARoundGoesOn(t *testing.T) {
+	p := short
+	p.dir = t.TempDir()
+	for _, tt := range []string{"nowhere", "train"} {
+		if _, err := load(p, tt); exit.Of(err) != exit.Usage {
+			t.Errorf("--from %s in an empty folder: %v (code %d), want a usage error", tt, err, exit.Of(err))
+		}
+	}
+	r, err := load(p, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"demonstrations", "dataset-1", "training-1"} {
+		if err := os.Mkdir(p.at(name), 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.Seconds["demonstrate"], r.Seconds["export"] = 12, 3
+	r.Found.Demonstrated.Episodes = 4
+	if err := r.save(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := load(p, ""); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--from") {
+		t.Errorf("a second round in one folder: %v", err)
+	}
+	if _, err := load(p, "bundle"); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "stage train has not ended") {
+		t.Errorf("--from bundle without a training: %v", err)
+	}
+	again, err := load(p, "train")
+	if err != nil || again.Found.Demonstrated.Episodes != 4 {
+		t.Fatalf("load() = %+v, %v", again, err)
+	}
+	if err := again.clear(stages[slices.Index(stageNames(), "train"):]); err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]bool{"demonstrations": true, "dataset-1": true, "training-1": false} {
+		if _, err := os.Stat(p.at(name)); (err == nil) != want {
+			t.Errorf("%s: %v, want it there: %v", name, err, want)
+		}
+	}
+	if text := again.markdown(errors.New("no more")); !strings.Contains(text, "| demonstrate |") || !strings.Contains(text, "4 episodes") ||
+		strings.Count(text, "not done") != len(stages)-2 || strings.Contains(text, "Success") || !strings.Contains(text, "no more") {
+		t.Errorf("the log of half a round:\n%s", text)
+	}
+}
+
+func writeJSON(t *testing.T, file string, v any) {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err == nil {
+		err = os.WriteFile(file, text, 0o600)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}

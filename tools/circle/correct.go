@@ -1,0 +1,194 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"time"
+
+	"edgert/bench"
+	"edgert/tools/proc"
+)
+
+// corrected is what the teacher put right.
+type corrected struct {
+	Corrections int            `json:"corrections"`
+	Takeovers   int            `json:"takeovers"`
+	Ticks       int            `json:"ticks"` // that the teacher drove
+	Chunks      int            `json:"chunks"`
+	Why         map[string]int `json:"why"`
+}
+
+// When the teacher takes the arm over: he needs 2 s for a leg himself.
+const (
+	legLimit      = 3500 * time.Millisecond
+	postNear      = 0.065 // metres from the post's centre, which has 0.050
+	anywayAfter   = 12 * time.Second
+	alignLimit    = 25 * time.Second // edge-rt gives up after 15
+	leadLimit     = 25 * time.Second
+	leadMin       = 1500 * time.Millisecond // a dataset leaves out episodes below a second
+	correctSeed   = 51
+	serverMargin  = 20 * time.Second
+	offlineMargin = "30s"
+)
+
+// correct runs the first policy, and has the teacher take over where it errs.
+func (r *round) correct(ctx context.Context) (err error) {
+	if err := os.MkdirAll(r.correctionRecords(), 0o755); err != nil {
+		return err
+	}
+	r.Found.Corrected = corrected{Why: map[string]int{}}
+	server, err := r.serve(ctx, 1)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	dir, err := os.MkdirTemp("", "circle-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	t, err := lay(ctx, &r.plan, dir, correctSeed)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.clear()) }()
+	summary := r.plan.at("corrections.json")
+	args := append(t.arms(""), "--connect", server.Endpoint, "--expect-model", r.Found.Bundled[1].SHA256, "--max-offline", offlineMargin,
+		"--strategy", "dagger", "--episodes", strconv.Itoa(r.corrections), "--record-dir", r.correctionRecords(), "--json", summary)
+	edge, err := bench.Start(r.edge(args...))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if edge.Running() {
+			err = errors.Join(err, edge.Stop())
+		}
+	}()
+	if err := r.watch(ctx, t, edge); err != nil {
+		return err
+	}
+	if err := finish(ctx, edge, serverMargin); err != nil {
+		return err
+	}
+	return r.checkCorrections(summary)
+}
+
+// checkCorrections holds the edge's summary against what the teacher did.
+func (r *round) checkCorrections(summary string) error {
+	var s struct {
+		Chunks      int `json:"chunks"`
+		Corrections struct {
+			Takeovers int `json:"takeovers"`
+			Ticks     int `json:"ticks"`
+		} `json:"corrections"`
+		Exit struct {
+			Code int `json:"code"`
+		} `json:"exit"`
+	}
+	if err := proc.ReadJSON(summary, &s); err != nil {
+		return err
+	}
+	c := &r.Found.Corrected
+	c.Takeovers, c.Ticks, c.Chunks = s.Corrections.Takeovers, s.Corrections.Ticks, s.Chunks
+	say("%d corrections of %.1f s together (%v), %d chunks of the policy between them", c.Corrections, float64(c.Ticks)/fps, c.Why, c.Chunks)
+	switch {
+	case s.Exit.Code != 0:
+		return fmt.Errorf("edge-rt says it ended with code %d", s.Exit.Code)
+	case c.Takeovers < r.corrections || c.Corrections != r.corrections:
+		return fmt.Errorf("%d take-overs and %d corrections, want %d", c.Takeovers, c.Corrections, r.corrections)
+	case c.Ticks < fps*r.corrections:
+		return fmt.Errorf("the teacher drove for %d ticks, want a second for each of %d corrections: %d", c.Ticks, r.corrections, fps*r.corrections)
+	case c.Chunks == 0:
+		return errors.New("no chunk of the policy was used between the corrections")
+	}
+	return nil
+}
+
+// watch has the teacher look on, and correct until there are enough corrections.
+func (r *round) watch(ctx context.Context, t *table, edge *bench.Child) error {
+	limit, back := time.Now().Add(r.plan.correct), time.Now()
+	running := false
+	for r.Found.Corrected.Corrections < r.corrections {
+		v, leg, err := t.hand.sees()
+		switch {
+		case err != nil:
+			return fmt.Errorf("the world is gone: %w", err)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case !edge.Running():
+			return fmt.Errorf("edge-rt ended before its corrections were there: %w", edge.Wait(0))
+		case time.Now().After(limit):
+			return fmt.Errorf("%d of %d corrections within %v", r.Found.Corrected.Corrections, r.corrections, r.plan.correct)
+		}
+		if !running { // the first chunk is awaited
+			s, err := r.ctl(ctx, "status")
+			if running = err == nil && s.State == "STREAMING"; running {
+				back = time.Now()
+			}
+			pause(ctx, pollEvery)
+			continue
+		}
+		why := trouble(sight{tip: v.Tip(), post: v.Post, leg: min(leg, time.Since(back)), since: time.Since(back)})
+		if why == "" {
+			pause(ctx, tick)
+			continue
+		}
+		if err := r.takeOver(ctx, t); err != nil {
+			return fmt.Errorf("correction %d: %w", r.Found.Corrected.Corrections+1, err)
+		}
+		r.Found.Corrected.Corrections++
+		r.Found.Corrected.Why[why]++
+		back = time.Now()
+	}
+	return nil
+}
+
+// takeOver leads the arm to a target and gives it back.
+func (r *round) takeOver(ctx context.Context, t *table) error {
+	if err := r.awaitHand(ctx); err != nil {
+		return err
+	}
+	begin, _, err := t.hand.sees()
+	if err != nil {
+		return err
+	}
+	t.hand.lead(true)
+	defer t.hand.lead(false)
+	for began, limit := time.Now(), time.Now().Add(leadLimit); ; {
+		v, _, err := t.hand.sees()
+		switch {
+		case err != nil:
+			return fmt.Errorf("the world is gone: %w", err)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case v.Reached > begin.Reached && time.Since(began) > leadMin:
+			_, err := r.ctl(ctx, "resume")
+			return err
+		case time.Now().After(limit):
+			return fmt.Errorf("the teacher reached no target within %v", leadLimit)
+		}
+		pause(ctx, tick)
+	}
+}
+
+// awaitHand asks for the arm and returns when the teacher has it.
+func (r *round) awaitHand(ctx context.Context) error {
+	s, err := r.ctl(ctx, "correct")
+	for limit := time.Now().Add(alignLimit); s.Phase != "correcting"; s, err = r.ctl(ctx, "status") {
+		switch {
+		case err != nil:
+			return fmt.Errorf("edge-rt ctl correct: %w", err)
+		case ctx.Err() != nil:
+			return context.Cause(ctx)
+		case s.Phase != "aligning":
+			return fmt.Errorf("the phase is %q behind edge-rt ctl correct, want aligning and then correcting", s.Phase)
+		case time.Now().After(limit):
+			return fmt.Errorf("the leader was not where the arm is within %v", alignLimit)
+		}
+		pause(ctx, pollEvery)
+	}
+	return err
+}

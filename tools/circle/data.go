@@ -1,0 +1,117 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/servo/robot"
+	"edgert/tools/proc"
+)
+
+// exported is a dataset.
+type exported struct {
+	Episodes     int            `json:"episodes"`
+	Frames       int            `json:"frames"`
+	FPS          int            `json:"fps"`
+	Cameras      []string       `json:"cameras"`
+	Added        int            `json:"episodes_added"`
+	Intervention int            `json:"frames_intervention"`
+	PictureMS    float64        `json:"picture_age_ms_max"`
+	Left         map[string]int `json:"left_out"`
+}
+
+const exportLimit = 10 * time.Minute
+
+// export makes dataset 1 of the demonstrations, or dataset 2 of a copy of it and the
+// corrections.
+func (r *round) export(ctx context.Context, n int) error {
+	records, want, args := r.demonstrations(), r.Found.Demonstrated.Episodes, []string{"dataset", "export"}
+	if n == 2 {
+		records, want, args = r.correctionRecords(), r.Found.Exported[1].Episodes+r.Found.Corrected.Corrections, append(args, "--append")
+		if err := os.CopyFS(r.dataset(2), os.DirFS(r.dataset(1))); err != nil {
+			return err
+		}
+	}
+	text, err := output(ctx, r.edge(append(args, records, r.dataset(n), "--json", "-")...), exportLimit)
+	if err != nil {
+		return err
+	}
+	var e exported
+	if err := json.Unmarshal(text, &e); err != nil {
+		return fmt.Errorf("edge-rt dataset export: %w", err)
+	}
+	r.Found.Exported[n] = e
+	say("%d episodes, %d frames, %d of them a person's at a policy's arm; oldest picture %.0f ms", e.Episodes, e.Frames, e.Intervention, e.PictureMS)
+	if err := e.check(n, want, r.corrections); err != nil {
+		return err
+	}
+	if err := checkFeatures(r.dataset(n)); err != nil {
+		return err
+	}
+	said, err := output(ctx, r.edge("dataset", "check", r.dataset(n)), exportLimit)
+	if err == nil {
+		say("%s", strings.TrimSpace(string(said)))
+	}
+	return err
+}
+
+// check holds what was exported against what was recorded.
+func (e *exported) check(n, episodes, corrections int) error {
+	switch {
+	case e.Episodes != episodes:
+		return fmt.Errorf("the dataset has %d episodes, recorded were %d; left out: %v", e.Episodes, episodes, e.Left)
+	case n == 2 && e.Added != corrections:
+		return fmt.Errorf("%d episodes were added, want the %d corrections; left out: %v", e.Added, corrections, e.Left)
+	case e.Frames < fps*e.Episodes:
+		return fmt.Errorf("%d frames in %d episodes, want a second of %d each at least", e.Frames, e.Episodes, fps)
+	case e.FPS != fps:
+		return fmt.Errorf("%d frames a second, want %d", e.FPS, fps)
+	case !slices.Equal(e.Cameras, []string{"top"}):
+		return fmt.Errorf("cameras %v, want top", e.Cameras)
+	case n == 1 && e.Intervention != 0:
+		return fmt.Errorf("%d frames of demonstrations are marked as interventions", e.Intervention)
+	case n == 2 && e.Intervention < fps*corrections:
+		return fmt.Errorf("%d frames are interventions, want a second of each of %d corrections at least", e.Intervention, corrections)
+	}
+	return nil
+}
+
+// checkFeatures holds the dataset's description against the robot's.
+func checkFeatures(dir string) error {
+	var info struct {
+		Features map[string]struct {
+			Shape []int `json:"shape"`
+			Names any   `json:"names"`
+		} `json:"features"`
+	}
+	if err := proc.ReadJSON(dir+"/meta/info.json", &info); err != nil {
+		return err
+	}
+	r, err := robot.ByName(robotName)
+	if err != nil {
+		return err
+	}
+	for _, name := range []string{"action", "observation.state"} {
+		var got []string
+		names, _ := info.Features[name].Names.([]any)
+		for _, n := range names {
+			got = append(got, fmt.Sprint(n))
+		}
+		if !slices.Equal(got, r.ActionNames()) {
+			return fmt.Errorf("%s has the joints %v, the robot %v", name, got, r.ActionNames())
+		}
+	}
+	if _, ok := info.Features["observation.images.top"]; !ok {
+		return errors.New("there is no observation.images.top in the dataset")
+	}
+	if _, ok := info.Features["intervention"]; !ok {
+		return errors.New("there is no feature intervention in the dataset")
+	}
+	return nil
+}

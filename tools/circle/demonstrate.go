@@ -1,0 +1,167 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"edgert/bench"
+)
+
+// demonstrated is what the teacher showed.
+type demonstrated struct {
+	Worlds   int `json:"worlds"`
+	Episodes int `json:"episodes"`  // that ended as success
+	Again    int `json:"again"`     // that were recorded again
+	Bytes    int `json:"bytes"`     // of the records
+	Teleops  int `json:"processes"` // of edge-rt teleop
+}
+
+const (
+	episodeTime = 15 * time.Second // the teacher needs two
+	resetTime   = time.Second
+	pollEvery   = 100 * time.Millisecond // a person's reaction, and a process each time
+	firstSeed   = 11                     // of the demonstrations' worlds
+)
+
+// demonstrate records the episodes of all worlds, one edge-rt teleop for each.
+func (r *round) demonstrate(ctx context.Context) error {
+	if err := os.MkdirAll(r.demonstrations(), 0o755); err != nil {
+		return err
+	}
+	r.Found.Demonstrated = demonstrated{}
+	for i := range r.worlds {
+		if err := r.teachWorld(ctx, firstSeed+i, r.share(i)); err != nil {
+			return fmt.Errorf("world %d: %w", firstSeed+i, err)
+		}
+	}
+	d := &r.Found.Demonstrated
+	var err error
+	if d.Bytes, err = folderBytes(r.demonstrations()); err != nil {
+		return err
+	}
+	if d.Episodes != r.episodes {
+		return fmt.Errorf("%d episodes ended as success, want %d", d.Episodes, r.episodes)
+	}
+	say("%d episodes in %d worlds, %d recorded again, %.1f MB of records", d.Episodes, d.Worlds, d.Again, float64(d.Bytes)/1e6)
+	return nil
+}
+
+// teachWorld has the teacher show n episodes in one world.
+func (r *round) teachWorld(ctx context.Context, seed, n int) (err error) {
+	dir, err := os.MkdirTemp("", "circle-") // a socket's path is short
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	t, err := lay(ctx, &r.plan, dir, seed)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, t.clear()) }()
+	args := append([]string{"teleop", "--fps", strconv.Itoa(fps)}, t.arms(pictures)...)
+	args = append(args, "--record", "all", "--record-dir", r.demonstrations(), "--episodes", strconv.Itoa(n),
+		"--episode-time", episodeTime.String(), "--reset-time", resetTime.String())
+	teleop, err := bench.Start(r.edge(args...))
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if teleop.Running() {
+			err = errors.Join(err, teleop.Stop())
+		}
+	}()
+	last, err := r.teach(ctx, t, teleop, n)
+	if err != nil {
+		return err
+	}
+	if err := finish(ctx, teleop, 20*time.Second); err != nil {
+		return err
+	}
+	d := &r.Found.Demonstrated
+	d.Worlds++
+	d.Teleops++
+	d.Episodes += last.Episodes.Success
+	d.Again += last.Episodes.Rerecord
+	if last.Episodes.Success != n {
+		return fmt.Errorf("%d of %d episodes ended as success; %d timeouts, %d failures", last.Episodes.Success, n, last.Episodes.Timeout, last.Episodes.Failure)
+	}
+	return nil
+}
+
+// teach leads in each episode until the world has judged the leg, and says how it went.
+// It returns what edge-rt said last.
+func (r *round) teach(ctx context.Context, t *table, teleop *bench.Child, n int) (last status, err error) {
+	limit := time.Now().Add(r.plan.teach)
+	for last.Episodes.Success < n {
+		s, err := r.ctl(ctx, "status")
+		switch {
+		case ctx.Err() != nil:
+			return last, context.Cause(ctx)
+		case !teleop.Running():
+			return last, fmt.Errorf("edge-rt teleop ended before its episodes were there: %w", teleop.Wait(0))
+		case time.Now().After(limit):
+			return last, fmt.Errorf("%d of %d episodes within %v; edge-rt is %s, its episodes %s: %w", last.Episodes.Success, n, r.plan.teach, s.State, s.Episodes.Phase, err)
+		case err == nil && s.Episodes.Phase == "recording":
+			if last, err = r.show(ctx, t); err != nil {
+				return last, err
+			}
+		default: // it is starting, or there is time for the person between two
+			pause(ctx, pollEvery)
+		}
+	}
+	return last, nil
+}
+
+// show leads until the leg that is under way is over, and a little longer: until edge-rt
+// has heard of it, so that no frame shows a hand that stands still before a new target.
+func (r *round) show(ctx context.Context, t *table) (s status, err error) {
+	begin, _, err := t.hand.sees()
+	if err != nil {
+		return s, err
+	}
+	t.hand.lead(true)
+	defer t.hand.lead(false)
+	limit := time.Now().Add(episodeTime - time.Second)
+	for {
+		v, _, err := t.hand.sees()
+		switch {
+		case err != nil:
+			return s, fmt.Errorf("the world is gone: %w", err)
+		case ctx.Err() != nil:
+			return s, context.Cause(ctx)
+		case v.Reached > begin.Reached:
+			return r.ctl(ctx, "success")
+		case judgement(v.Score) > judgement(begin.Score), time.Now().After(limit):
+			return r.ctl(ctx, "rerecord")
+		}
+		pause(ctx, tick)
+	}
+}
+
+// pause waits, at most until ctx ends.
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// folderBytes is the size of all files in a folder.
+func folderBytes(dir string) (n int, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		info, err := e.Info()
+		if err == nil {
+			n += int(info.Size())
+		}
+		return err
+	})
+	return n, err
+}

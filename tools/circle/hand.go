@@ -1,0 +1,125 @@
+package main
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"edgert/edge/scene"
+	"edgert/rt"
+	"edgert/sim"
+)
+
+// handSpeed is in counts per second: each tick's goal is reached within the tick.
+const handSpeed = 6000
+
+// hand is the teacher's hand at the leader. It looks at the world, and moves the limp
+// shafts while it leads.
+type hand struct {
+	eye    *scene.Eye // owner: move, before it place
+	shafts *sim.Hand
+	clock  rt.Clock
+	ended  chan struct{}
+	stop   chan struct{}
+
+	mu      sync.Mutex
+	leads   bool      // guarded by mu
+	seen    sim.View  // guarded by mu; the newest
+	err     error     // guarded by mu; the world is gone
+	legTime time.Time // guarded by mu; when the present leg began
+}
+
+func newHand(eye *scene.Eye, shafts *sim.Hand) *hand {
+	return &hand{eye: eye, shafts: shafts, clock: rt.KernelClock(), ended: make(chan struct{}), stop: make(chan struct{})}
+}
+
+// place puts the leader where the arm stands.
+func (h *hand) place() error {
+	v, err := h.eye.Look()
+	if err != nil {
+		return err
+	}
+	h.seen, h.legTime = v, time.Now()
+	h.take(v.Q, 1e9)
+	return nil
+}
+
+func (h *hand) take(q [sim.DOF]float64, speed float64) {
+	raw := make([]int, sim.DOF)
+	for j := range raw {
+		raw[j] = sim.RawOf(j, q[j])
+	}
+	h.shafts.Lead(h.clock.Now(), raw, speed)
+}
+
+// move looks, and leads when it is told to, until end is called.
+func (h *hand) move(ctx context.Context) {
+	defer close(h.ended)
+	var teacher sim.Teacher
+	var q [sim.DOF]float64 // where the hand is, while it leads
+	led := false
+	for every := time.NewTicker(tick); ; {
+		select {
+		case <-every.C:
+		case <-h.stop:
+			every.Stop()
+			return
+		case <-ctx.Done():
+			every.Stop()
+			return
+		}
+		v, err := h.eye.Look()
+		leads := h.note(v, err)
+		if err != nil {
+			every.Stop()
+			return
+		}
+		if leads && !led { // it takes hold of the leader where that is
+			now := h.clock.Now()
+			for j := range q {
+				q[j] = sim.AngleOf(j, h.shafts.Present(now, j))
+			}
+		}
+		if led = leads; leads {
+			// From its own place, not from the arm's, which follows some ticks behind.
+			q = teacher.Goal(sim.TipAt(q[0], q[2]), v.Target, v.Post, q[5])
+			h.take(q, handSpeed)
+		}
+	}
+}
+
+// note keeps what was seen, and says whether the hand leads.
+func (h *hand) note(v sim.View, err error) (leads bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if err != nil {
+		h.err = err
+		return false
+	}
+	if judgement(v.Score) != judgement(h.seen.Score) {
+		h.legTime = time.Now()
+	}
+	h.seen = v
+	return h.leads
+}
+
+// lead begins to lead, or stands still.
+func (h *hand) lead(leads bool) {
+	h.mu.Lock()
+	h.leads = leads
+	h.mu.Unlock()
+}
+
+// sees returns the world, and how long the present leg has lasted.
+func (h *hand) sees() (v sim.View, leg time.Duration, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.seen, time.Since(h.legTime), h.err
+}
+
+// end takes the hand away.
+func (h *hand) end() error {
+	close(h.stop)
+	<-h.ended
+	return h.eye.Close()
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"edgert/bench"
+	"edgert/tools/proc"
+)
+
+// judged is what the simulated worlds said of a policy's legs.
+type judged struct {
+	Reached  int     `json:"reached"`
+	Collided int     `json:"collided"`
+	TimedOut int     `json:"timed_out"`
+	Seconds  float64 `json:"seconds"` // that the arm ran
+	Chunks   int     `json:"chunks"`
+	Starved  int     `json:"starved_ticks"`
+}
+
+// rate is the share of legs that reached their target and never touched the post.
+func (j judged) rate() float64 {
+	if n := j.legs(); n > 0 {
+		return float64(j.Reached) / float64(n)
+	}
+	return 0
+}
+
+func (j judged) legs() int { return j.Reached + j.Collided + j.TimedOut }
+
+func (j judged) String() string {
+	return fmt.Sprintf("%.0f %% (%d of %d legs; %d touched the post, %d took longer than 6 s)", 100*j.rate(), j.Reached, j.legs(), j.Collided, j.TimedOut)
+}
+
+// judge serves bundle n and runs it in every world.
+func (r *round) judge(ctx context.Context, n int) (err error) {
+	dir := r.plan.at(fmt.Sprintf("run-%d", n))
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	server, err := r.serve(ctx, n)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	var all judged
+	for _, seed := range r.plan.judge {
+		j, err := r.runWorld(ctx, server.Endpoint, n, seed, filepath.Join(dir, fmt.Sprintf("seed-%d.json", seed)))
+		if err != nil {
+			return fmt.Errorf("world %d: %w", seed, err)
+		}
+		say("world %d: %s, %d chunks", seed, j, j.Chunks)
+		all.Reached += j.Reached
+		all.Collided += j.Collided
+		all.TimedOut += j.TimedOut
+		all.Seconds += j.Seconds
+		all.Chunks += j.Chunks
+		all.Starved += j.Starved
+	}
+	r.Found.Judged[n] = all
+	return nil
+}
+
+// runWorld runs the served policy in one world, and reads what its edge counted.
+func (r *round) runWorld(ctx context.Context, endpoint string, n, seed int, summary string) (j judged, err error) {
+	edge, err := bench.Start(r.edge("--bus", "sim", "--robot", robotName, "--id", id, "--camera", "top=sim", "--task", task, "--connect", endpoint,
+		"--expect-model", r.Found.Bundled[n].SHA256, "--seed", strconv.Itoa(seed), "--duration", r.judged.String(), "--max-offline", offlineMargin,
+		"--quiet", "--json", summary))
+	if err != nil {
+		return j, err
+	}
+	if err := finish(ctx, edge, r.judged+2*time.Minute); err != nil {
+		return j, err
+	}
+	return readSummary(summary)
+}
+
+// readSummary refuses a run in which the policy did not drive.
+func readSummary(file string) (j judged, err error) {
+	var s struct {
+		FPS      float64 `json:"fps"`
+		Reached  int     `json:"targets_reached"`
+		Collided int     `json:"collisions"`
+		TimedOut int     `json:"targets_timed_out"`
+		Chunks   int     `json:"chunks"`
+		Actions  int     `json:"actions"`
+		Starved  int     `json:"starved_ticks"`
+		Seconds  float64 `json:"seconds"`
+		Exit     struct {
+			Code   int    `json:"code"`
+			Reason string `json:"reason"`
+		} `json:"exit"`
+	}
+	if err := proc.ReadJSON(file, &s); err != nil {
+		return j, err
+	}
+	j = judged{Reached: s.Reached, Collided: s.Collided, TimedOut: s.TimedOut, Seconds: s.Seconds, Chunks: s.Chunks, Starved: s.Starved}
+	switch {
+	case s.Exit.Code != 0:
+		err = fmt.Errorf("edge-rt says it ended with code %d: %s", s.Exit.Code, s.Exit.Reason)
+	case s.FPS != fps:
+		err = fmt.Errorf("edge-rt ran at %g actions a second, the policy has %d", s.FPS, fps)
+	case s.Chunks == 0 || s.Actions == 0:
+		err = fmt.Errorf("%d chunks came and %d actions ran, want some of both", s.Chunks, s.Actions)
+	}
+	return j, err
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"time"
+
+	"edgert/bench"
+	"edgert/internal/exit"
+)
+
+// What is the same in every round.
+const (
+	fps         = 30
+	task        = "around the post"
+	robotName   = "so101"
+	id          = "circle"
+	calibration = "testdata/demo/so101.json"
+	pictures    = ":80x60@30"
+	units       = "degrees,degrees,degrees,degrees,degrees,range_0_100"
+	worst       = 1e-4 // deviations: what edgert-export allows a graph in float32
+	batch       = 8
+)
+
+// plan is how much a round does, and where.
+type plan struct {
+	bin, env, dir string
+	threads       int
+	whole         bool // the success is judged, too
+
+	worlds, episodes int // demonstrations: so many worlds, so many episodes together
+	corrections      int
+	steps, more      int // of both trainings
+	chunk            int
+	net              []string      // what makes the ACT small
+	judge            []int         // seeds of the worlds in which the policy is judged
+	judged           time.Duration // in each
+	teach, correct   time.Duration // limits of one world of demonstrations, and of all corrections
+}
+
+// full is the reduced configuration that a machine of two cores trains in minutes.
+var full = plan{
+	whole: true, worlds: 4, episodes: 40, corrections: 5, steps: 3000, more: 1500, chunk: 30,
+	net:   []string{"--policy.dim_model=256", "--policy.dim_feedforward=512", "--policy.n_encoder_layers=2", "--policy.n_heads=8"},
+	judge: []int{101, 102, 103, 104}, judged: 45 * time.Second,
+	teach: 5 * time.Minute, correct: 10 * time.Minute,
+}
+
+// short checks the hand-overs.
+var short = plan{
+	worlds: 1, episodes: 4, corrections: 2, steps: 20, more: 10, chunk: 30,
+	net:   []string{"--policy.dim_model=64", "--policy.dim_feedforward=128", "--policy.n_encoder_layers=1", "--policy.n_heads=4"},
+	judge: []int{101}, judged: 6 * time.Second,
+	teach: 2 * time.Minute, correct: 2 * time.Minute,
+}
+
+func (p *plan) apply(o options) {
+	p.bin, p.env, p.threads = o.bin, o.env, o.threads
+	for _, f := range []struct {
+		to   *int
+		from int
+	}{{&p.episodes, o.episodes}, {&p.steps, o.steps}, {&p.more, o.more}} {
+		if f.from != 0 {
+			*f.to = f.from
+		}
+	}
+}
+
+// check says what is missing before anything begins.
+func (p *plan) check() error {
+	if p.episodes < p.worlds || p.steps < 1 || p.more < 1 || p.threads < 1 {
+		return exit.Errorf(exit.Usage, "%d episodes, %d and %d steps, %d threads: want at least %d, 1, 1 and 1", p.episodes, p.steps, p.more, p.threads, p.worlds)
+	}
+	for _, name := range []string{"ffmpeg", "ffprobe"} {
+		if _, err := exec.LookPath(name); err != nil {
+			return exit.Errorf(exit.Absent, "%s is missing, which makes a dataset's videos: apt-get install ffmpeg, or tools/setup.sh test", name)
+		}
+	}
+	for _, f := range []struct{ file, cure string }{
+		{bench.Program(p.bin, "edge-rt"), "make build"},
+		{bench.Program(p.bin, "lean-server"), "make build"},
+		{p.python(), "make export-env"},
+		{p.tool("edgert-export"), "make export-env"},
+		{calibration, "run it in the repository's root"},
+	} {
+		if _, err := os.Stat(f.file); err != nil {
+			return exit.Errorf(exit.Absent, "%w: %s", err, f.cure)
+		}
+	}
+	return nil
+}
+
+// share returns how many of the episodes are shown in world i.
+func (p *plan) share(i int) int {
+	return p.episodes*(i+1)/p.worlds - p.episodes*i/p.worlds
+}
+
+func (p *plan) at(parts ...string) string { return filepath.Join(append([]string{p.dir}, parts...)...) }
+func (p *plan) python() string            { return p.tool("python") }
+
+func (p *plan) tool(name string) string {
+	path, err := filepath.Abs(filepath.Join(p.env, "bin", name))
+	if err != nil {
+		return filepath.Join(p.env, "bin", name)
+	}
+	return path
+}
+
+// What a round leaves in its folder.
+func (p *plan) demonstrations() string    { return p.at("demonstrations") }
+func (p *plan) correctionRecords() string { return p.at("corrections") }
+func (p *plan) dataset(n int) string      { return p.at(fmt.Sprintf("dataset-%d", n)) }
+func (p *plan) training(n int) string     { return p.at(fmt.Sprintf("training-%d", n)) }
+func (p *plan) bundle(n int) string       { return p.at(fmt.Sprintf("bundle-%d", n)) }
+
+// checkpoint is what training n wrote last.
+func (p *plan) checkpoint(n int) string {
+	steps := p.steps
+	if n > 1 {
+		steps = p.more
+	}
+	return filepath.Join(p.training(n), "checkpoints", fmt.Sprintf("%06d", steps), "pretrained_model")
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"edgert/bench"
+	"edgert/internal/exit"
+)
+
+// edge is a command of edge-rt, whose state is the round's own.
+func (p *plan) edge(args ...string) *exec.Cmd {
+	return bench.Edge(p.bin, p.at("state"), args...)
+}
+
+// finish waits for a child, which ends when ctx does or its time is over.
+func finish(ctx context.Context, c *bench.Child, limit time.Duration) error {
+	select {
+	case <-c.Exited():
+	case <-ctx.Done():
+		c.Stop()
+		return context.Cause(ctx)
+	case <-time.After(limit):
+		c.Stop()
+		return exit.Errorf(exit.Failure, "%s did not end within %v", c.Name, limit)
+	}
+	return c.Wait(0)
+}
+
+// output runs a program to its end and returns what it printed.
+func output(ctx context.Context, cmd *exec.Cmd, limit time.Duration) ([]byte, error) {
+	c, err := bench.Start(cmd)
+	if err != nil {
+		return nil, err
+	}
+	if err := finish(ctx, c, limit); err != nil {
+		return nil, err
+	}
+	return c.Stdout(), nil
+}
+
+// logged runs a program to its end, both outputs in a file, whose end an error shows.
+func logged(ctx context.Context, cmd *exec.Cmd, file string, limit time.Duration) error {
+	f, err := os.Create(file)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	cmd.Stdout, cmd.Stderr = f, f
+	c, err := bench.Start(cmd)
+	if err != nil {
+		return err
+	}
+	if err := finish(ctx, c, limit); err != nil {
+		return fmt.Errorf("%w; %s ends with:\n%s", err, file, lastLines(file, 15))
+	}
+	return nil
+}
+
+// lastLines returns the end of a text file.
+func lastLines(file string, n int) string {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return err.Error()
+	}
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return strings.Join(lines[max(0, len(lines)-n):], "\n")
+}
+
+// status is what the stages read of edge-rt ctl's answer.
+type status struct {
+	State    string `json:"state"`
+	Phase    string `json:"phase"`
+	Error    string `json:"error"`
+	Episodes struct {
+		Phase    string `json:"phase"`
+		Number   int    `json:"number"`
+		Success  int    `json:"success"`
+		Failure  int    `json:"failure"`
+		Timeout  int    `json:"timeout"`
+		Rerecord int    `json:"rerecord"`
+	} `json:"episodes"`
+}
+
+const ctlLimit = 10 * time.Second
+
+// ctl says a word to the edge that runs.
+func (p *plan) ctl(ctx context.Context, word string) (s status, err error) {
+	text, err := output(ctx, p.edge("ctl", word, "--id", id), ctlLimit)
+	if err != nil {
+		return s, err
+	}
+	if err := json.Unmarshal(text, &s); err != nil {
+		return s, fmt.Errorf("edge-rt ctl %s: %w", word, err)
+	}
+	return s, nil
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/internal/exit"
+	"edgert/tools/proc"
+)
+
+// round is one round of the circle; what it has found is kept as JSON.
+type round struct {
+	plan
+	at string // the stage at hand
+
+	Began   time.Time          `json:"began"`
+	Seconds map[string]float64 `json:"seconds"` // of the stages that are done
+	Found   found              `json:"found"`
+}
+
+// found is what the stages hand over to those behind them, and to the log.
+type found struct {
+	Demonstrated demonstrated `json:"demonstrated"`
+	Exported     [3]exported  `json:"exported"` // [1] of the demonstrations, [2] with the corrections
+	Trained      [3]trained   `json:"trained"`
+	Bundled      [3]bundled   `json:"bundled"`
+	Judged       [3]judged    `json:"judged"`
+	Corrected    corrected    `json:"corrected"`
+}
+
+// stage is one step, and the files that it makes in the round's folder.
+type stage struct {
+	name  string
+	what  string
+	makes []string
+	run   func(*round, context.Context) error
+}
+
+// stages in their order. The numbers 1 and 2 are the first policy and the one behind the
+// corrections.
+var stages = []stage{
+	{"demonstrate", "the teacher leads, edge-rt teleop records", []string{"demonstrations"}, (*round).demonstrate},
+	{"export", "edge-rt dataset export and check", []string{"dataset-1", "dataset-1.partial"}, func(r *round, ctx context.Context) error { return r.export(ctx, 1) }},
+	{"train", "LeRobot's lerobot_train, ACT", []string{"training-1"}, func(r *round, ctx context.Context) error { return r.train(ctx, 1) }},
+	{"bundle", "edgert-export and lean-server check", []string{"bundle-1"}, func(r *round, ctx context.Context) error { return r.makeBundle(ctx, 1) }},
+	{"run", "lean-server serves it, edge-rt runs it, the worlds judge", []string{"run-1"}, func(r *round, ctx context.Context) error { return r.judge(ctx, 1) }},
+	{"correct", "edge-rt --strategy dagger: the teacher takes over", []string{"corrections"}, (*round).correct},
+	{"append", "edge-rt dataset export --append and check", []string{"dataset-2", "dataset-2.partial"}, func(r *round, ctx context.Context) error { return r.export(ctx, 2) }},
+	{"retrain", "lerobot_train from the checkpoint", []string{"training-2"}, func(r *round, ctx context.Context) error { return r.train(ctx, 2) }},
+	{"rebundle", "edgert-export and lean-server check", []string{"bundle-2"}, func(r *round, ctx context.Context) error { return r.makeBundle(ctx, 2) }},
+	{"rerun", "the same worlds judge the second policy", []string{"run-2"}, func(r *round, ctx context.Context) error { return r.judge(ctx, 2) }},
+}
+
+// stageNames are the words of --from.
+func stageNames() (names []string) {
+	for _, s := range stages {
+		names = append(names, s.name)
+	}
+	return names
+}
+
+// load reads what is in the folder where the round shall go on, else begins one.
+func load(p plan, from string) (*round, error) {
+	r := &round{plan: p, Began: time.Now().UTC().Truncate(time.Second), Seconds: map[string]float64{}}
+	if from == "" {
+		if _, err := os.Stat(p.at(stages[0].makes[0])); err == nil {
+			return nil, exit.Errorf(exit.Usage, "%s has a round already: go on with --from STAGE, remove it, or give another --out", p.dir)
+		}
+		return r, nil
+	}
+	i := slices.Index(stageNames(), from)
+	if i < 0 {
+		return nil, exit.Errorf(exit.Usage, "--from %s: want one of %s", from, strings.Join(stageNames(), ", "))
+	}
+	if i == 0 {
+		return r, nil
+	}
+	if err := proc.ReadJSON(r.file(), r); err != nil {
+		return nil, exit.With(exit.Usage, fmt.Errorf("--from %s goes on with what is in --out, and there is nothing: %w", from, err))
+	}
+	for _, s := range stages[:i] {
+		if _, ok := r.Seconds[s.name]; !ok {
+			return nil, exit.Errorf(exit.Usage, "--from %s: stage %s has not ended in %s; begin with it", from, s.name, p.dir)
+		}
+	}
+	return r, nil
+}
+
+func (r *round) file() string { return r.plan.at("circle.json") }
+
+// run goes from a stage to the end.
+func (r *round) run(ctx context.Context, from string) error {
+	begin := max(0, slices.Index(stageNames(), from))
+	for i, s := range stages[begin:] {
+		r.at = s.name
+		if err := r.clear(stages[begin+i:]); err != nil {
+			return err
+		}
+		say("%d of %d, %s: %s", begin+i+1, len(stages), s.name, s.what)
+		began := time.Now()
+		if err := s.run(r, ctx); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+		r.Seconds[s.name] = time.Since(began).Seconds()
+		say("%s took %.1f s", s.name, r.Seconds[s.name])
+		if err := r.save(); err != nil {
+			return err
+		}
+	}
+	return r.verdict()
+}
+
+// clear removes what stages that are to come have left of an earlier round.
+func (r *round) clear(coming []stage) (err error) {
+	for _, s := range coming {
+		delete(r.Seconds, s.name)
+		for _, name := range s.makes {
+			err = errors.Join(err, os.RemoveAll(r.plan.at(name)))
+		}
+	}
+	return err
+}
+
+func (r *round) save() error {
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(r.file(), append(text, '\n'), 0o644)
+}
+
+// verdict compares both policies, where enough was trained for that to mean something.
+func (r *round) verdict() error {
+	before, after := r.Found.Judged[1], r.Found.Judged[2]
+	say("success before the corrections: %s", before)
+	say("success behind them:            %s", after)
+	switch {
+	case !r.whole:
+		say("every hand-over held; the success of %d training steps is not judged", r.steps)
+	case after.rate() < before.rate():
+		return fmt.Errorf("the second policy reaches fewer targets than the first: %s, before %s", after, before)
+	}
+	return nil
+}

@@ -1,0 +1,30 @@
+package main
+
+import (
+	"math"
+	"time"
+
+	"edgert/sim"
+)
+
+// sight is what the teacher goes by when he looks on.
+type sight struct {
+	tip, post sim.Point
+	leg       time.Duration // that the policy has had the present target
+	since     time.Duration // that it has had the arm
+}
+
+// trouble says why the teacher takes the arm over, "" while the policy does well.
+func trouble(s sight) string {
+	switch {
+	case s.since < time.Second: // its first chunk
+		return ""
+	case math.Hypot(s.tip.X-s.post.X, s.tip.Y-s.post.Y) < postNear:
+		return "too near to the post"
+	case s.leg > legLimit:
+		return "too long on its way"
+	case s.since > anywayAfter:
+		return "without need"
+	}
+	return ""
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"crypto/sha256"
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"time"
+)
+
+// trained is a checkpoint.
+type trained struct {
+	Steps      int     `json:"steps"`
+	First      float64 `json:"loss_first"`
+	Last       float64 `json:"loss_last"`
+	SHA256     string  `json:"sha256"`     // of the weights
+	Checkpoint string  `json:"checkpoint"` // what it began with; "": nothing
+}
+
+const trainLimit = 3 * time.Hour
+
+// train has LeRobot's own script train on dataset n: from nothing, or from checkpoint 1.
+func (r *round) train(ctx context.Context, n int) error {
+	t := trained{Steps: r.steps}
+	args := append([]string{"--policy.type=act", "--policy.pretrained_backbone_weights=null", "--policy.use_vae=false",
+		"--policy.optimizer_lr=1e-4", "--policy.optimizer_lr_backbone=1e-4",
+		fmt.Sprintf("--policy.chunk_size=%d", r.chunk), fmt.Sprintf("--policy.n_action_steps=%d", r.chunk)}, r.net...)
+	if n == 2 {
+		t.Steps, t.Checkpoint = r.more, r.checkpoint(1)
+		args = []string{"--policy.path=" + t.Checkpoint}
+	}
+	every := max(1, t.Steps/10)
+	args = append([]string{"-m", "lerobot.scripts.lerobot_train"}, append(args,
+		"--dataset.repo_id=circle/"+filepath.Base(r.dataset(n)), "--dataset.root="+r.dataset(n), "--dataset.use_imagenet_stats=false",
+		"--policy.device=cpu", "--policy.push_to_hub=false", "--wandb.enable=false", "--num_workers=0",
+		fmt.Sprintf("--batch_size=%d", batch), fmt.Sprintf("--steps=%d", t.Steps), fmt.Sprintf("--save_freq=%d", t.Steps), fmt.Sprintf("--log_freq=%d", every),
+		"--output_dir="+r.training(n))...)
+	cmd := exec.Command(r.python(), args...)
+	home := r.plan.at("huggingface")
+	cmd.Env = append(os.Environ(), "HF_HOME="+home, "HF_LEROBOT_HOME="+filepath.Join(home, "lerobot"), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1",
+		fmt.Sprintf("OMP_NUM_THREADS=%d", r.threads), "OMP_WAIT_POLICY=PASSIVE")
+	// The loader remembers a dataset by its path.
+	if err := os.RemoveAll(home); err != nil {
+		return err
+	}
+	file := r.plan.at(fmt.Sprintf("training-%d.log", n))
+	if err := logged(ctx, cmd, file, trainLimit); err != nil {
+		return err
+	}
+	var err error
+	if t.First, t.Last, err = losses(file); err != nil {
+		return err
+	}
+	if t.SHA256, err = sha256Of(filepath.Join(r.checkpoint(n), "model.safetensors")); err != nil {
+		return fmt.Errorf("the training left no checkpoint of step %d: %w", t.Steps, err)
+	}
+	r.Found.Trained[n] = t
+	say("%d steps, loss %.3f, at last %.3f", t.Steps, t.First, t.Last)
+	return r.checkTraining(n)
+}
+
+// checkTraining refuses weights that cannot be what the steps made of the data.
+func (r *round) checkTraining(n int) error {
+	t := r.Found.Trained[n]
+	switch {
+	case math.IsNaN(t.Last) || math.IsInf(t.Last, 0):
+		return fmt.Errorf("the loss is %v", t.Last)
+	case n == 1 && t.Last >= t.First:
+		return fmt.Errorf("the loss did not fall: %.3f, at last %.3f", t.First, t.Last)
+	case n == 2 && t.First >= r.Found.Trained[1].First:
+		return fmt.Errorf("the second training begins at a loss of %.3f, the first at %.3f: it did not begin with the checkpoint", t.First, r.Found.Trained[1].First)
+	case n == 2 && t.SHA256 == r.Found.Trained[1].SHA256:
+		return fmt.Errorf("the second training left the first one's weights, sha256 %s", t.SHA256)
+	}
+	return nil
+}
+
+// lossInLog is how lerobot_train writes the mean loss of the last log_freq steps.
+var lossInLog = regexp.MustCompile(`\bloss:([0-9.]+|nan|inf)\b`)
+
+// losses returns the first and the last loss in a training's log.
+func losses(file string) (first, last float64, err error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return 0, 0, err
+	}
+	defer f.Close()
+	n := 0
+	for lines := bufio.NewScanner(f); lines.Scan(); {
+		m := lossInLog.FindStringSubmatch(lines.Text())
+		if m == nil {
+			continue
+		}
+		if last, err = strconv.ParseFloat(m[1], 64); err != nil {
+			return 0, 0, fmt.Errorf("%s: %w", file, err)
+		}
+		if n++; n == 1 {
+			first = last
+		}
+	}
+	if n == 0 {
+		return 0, 0, fmt.Errorf("%s has no loss", file)
+	}
+	return first, last, nil
+}
+
+func sha256Of(file string) (string, error) {
+	f, err := os.Open(file)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	sum := sha256.New()
+	if _, err := io.Copy(sum, f); err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%x", sum.Sum(nil)), nil
+}
