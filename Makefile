@@ -190,6 +190,21 @@ train: ## train and export the demo policy again (an hour of one core, installs 
 act: export-env ## record, train and export LeRobot's ACT for the simulated arm into testdata/demo/act (a quarter of an hour on two cores, up to an hour when others use them)
 	tools/export/examples/act_sim/run.sh
 
+CIRCLE ?=
+
+.PHONY: circle
+circle: circle-env ## teach, record, train, serve, run, correct and train on, all of it LeRobot and the simulated arm (half an hour of two idle cores; CIRCLE='--from train' goes on, docs/circle.md)
+	@$(GO) run ./tools/circle $(CIRCLE)
+
+.PHONY: circle-short
+circle-short: circle-env ## the same with a few episodes and training steps: every hand-over, not the success (3 minutes)
+	@$(GO) run ./tools/circle --short $(CIRCLE)
+
+.PHONY: circle-env
+circle-env: export-env build
+	@tools/setup.sh test
+	@tools/dataset/setup.sh
+
 .PHONY: gpu-bench
 gpu-bench: ## ACT and SmolVLA at real size on a GPU, beside bare ONNX Runtime and torch: one report (10 GB; docs/gpu.md)
 	@tools/gpu/bench.sh
