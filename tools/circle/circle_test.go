@@ -37,6 +37,29 @@ func TestWhenTheTeacherTakesOver(t *testing.T) {
 	}
 }
 
+// Every joint moves in what the teacher shows, or the policy divides by its deviation: none.
+func TestTheTeacherMovesEveryJoint(t *testing.T) {
+	var teacher sim.Teacher
+	w := sim.NewWorld(firstSeed, 1)
+	low, high := w.Q(), w.Q()
+	for range 20 * 60 {
+		q := w.Q()
+		goal := liftToo(teacher.Goal(sim.TipAt(q[0], q[2]), w.Target(), w.Post(), q[5]))
+		w.Step(goal[:])
+		for j, v := range w.Q() {
+			low[j], high[j] = min(low[j], v), max(high[j], v)
+		}
+	}
+	for j := range low {
+		if high[j]-low[j] < 3 {
+			t.Errorf("joint %d moves from %.1f to %.1f only", j, low[j], high[j])
+		}
+	}
+	if r, c, o := w.Legs(); r < 8 || c+o > 0 {
+		t.Errorf("%d targets reached, %d after touching the post, %d given up", r, c, o)
+	}
+}
+
 func TestSharesAreAllEpisodes(t *testing.T) {
 	for _, p := range []plan{full, short, {worlds: 4, episodes: 5}, {worlds: 3, episodes: 40}} {
 		n := 0
@@ -107,6 +130,27 @@ func TestWhatIsWrongWithADataset(t *testing.T) {
 	}
 }
 
+func TestAJointThatStandsStillIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		std  []float64
+		says string
+	}{
+		{[]float64{30, 2, 20, 8, 30, 40}, ""},
+		{[]float64{30, 0, 20, 8, 30, 40}, "shoulder_lift stands still"},
+		{[]float64{30, 2, 20}, "3 joints"},
+	} {
+		dir := t.TempDir()
+		if err := os.Mkdir(filepath.Join(dir, "meta"), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		writeJSON(t, filepath.Join(dir, "meta", "stats.json"), map[string]any{"action": map[string]any{"std": tt.std}, "observation.state": map[string]any{"std": tt.std}, "observation.images.top": map[string]any{"std": [][][]float64{{{0.1}}}}})
+		err := checkMoves(dir)
+		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+			t.Errorf("deviations %v: %v, want %q", tt.std, err, tt.says)
+		}
+	}
+}
+
 func TestWhatIsWrongWithATraining(t *testing.T) {
 	for _, tt := range []struct {
 		name          string
@@ -121,12 +165,30 @@ func TestWhatIsWrongWithATraining(t *testing.T) {
 		{"from nothing", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 2.1, Last: 1, SHA256: "b"}, "did not begin with the checkpoint"},
 		{"nothing was learned", 2, trained{First: 2, Last: 1, SHA256: "a"}, trained{First: 1, Last: 1, SHA256: "a"}, "first one's weights"},
 	} {
-		r := new(round)
+		r := &round{plan: plan{whole: true}}
 		r.Found.Trained = [3]trained{1: tt.first, 2: tt.second}
 		err := r.checkTraining(tt.n)
 		if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
 			t.Errorf("%s: %v, want %q", tt.name, err, tt.says)
 		}
+	}
+}
+
+func TestWhatACheckpointBeganWith(t *testing.T) {
+	dir := t.TempDir()
+	writeJSON(t, filepath.Join(dir, "train_config.json"), map[string]any{"policy": map[string]any{"type": "act", "pretrained_path": "/first"}})
+	if err := checkBegin(dir, "/first"); err != nil {
+		t.Error(err)
+	}
+	if err := checkBegin(dir, "/other"); err == nil || !strings.Contains(err.Error(), `"/first"`) {
+		t.Errorf("another checkpoint: %v", err)
+	}
+	writeJSON(t, filepath.Join(dir, "train_config.json"), map[string]any{"policy": map[string]any{"type": "act", "pretrained_path": nil}})
+	if err := checkBegin(dir, ""); err != nil {
+		t.Error(err)
+	}
+	if err := checkBegin(dir, "/first"); err == nil {
+		t.Error("a training from nothing is taken for one from a checkpoint")
 	}
 }
 

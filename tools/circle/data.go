@@ -54,6 +54,9 @@ func (r *round) export(ctx context.Context, n int) error {
 	if err := checkFeatures(r.dataset(n)); err != nil {
 		return err
 	}
+	if err := checkMoves(r.dataset(n)); err != nil {
+		return err
+	}
 	said, err := output(ctx, r.edge("dataset", "check", r.dataset(n)), exportLimit)
 	if err == nil {
 		say("%s", strings.TrimSpace(string(said)))
@@ -112,6 +115,39 @@ func checkFeatures(dir string) error {
 	}
 	if _, ok := info.Features["intervention"]; !ok {
 		return errors.New("there is no feature intervention in the dataset")
+	}
+	return nil
+}
+
+// moves is the least deviation of a joint that was moved: some encoder counts.
+const moves = 0.3
+
+// checkMoves refuses a dataset in which a joint stands still: a policy divides by its
+// deviation, and what it makes of a count more is nobody's demonstration.
+func checkMoves(dir string) error {
+	type joints struct {
+		Std []float64 `json:"std"`
+	}
+	var stats struct {
+		Action joints `json:"action"`
+		State  joints `json:"observation.state"`
+	}
+	if err := proc.ReadJSON(dir+"/meta/stats.json", &stats); err != nil {
+		return err
+	}
+	r, err := robot.ByName(robotName)
+	if err != nil {
+		return err
+	}
+	for name, std := range map[string][]float64{"action": stats.Action.Std, "observation.state": stats.State.Std} {
+		if len(std) != len(r.Motors) {
+			return fmt.Errorf("%s has statistics of %d joints, the robot %d joints", name, len(std), len(r.Motors))
+		}
+		for j, m := range r.Motors {
+			if std[j] < moves {
+				return fmt.Errorf("%s: %s stands still in the dataset, its deviation is %.2g: the teacher has to move it", name, m.Name, std[j])
+			}
+		}
 	}
 	return nil
 }

@@ -82,11 +82,23 @@ func (h *hand) move(ctx context.Context) {
 		}
 		if led = leads; leads {
 			// From its own place, not from the arm's, which follows some ticks behind.
-			q = teacher.Goal(sim.TipAt(q[0], q[2]), v.Target, v.Post, q[5])
+			q = liftToo(teacher.Goal(sim.TipAt(q[0], q[2]), v.Target, v.Post, q[5]))
 			h.take(q, handSpeed)
 		}
 	}
 }
+
+// liftToo moves the shoulder's lift a little with its pan, as no person can help doing; the
+// tip is not where the lift puts it. A joint that never moves has no deviation, by which a
+// policy divides: one encoder count of it would drown all else.
+func liftToo(q [sim.DOF]float64) [sim.DOF]float64 {
+	const share, pan, lift = 0.15, 0, 1
+	q[lift] += share * (q[pan] - straightPan)
+	return q
+}
+
+// straightPan is the pan of an arm that reaches straight ahead, in degrees.
+const straightPan = 45
 
 // note keeps what was seen, and says whether the hand leads.
 func (h *hand) note(v sim.View, err error) (leads bool) {

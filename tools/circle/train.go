@@ -13,6 +13,8 @@ import (
 	"regexp"
 	"strconv"
 	"time"
+
+	"edgert/tools/proc"
 )
 
 // trained is a checkpoint.
@@ -62,6 +64,9 @@ func (r *round) train(ctx context.Context, n int) error {
 		return fmt.Errorf("the training left no checkpoint of step %d: %w", t.Steps, err)
 	}
 	r.Found.Trained[n] = t
+	if err := checkBegin(r.checkpoint(n), t.Checkpoint); err != nil {
+		return err
+	}
 	say("%d steps, loss %.3f, at last %.3f", t.Steps, t.First, t.Last)
 	return r.checkTraining(n)
 }
@@ -72,12 +77,29 @@ func (r *round) checkTraining(n int) error {
 	switch {
 	case math.IsNaN(t.Last) || math.IsInf(t.Last, 0):
 		return fmt.Errorf("the loss is %v", t.Last)
-	case n == 1 && t.Last >= t.First:
+	case n == 1 && r.whole && t.Last >= t.First:
 		return fmt.Errorf("the loss did not fall: %.3f, at last %.3f", t.First, t.Last)
-	case n == 2 && t.First >= r.Found.Trained[1].First:
+	case n == 2 && r.whole && t.First >= r.Found.Trained[1].First:
 		return fmt.Errorf("the second training begins at a loss of %.3f, the first at %.3f: it did not begin with the checkpoint", t.First, r.Found.Trained[1].First)
 	case n == 2 && t.SHA256 == r.Found.Trained[1].SHA256:
 		return fmt.Errorf("the second training left the first one's weights, sha256 %s", t.SHA256)
+	}
+	return nil
+}
+
+// checkBegin holds what a checkpoint says it began with against what it was given.
+func checkBegin(checkpoint, began string) error {
+	var config struct {
+		Policy struct {
+			Type string `json:"type"`
+			Path string `json:"pretrained_path"`
+		} `json:"policy"`
+	}
+	if err := proc.ReadJSON(filepath.Join(checkpoint, "train_config.json"), &config); err != nil {
+		return err
+	}
+	if config.Policy.Type != "act" || config.Policy.Path != began {
+		return fmt.Errorf("%s is of an %q that began with %q, want act and %q", checkpoint, config.Policy.Type, config.Policy.Path, began)
 	}
 	return nil
 }
