@@ -1,13 +1,20 @@
 package bringup
 
 import (
+	"context"
+	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 
+	"edgert/edge/scene"
+	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
+	"edgert/sim"
 )
 
 // The joints that gravity pulls sink when nothing holds them any more, whichever
@@ -42,6 +49,46 @@ func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 		if slices.ContainsFunc(bus.Weights, func(w servosim.Weight) bool { return w.Speed != 0 }) {
 			t.Errorf("%s: weightless %v", name, bus.Weights)
 		}
+	}
+}
+
+// The world of a simulated follower is shown where --scene says, and one that has nothing to
+// see is refused.
+func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
+	dir := t.TempDir()
+	cfg := SimBusConfig{Robot: "so101", Seed: 5, Link: filepath.Join(dir, "arm"), Scene: filepath.Join(dir, "scene")}
+	for _, change := range []func(*SimBusConfig){
+		func(c *SimBusConfig) { c.Motors = true },
+		func(c *SimBusConfig) { c.Robot = "so101_leader" },
+		func(c *SimBusConfig) { c.Robot = singleRobot },
+		func(c *SimBusConfig) { c.Scene = dir },
+	} {
+		refused := cfg
+		change(&refused)
+		if err := ServeSimBus(t.Context(), refused, io.Discard); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "--scene") {
+			t.Errorf("%+v: %v, want a usage error that names --scene", refused, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- ServeSimBus(ctx, cfg, io.Discard) }()
+	var eye *scene.Eye
+	rttest.Eventually(t, "a world to be seen", func() (ok bool) {
+		var err error
+		eye, err = scene.Dial(cfg.Scene)
+		return err == nil
+	})
+	want := sim.NewWorld(5, 1)
+	if v, err := eye.Look(); err != nil || v.Target != want.Target() || v.Post != want.Post() || v.Q != want.Q() {
+		t.Errorf("Look() = %+v, %v, want the world of seed 5", v, err)
+	}
+	eye.Close()
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+	if _, err := scene.Dial(cfg.Scene); err == nil {
+		t.Error("the world is shown when its bus has ended")
 	}
 }
 
