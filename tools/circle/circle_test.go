@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"errors"
+	"flag"
 	"math"
 	"os"
 	"path/filepath"
@@ -322,6 +323,31 @@ func TestARoundGoesOn(t *testing.T) {
 	if text := again.markdown(errors.New("no more")); !strings.Contains(text, "| demonstrate |") || !strings.Contains(text, "4 episodes") ||
 		strings.Count(text, "not done") != len(stages)-2 || strings.Contains(text, "Success") || !strings.Contains(text, "no more") {
 		t.Errorf("the log of half a round:\n%s", text)
+	}
+}
+
+// The log's command does the same elsewhere: it names no folder of this machine.
+func TestTheCommandOfALog(t *testing.T) {
+	for _, tt := range []struct {
+		args []string
+		want string
+	}{
+		{nil, "make circle"},
+		{[]string{"--short", "--out", "/somewhere"}, "make circle-short"},
+		{[]string{"--steps", "800", "--bin", "/a/bin", "--more=400"}, "make circle CIRCLE='--more 400 --steps 800'"},
+	} {
+		flags := flag.NewFlagSet("circle", flag.ContinueOnError)
+		flags.Bool("short", false, "")
+		flags.Int("steps", 0, "")
+		flags.Int("more", 0, "")
+		flags.String("bin", "", "")
+		flags.String("out", "", "")
+		if err := flags.Parse(tt.args); err != nil {
+			t.Fatal(err)
+		}
+		if got := command(flags); got != tt.want {
+			t.Errorf("%v: %q, want %q", tt.args, got, tt.want)
+		}
 	}
 }
 

@@ -1,9 +1,9 @@
 package main
 
 import (
+	"flag"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 )
@@ -13,7 +13,7 @@ func (r *round) markdown(err error) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
 	f := &r.Found
-	line("Command: `%s`, begun %s.\n", command(), r.Began.Format("2006-01-02 15:04 MST"))
+	line("Command: `%s`, begun %s.\n", command(flag.CommandLine), r.Began.Format("2006-01-02 15:04 MST"))
 	line("| stage | what | s | found |\n|---|---|---|---|")
 	for _, s := range stages {
 		seconds, done := r.Seconds[s.name]
@@ -72,9 +72,24 @@ func (f *found) of(stage string) string {
 	return ""
 }
 
-// command is how the program was started, without the folder it was built in.
-func command() string {
-	return "go run ./tools/circle " + strings.Join(os.Args[1:], " ")
+// command is what has a round done as this one was: without the places, which are a
+// machine's own.
+func command(flags *flag.FlagSet) string {
+	var given []string
+	words := "make circle"
+	flags.Visit(func(f *flag.Flag) {
+		switch f.Name {
+		case "bin", "env", "out", "log":
+		case "short":
+			words += "-short"
+		default:
+			given = append(given, "--"+f.Name+" "+f.Value.String())
+		}
+	})
+	if len(given) == 0 {
+		return words
+	}
+	return words + " CIRCLE='" + strings.Join(given, " ") + "'"
 }
 
 // counts lists what happened how often, in the order of the words.
