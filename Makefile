@@ -193,11 +193,11 @@ act: export-env ## record, train and export LeRobot's ACT for the simulated arm 
 CIRCLE ?=
 
 .PHONY: circle
-circle: circle-env ## teach, record, train, serve, run, correct and train on, all of it LeRobot and the simulated arm (half an hour of two idle cores; CIRCLE='--from train' goes on, docs/circle.md)
+circle: circle-env ## teach, record, train, serve, run, correct and train on, all of it with the real programs and the simulated arm (an hour and more of two cores; CIRCLE='--from train' goes on, docs/circle.md)
 	@$(GO) run ./tools/circle $(CIRCLE)
 
 .PHONY: circle-short
-circle-short: circle-env ## the same with a few episodes and training steps: every hand-over, not the success (3 minutes)
+circle-short: circle-env ## the same with a few episodes and training steps: every hand-over, not the success (3 to 6 minutes)
 	@$(GO) run ./tools/circle --short $(CIRCLE)
 
 .PHONY: circle-env
