@@ -1,7 +1,11 @@
 // Package event carries what happens on a robot's tick to a thread that may log it.
 package event
 
-import "edgert/rt"
+import (
+	"strconv"
+
+	"edgert/rt"
+)
 
 // Code says what happened.
 type Code uint8
@@ -147,8 +151,14 @@ var kinds = [...]string{
 	CameraSilent: "camera", CameraBack: "camera", CameraSpoilt: "camera", TickMissing: "tick", Operated: "operator", Ended: "exit",
 }
 
-// Kind is the group on record that it belongs to.
-func (c Code) Kind() string { return kinds[c] }
+// Kind is the group on record that it belongs to; a code of a later edge-rt, or of a
+// stranger's record, has none.
+func (c Code) Kind() string {
+	if int(c) >= len(kinds) {
+		return ""
+	}
+	return kinds[c]
+}
 
 // Fault reports whether something is wrong with the arm or the tick, so that what was
 // before it is worth keeping.
@@ -161,7 +171,12 @@ func (c Code) Fault() bool {
 }
 
 // String is the message of a log line about it.
-func (c Code) String() string { return messages[c] }
+func (c Code) String() string {
+	if int(c) >= len(messages) {
+		return "code " + strconv.Itoa(int(c))
+	}
+	return messages[c]
+}
 
 // Event is what the tick leaves behind instead of a log line.
 type Event struct {

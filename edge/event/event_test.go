@@ -16,6 +16,11 @@ func TestEveryCodeHasAMessage(t *testing.T) {
 		}
 		seen[c.String()] = c
 	}
+	for c := numCodes; c != 0; c++ { // up to 255: a record may hold any
+		if c.Kind() != "" || c.String() == "" || c.Fault() {
+			t.Errorf("code %d, which is none, is of the kind %q and says %q", c, c.Kind(), c)
+		}
+	}
 }
 
 func TestEventsAreDrainedInOrder(t *testing.T) {

@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"fmt"
 	"math/bits"
 	"slices"
@@ -52,10 +53,10 @@ func Explain(l *Log, a *Audit) []Finding {
 	}
 	for i := range all {
 		f := &all[i]
-		slices.SortStableFunc(f.Evidence, func(a, b Evidence) int { return int(a.At - b.At) })
+		slices.SortStableFunc(f.Evidence, func(a, b Evidence) int { return cmp.Compare(a.At, b.At) })
 		f.Evidence = slices.Compact(f.Evidence)
 	}
-	slices.SortStableFunc(all, func(a, b Finding) int { return int(a.From - b.From) })
+	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.From, b.From) })
 	return all
 }
 
@@ -378,7 +379,7 @@ func (x *explainer) replies(cause Cause, others []Finding, of func(*count) uint3
 // costs replies as well.
 func (x *explainer) disturbed(at rt.Instant) bool {
 	const around = 200 * millisecond
-	i, _ := slices.BinarySearchFunc(x.log.skips, at-around, func(s skip, at rt.Instant) int { return int(s.to - at) })
+	i, _ := slices.BinarySearchFunc(x.log.skips, at-around, func(s skip, at rt.Instant) int { return cmp.Compare(s.to, at) })
 	return i < len(x.log.skips) && x.log.skips[i].from <= at+around
 }
 

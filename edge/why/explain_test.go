@@ -90,7 +90,7 @@ func (s *story) answer(seq uint64, change func(*record.Chunk)) *story {
 }
 
 func (s *story) event(code event.Code, a, b int64, text string) *story {
-	m := record.Event{At: s.now, Kind: code.Kind(), Code: uint32(code), A: a, B: b}
+	m := record.Event{At: s.now, Code: uint32(code), A: a, B: b}
 	m.Text.Set(text)
 	_ = s.v.Event(&m)
 	return s
@@ -583,6 +583,26 @@ func TestAuditFilesOfOthersAreRefused(t *testing.T) {
 	}
 }
 
+// A code that this edge-rt does not know is not the one that shares its low bits, and
+// findings are in order however far apart they are.
+func TestAStrangersEvents(t *testing.T) {
+	s := newStory()
+	s.well()
+	for _, e := range []record.Event{
+		{At: s.now, Code: 256 + uint32(event.Ended), A: 1},
+		{At: s.now, Code: 1<<32 - 1},
+		{At: s.now - 3*second, Code: uint32(event.TickMissing), A: -1 << 62},
+		{At: s.now, Code: uint32(event.TickMissing), A: 1 << 62},
+	} {
+		if err := s.v.Event(&e); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if all := s.explain(nil); len(all) != 2 || all[0].From > 0 || all[1].From < 1<<62 || all[1].Kind != Overrun {
+		t.Errorf("%+v, want the two gaps, the earlier first, and no end", all)
+	}
+}
+
 func FuzzReadAudit(f *testing.F) {
 	f.Add([]byte(auditOf(1, 2)))
 	f.Add([]byte(`{"ts":"x"}`))
@@ -609,7 +629,7 @@ func FuzzExplain(f *testing.F) {
 				s.ask(int64(b))
 			case 1:
 				if s.seq > 0 {
-					s.answer(max(1, s.seq-uint64(b/64)), func(c *record.Chunk) { c.Dropped = int32(b) - 60; c.Inference = -int64(b) })
+					s.answer(s.seq-min(s.seq-1, uint64(b/64)), func(c *record.Chunk) { c.Dropped = int32(b) - 60; c.Inference = -int64(b) })
 				}
 			case 2:
 				s.event(event.Code(b/4), int64(b)-9, int64(b)<<3, "x")

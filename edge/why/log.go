@@ -1,6 +1,7 @@
 package why
 
 import (
+	"cmp"
 	"math"
 	"math/bits"
 	"slices"
@@ -61,12 +62,10 @@ const joinedOutcome = "joined"
 
 // happened is an event.
 type happened struct {
-	at    rt.Instant
-	code  event.Code
-	kind  string
-	level uint32
-	a, b  int64
-	text  string
+	at   rt.Instant
+	code event.Code // None: it has none, or one of a later edge-rt
+	a, b int64
+	text string
 }
 
 // opened is a session.
@@ -207,7 +206,11 @@ func (l *Log) Visitor() record.Visitor {
 			return nil
 		},
 		Event: func(m *record.Event) error {
-			l.events = keep(l, l.events, happened{m.At, event.Code(m.Code), m.Kind, m.Level, m.A, m.B, m.Text.String()})
+			code := event.Code(m.Code)
+			if uint32(code) != m.Code {
+				code = event.None
+			}
+			l.events = keep(l, l.events, happened{m.At, code, m.A, m.B, m.Text.String()})
 			return nil
 		},
 	}
@@ -220,8 +223,8 @@ func ours(outcome string) bool {
 
 // sorted puts in order of time what threads have written side by side.
 func (l *Log) sorted() {
-	slices.SortStableFunc(l.events, func(a, b happened) int { return int(a.at - b.at) })
-	slices.SortStableFunc(l.requests, func(a, b *request) int { return int(a.At - b.At) })
+	slices.SortStableFunc(l.events, func(a, b happened) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(l.requests, func(a, b *request) int { return cmp.Compare(a.At, b.At) })
 }
 
 // extend adds a tick to the last span when it is near, and returns the span.
