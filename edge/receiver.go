@@ -56,6 +56,7 @@ type receiver struct {
 	onEvent func(wire.Event) // gets the server's events, rare; nil: only counted
 	record  *record.Recorder // nil: nothing is recorded
 	clock   rt.Clock         // of the record
+	newest  wire.Header      // of the answer that was left for the tick last
 }
 
 func newReceiver(onEvent func(wire.Event)) *receiver {
@@ -104,9 +105,14 @@ func (r *receiver) deposit(s wire.Sample) {
 	}
 	a.epoch, a.episode = h.SessionEpoch, h.EpisodeID
 	before := r.inbox.Replaced()
-	if !r.inbox.Publish(int64(h.SeqID)) || r.inbox.Replaced() != before {
+	if !r.inbox.Publish(int64(h.SeqID)) {
 		r.refuse(&h, dropNewer)
+		return
 	}
+	if r.inbox.Replaced() != before {
+		r.refuse(&r.newest, dropNewer) // the one before it, unseen
+	}
+	r.newest = h
 }
 
 // refuse counts and records an answer that the tick does not get.

@@ -1,9 +1,12 @@
 package edge
 
 import (
+	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
+	"edgert/record"
 	"edgert/rt"
 	"edgert/wire"
 )
@@ -249,6 +252,38 @@ func TestStampsForgetWhatIsLongAgo(t *testing.T) {
 	for seq, want := range map[uint64]bool{1: false, 2: true, stampSlots: true, stampSlots + 1: true, stampSlots + 2: false} {
 		if s.ours(seq, int64(seq)*10) != want {
 			t.Errorf("request %d counts as ours: %v, want %v", seq, !want, want)
+		}
+	}
+}
+
+// Of answers that come between two ticks the one that the tick does not get is on record,
+// whichever comes first.
+func TestTheReplacedAnswerIsRecorded(t *testing.T) {
+	for _, order := range [][]uint64{{3, 4, 5}, {5, 4, 3}} {
+		r, dir := testReceiver(), t.TempDir()
+		var err error
+		r.clock = rt.KernelClock()
+		if r.record, err = record.New(record.Config{Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Clock: r.clock}); err != nil {
+			t.Fatal(err)
+		}
+		for _, seq := range order {
+			r.deposit(sample(goodHeader(seq), chunkBody(3, 2)))
+		}
+		r.record.Collect()
+		var stop atomic.Bool
+		stop.Store(true)
+		r.record.Write(&stop)
+		var got []uint64
+		if _, err := record.ReadFolder(dir, record.Visitor{Chunk: func(m *record.Chunk) error {
+			if m.Outcome == dropNames[dropNewer] {
+				got = append(got, m.Seq)
+			}
+			return nil
+		}}); err != nil {
+			t.Fatal(err)
+		}
+		if slices.Sort(got); !slices.Equal(got, []uint64{3, 4}) {
+			t.Errorf("answers in the order %v: %v are on record as replaced, want 3 and 4", order, got)
 		}
 	}
 }
