@@ -1,9 +1,12 @@
 package why
 
 import (
+	"strings"
+
 	"edgert/edge/event"
 	"edgert/internal/exit"
 	"edgert/rt"
+	"edgert/servo"
 )
 
 // lastFault is how long before the end what caused it may have been.
@@ -48,15 +51,31 @@ func (x *explainer) end(code exit.Code, e happened) *reason {
 	case exit.RealTime:
 		return &reason{cause: RealTime}
 	case exit.Fault:
-		return x.fault(e.at)
+		return x.fault(e)
 	case exit.Absent:
 		return x.absent(e.at)
 	}
 	return &reason{cause: Failure}
 }
 
-// fault explains an end for a motor's sake by what was told of motors before it.
-func (x *explainer) fault(at rt.Instant) *reason {
+// faultCauses are what a motor complained of that ended the run, as the driver calls it.
+var faultCauses = []struct {
+	fault servo.Fault
+	cause Cause
+}{
+	{servo.FaultEncoder, Encoder}, {servo.FaultTemperature, HeatOrSupply}, {servo.FaultVoltage, HeatOrSupply}, {servo.FaultShock, HeatOrSupply},
+	{servo.FaultOverload, Overload}, {servo.FaultCurrent, Overload},
+}
+
+// fault explains an end for a motor's sake: by what it complained of, else by what was told
+// of motors before it.
+func (x *explainer) fault(e happened) *reason {
+	at := e.at
+	for _, c := range faultCauses {
+		if strings.Contains(e.text, c.fault.Error()) {
+			return &reason{cause: c.cause}
+		}
+	}
 	told := x.log.between(at-lastFault, at, event.JointHeld, event.JointBlind, event.JointLimp, event.JointStalled, event.JointOverloaded, event.JointWarned)
 	if len(told) == 0 {
 		if x.log.actions == 0 {

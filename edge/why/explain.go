@@ -323,7 +323,9 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 	l := x.log
 	all = append(all, x.replies(RepliesLost, others, func(c *count) uint32 { return c.retried + c.lost }, "replies that did not come at first")...)
 	all = append(all, x.replies(RepliesSpoilt, others, func(c *count) uint32 { return c.spoilt }, "runs of bytes that were no frame")...)
-	if all = mainReplies(all); len(l.strange) >= strangeLeast {
+	all = mainReplies(all)
+	x.spoiltReplies(all)
+	if len(l.strange) >= strangeLeast {
 		all = append(all, x.strangeAnswers())
 	}
 	for _, c := range []struct {
@@ -348,6 +350,7 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 
 // replies warns of replies of one kind that fail often.
 func (x *explainer) replies(cause Cause, others []Finding, of func(*count) uint32, what string) (all []Finding) {
+	known := append(slices.Clip(silences), RepliesSpoilt)
 	from, to, n, ticks := rt.Instant(0), rt.Instant(0), uint32(0), 0
 	end := func() {
 		if n >= repliesLeast && ticks >= repliesTicks {
@@ -360,7 +363,7 @@ func (x *explainer) replies(cause Cause, others []Finding, of func(*count) uint3
 	for i := range x.log.counts {
 		c := &x.log.counts[i]
 		k := of(c)
-		if k == 0 || x.disturbed(c.at) || overlaps(others, c.at-second, c.at+second, silences...) {
+		if k == 0 || x.disturbed(c.at) || overlaps(others, c.at-second, c.at+second, known...) {
 			continue
 		}
 		if ticks > 0 && c.at-to > repliesSpan/2 {
@@ -388,6 +391,26 @@ func mainReplies(all []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool {
 		return f.Cause == RepliesLost && overlaps(all, f.From, f.To, RepliesSpoilt)
 	})
+}
+
+// spoiltReplies names replies that did not come after the stray bytes that most of them left
+// behind, where those alone are too few for a warning of their own.
+func (x *explainer) spoiltReplies(all []Finding) {
+	for i := range all {
+		f, ticks := &all[i], 0
+		if f.Cause != RepliesLost {
+			continue
+		}
+		for _, c := range x.log.counts {
+			if c.at >= f.From && c.at <= f.To && c.retried+c.lost > 0 && c.spoilt > 0 {
+				ticks++
+			}
+		}
+		if 2*ticks >= f.Ticks {
+			f.Cause = RepliesSpoilt
+			f.Evidence = append(f.Evidence, Evidence{f.From, fmt.Sprintf("on %d of these there were bytes that were no frame", ticks)})
+		}
+	}
 }
 
 // strangeAnswers are those to no request of this robot. Another robot of this name gets

@@ -11,6 +11,7 @@ import (
 	"edgert/edge/hotplug"
 	"edgert/record"
 	"edgert/rt"
+	"edgert/servo"
 )
 
 // story tells a Log what happened, tick by tick.
@@ -227,6 +228,12 @@ var cases = []struct {
 	{name: "a queue at the server", tell: slowly(func(c *record.Chunk) { c.QueueWait = int64(400 * millisecond) }), want: []told{{kind: Stutter, cause: ServerQueue, words: "waited 400 ms"}}},
 	{name: "a slow network", tell: slowly(nil), want: []told{{kind: Stutter, cause: NetworkSlow}}},
 	{name: "a slow network, and the queue longer than usual too", tell: slowly(func(c *record.Chunk) { c.QueueWait = int64(100 * millisecond) }), want: []told{{kind: Stutter, cause: NetworkSlow}}},
+	{name: "a slow network most of the time, and a policy a little slower than usual", tell: func(s *story) {
+		slowly(func(c *record.Chunk) { c.Inference = int64(30 * millisecond) })(s)
+		for range 8 {
+			slowly(nil)(s)
+		}
+	}, want: []told{{kind: Stutter, cause: NetworkSlow}}},
 	{name: "so late that little is left", tell: func(s *story) {
 		seq := s.ask(500)
 		s.ticks(29, nil).answer(seq, func(c *record.Chunk) { c.Dropped = 46 })
@@ -302,6 +309,25 @@ var cases = []struct {
 	{name: "all motors silent", tell: func(s *story) {
 		s.event(event.BusLost, 2, 0, "motors do not answer").ticks(60, silent).well()
 	}, want: []told{{kind: Stutter, cause: BusSilent, words: "2 motors silent"}}},
+	{name: "a line full of noise", tell: func(s *story) {
+		s.event(event.BusLost, 2, 0, "motors do not answer").ticks(60, func(t *record.Tick) { silent(t); t.Spoilt = 3 }).well()
+	}, want: []told{{kind: Stutter, cause: RepliesSpoilt, words: "180 runs of bytes"}}},
+	{name: "noise on every second tick", tell: func(s *story) {
+		s.ticks(60, func(t *record.Tick) { silent(t); t.Spoilt = uint32(t.At/tickTime) % 2 }).well()
+	}, want: []told{{kind: Stutter, cause: RepliesSpoilt, words: "30 runs of bytes"}}},
+	{name: "motors silent for a machine that stops", tell: func(s *story) {
+		s.gap(20).ticks(12, silent).well()
+	}, want: []told{{kind: Stutter, cause: MachineBusy, words: "20 periods"}, {kind: Overrun, cause: MachineBusy}}},
+	{name: "replies that a machine which stops hears too late", tell: func(s *story) {
+		s.gap(20).ticks(12, func(t *record.Tick) { silent(t); t.Spoilt = 1 + uint32(t.At/tickTime)%4/3 }).well()
+	}, want: []told{{kind: Stutter, cause: MachineBusy, words: "20 periods"}, {kind: Overrun, cause: MachineBusy}}},
+	{name: "a line full of noise while the machine stops", tell: func(s *story) {
+		s.gap(20).ticks(12, func(t *record.Tick) { silent(t); t.Spoilt = 3 }).well()
+	}, want: []told{{kind: Stutter, cause: RepliesSpoilt, words: "36 runs of bytes", also: []Cause{MachineBusy}}, {kind: Overrun, cause: MachineBusy}}},
+	{name: "a process that was stopped while it slept", tell: func(s *story) {
+		s.now += 24 * tickTime
+		s.ticks(1, func(t *record.Tick) { silent(t); t.Lateness = int64(24 * tickTime) }).ticks(1, func(t *record.Tick) { t.Skipped = 24 }).well()
+	}, want: []told{{kind: Stutter, cause: MachineBusy, words: "24 periods"}, {kind: Overrun, cause: MachineBusy}}},
 	{name: "all motors silent in a pause", tell: func(s *story) {
 		s.event(event.Operated, int64(event.WordPause), 0, "pause").ticks(10, paused).event(event.BusLost, 2, 0, "motors do not answer").ticks(60, func(t *record.Tick) { silent(t); t.Starved, t.Paused = false, true }).ticks(200, paused).well()
 	}, want: []told{{kind: Hold, cause: Paused}, {kind: Hold, cause: BusSilent}}},
@@ -339,6 +365,9 @@ var cases = []struct {
 	{name: "a blind encoder ends the run", tell: func(s *story) {
 		s.event(event.JointBlind, 1, 0, "blind").ticks(30, held(1)).event(event.Ended, 6, 0, "code 6: stopped by a motor")
 	}, want: []told{{kind: Hold, cause: Encoder}, {kind: Exit, cause: Encoder}}},
+	{name: "heat ends the run at once", tell: func(s *story) {
+		s.event(event.Ended, 6, 0, "code 6: stopped by a motor: servo: motor 3 (elbow_flex) on /dev/ttyACM0: "+servo.FaultTemperature.Error())
+	}, want: []told{{kind: Exit, cause: HeatOrSupply}}},
 	{name: "limp", tell: func(s *story) { s.event(event.JointLimp, 1, 0, "limp").ticks(30, held(1)) }, want: []told{{kind: Hold, cause: Limp}}},
 	{name: "replies get lost", tell: func(s *story) {
 		for range 20 {
@@ -353,6 +382,16 @@ var cases = []struct {
 			s.ticks(10, nil).ticks(1, func(t *record.Tick) { t.Retried, t.Spoilt = 1, 2 })
 		}
 	}, want: []told{{kind: Warning, cause: RepliesSpoilt}}},
+	{name: "replies are lost, most of them for stray bytes", tell: func(s *story) {
+		for i := range 10 {
+			s.ticks(20, nil).ticks(1, func(t *record.Tick) { t.Retried, t.Spoilt = 1, uint32(i%2) })
+		}
+	}, want: []told{{kind: Warning, cause: RepliesSpoilt}}},
+	{name: "replies are lost, few of them for stray bytes", tell: func(s *story) {
+		for i := range 10 {
+			s.ticks(20, nil).ticks(1, func(t *record.Tick) { t.Retried, t.Spoilt = 1, uint32(i%5/4) })
+		}
+	}, want: []told{{kind: Warning, cause: RepliesLost}}},
 	{name: "suspended", tell: func(s *story) {
 		s.now += second
 		s.event(event.Suspended, int64(3600*second), 0, "suspended").ticks(1, func(t *record.Tick) { t.Suspended, t.Skipped = int64(3600*second), 60 }).ticks(10, starved).well()

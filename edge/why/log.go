@@ -265,8 +265,8 @@ func (l *Log) tick(t *record.Tick) error {
 		l.silents = extend(l, l.silents, t, spanGap)
 	}
 	if t.Skipped > 0 {
-		s := skip{from: l.prev.At, to: t.At, periods: t.Skipped, read: l.prev.Read, act: l.prev.Act, merge: l.prev.Merge, ask: l.prev.Ask, suspended: t.Suspended > 0}
-		if s.from == 0 {
+		s := skip{from: l.prev.At - rt.Instant(max(0, l.prev.Lateness)), to: t.At, periods: t.Skipped, read: l.prev.Read, act: l.prev.Act, merge: l.prev.Merge, ask: l.prev.Ask, suspended: t.Suspended > 0}
+		if l.prev.At == 0 {
 			s.from = t.At - rt.Instant(t.Skipped)*l.period
 		}
 		l.skips = keep(l, l.skips, s)

@@ -167,16 +167,23 @@ func (q *request) sending() time.Duration {
 }
 
 // slow explains by a round trip that took long: the part that took most beyond what is
-// usual in this record.
+// usual in this record; in a record of which most is slow, the part that took most.
 func (x *explainer) slow(q *request) *reason {
 	c := q.arrived()
 	r := &reason{}
-	most := time.Duration(0)
+	var most, longest time.Duration
+	var longestOf Cause
 	for _, p := range parts {
 		took := p.took(q)
 		if beyond := took - x.typical[p.cause]; beyond > most {
 			most, r.cause = beyond, p.cause
 		}
+		if took > longest {
+			longest, longestOf = took, p.cause
+		}
+	}
+	if most < longest/4 {
+		r.cause = longestOf
 	}
 	r.add(q.At, "request %d asked with %s of actions left", q.Seq, seconds(time.Duration(q.Runway)))
 	if q.sent != nil {
@@ -190,7 +197,7 @@ func (x *explainer) slow(q *request) *reason {
 	}
 	r.add(c.At, "%s", text)
 	if r.cause == "" {
-		return nil // as always
+		return nil // nothing took any time: instants that are none
 	}
 	return r
 }

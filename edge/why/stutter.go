@@ -35,6 +35,7 @@ type explainer struct {
 	log     *Log
 	audit   *Audit
 	typical map[Cause]time.Duration
+	usual   time.Duration // of a whole round trip
 	horizon time.Duration // that a chunk lasts; 0: not known
 }
 
@@ -43,6 +44,7 @@ func newExplainer(l *Log, a *Audit) *explainer {
 	for _, p := range parts {
 		x.typical[p.cause] = l.typical(p.took)
 	}
+	x.usual = l.typical(func(q *request) time.Duration { return time.Duration(q.arrived().At - q.At) })
 	if n, err := strconv.Atoi(l.Run["horizon"]); err == nil {
 		x.horizon = time.Duration(n) * time.Duration(l.period)
 	}
@@ -143,11 +145,13 @@ func (x *explainer) bus(s *span, since rt.Instant) *reason {
 			r.cause = MotorSilent
 		}
 	}
-	if n := l.spoilt(s.from-second/2, s.to); n >= s.ticks {
+	n, late := l.spoilt(s.from-second/2, s.to), x.stopped(s.from-2*second/5, s.to)
+	switch {
+	case n >= 2*s.ticks, 2*n >= s.ticks && late == nil:
 		r.cause = RepliesSpoilt
 		r.add(s.from, "%d runs of bytes on the line that were no frame", n)
-	} else if late := x.stopped(s.from-2*second/5, s.to); late != nil {
-		r.cause = late.cause // who does not run hears nothing
+	case late != nil:
+		r.cause = late.cause // who does not run hears nothing, or a reply when it asks for the next
 		r.evidence = append(r.evidence, late.evidence...)
 	}
 	return r
@@ -347,7 +351,7 @@ func (x *explainer) request(s *span, missing, last *request) *reason {
 		return x.blame(last)
 	}
 	// A request that had less time than a round trip takes is not to blame: the one before is.
-	if usual := l.typical(func(q *request) time.Duration { return time.Duration(q.arrived().At - q.At) }); last != nil && time.Duration(missing.Runway) < 2*usual {
+	if last != nil && time.Duration(missing.Runway) < 2*x.usual {
 		if r := x.blame(last); r != nil {
 			return r
 		}
