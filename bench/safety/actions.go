@@ -141,12 +141,22 @@ func pictures(r *run) error {
 
 // strayBytes puts a picture as a Logitech C270 sends it where the camera is.
 func strayBytes(r *run) error {
-	good, err := picture()
+	bad, err := spoiltPicture()
 	if err != nil {
 		return err
 	}
-	bad := append(slices.Clone(good[:len(good)-2]), 0, 0, 0, 0, 0xFF, 0xD9)
 	return os.WriteFile(filepath.Join(r.dir, "bad.jpg"), bad, 0o600)
+}
+
+// spoiltPicture has stray bytes before its end: 16, of which a decoder may take up to 7
+// for the picture's own, 64 bits at a time, without a word.
+func spoiltPicture() ([]byte, error) {
+	good, err := picture()
+	if err != nil {
+		return nil, err
+	}
+	end := len(good) - 2
+	return slices.Concat(good[:end], make([]byte, 16), good[end:]), nil
 }
 
 func picture() ([]byte, error) {

@@ -188,7 +188,7 @@ var servers = []fault{
 		r.onRevert(func() { _ = os.Rename(at+".away", at) })
 		return os.Rename(at, at+".away")
 	}},
-	{Name: "bad-jpeg", Title: "pictures with four stray bytes before their end", For: 3 * s, Unarmed: true,
+	{Name: "bad-jpeg", Title: "pictures with sixteen stray bytes before their end", For: 3 * s, Unarmed: true,
 		Args: []string{"--camera", "top=DIR/bad.jpg:320x240@10,rotate=180"}, Before: strayBytes},
 }
 

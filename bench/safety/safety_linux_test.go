@@ -2,6 +2,7 @@ package safety
 
 import (
 	"bytes"
+	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -11,6 +12,7 @@ import (
 	"time"
 
 	"edgert/bench"
+	"edgert/jpeg"
 	"edgert/rt/rttest"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
@@ -24,6 +26,30 @@ func programs(t *testing.T) (bin string) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return bin
+}
+
+// The camera whose pictures are spoilt gives some that a decoder has something to say of,
+// and takes.
+func TestTheSpoiltPictureIsSpoilt(t *testing.T) {
+	d, err := jpeg.NewDecoder()
+	if errors.Is(err, jpeg.ErrNoLibrary) {
+		t.Skip(err)
+	} else if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	for _, tt := range []struct {
+		picture func() ([]byte, error)
+		warned  bool
+	}{{picture, false}, {spoiltPicture, true}} {
+		file, err := tt.picture()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := d.DecodeRGB(make([]byte, 3*320*240), file, 320, 240); err != nil || d.Warned() != tt.warned {
+			t.Errorf("DecodeRGB = %v, warned %v, want %v", err, d.Warned(), tt.warned)
+		}
+	}
 }
 
 // soakTime is of the short soak, soakFaults what comes in it.
