@@ -118,8 +118,8 @@ type leanServer struct {
 }
 
 // openLean serves a bundle, and calls first with the time of every chunk.
-func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant)) (*leanServer, error) {
-	server, err := bench.NewServer(bin, filepath.Join(dir, "server.yaml"))
+func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instant), flags ...string) (*leanServer, error) {
+	server, err := bench.NewServer(bin, filepath.Join(dir, "server.yaml"), flags...)
 	if err != nil {
 		return nil, err
 	}

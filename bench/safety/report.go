@@ -47,7 +47,9 @@ type Result struct {
 	Kept       []string       `json:"kept"`       // the first violations, in words
 	Note       string         `json:"note"`
 	Failed     bool           `json:"failed"` // it could not be played; note says why
-	Seconds    float64        `json:"seconds"`
+
+	Began, Over rt.Instant `json:"-"` // the fault, on the machine's clock, which is the record's, too
+	Seconds     float64    `json:"seconds"`
 }
 
 // Broken is the number of violations, too slow ends included.

@@ -31,6 +31,9 @@ const (
 	stillTime  = 600 * time.Millisecond // an arm without motion for so long holds
 )
 
+// AuditFile is the name of the server's audit in a folder of Config.Records.
+const AuditFile = "audit.jsonl"
+
 // run is one fault, played once.
 type run struct {
 	ctx   context.Context
@@ -62,7 +65,13 @@ func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error
 	r := &run{ctx: ctx, cfg: cfg, dir: dir, fault: f, result: Result{Name: f.Name, Title: f.Title}}
 	began := time.Now()
 	defer r.close()
-	err := errors.Join(os.MkdirAll(dir, 0o700), r.open())
+	err := os.MkdirAll(dir, 0o700)
+	if records := filepath.Join(cfg.Records, f.Name); err == nil && cfg.Records != "" {
+		err = errors.Join(os.RemoveAll(records), os.MkdirAll(records, 0o700)) // of a try before
+	}
+	if err == nil {
+		err = r.open()
+	}
 	if err == nil {
 		err = r.steps()
 	}
@@ -70,6 +79,7 @@ func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error
 		return r.result, fmt.Errorf("%s: %w%s", f.Name, err, r.lastLines())
 	}
 	r.judge()
+	r.result.Began, r.result.Over = r.at, r.over
 	r.result.Seconds = time.Since(began).Seconds()
 	return r.result, ctx.Err()
 }
@@ -91,7 +101,11 @@ func (r *run) open() (err error) {
 	}
 	r.arm.referee.NewRun(now())
 	if r.fault.Lean {
-		if r.lean, err = openLean(r.ctx, r.cfg.Bin, r.dir, r.cfg.Tree+"/bundle", r.arm.referee.FirstChunk); err != nil {
+		var flags []string
+		if r.cfg.Records != "" {
+			flags = []string{"--audit", filepath.Join(r.cfg.Records, r.fault.Name, AuditFile)}
+		}
+		if r.lean, err = openLean(r.ctx, r.cfg.Bin, r.dir, r.cfg.Tree+"/bundle", r.arm.referee.FirstChunk, flags...); err != nil {
 			return err
 		}
 		r.server = r.lean.Endpoint
@@ -140,6 +154,9 @@ func (r *run) start() error {
 	args := append([]string(nil), r.fault.Args...)
 	for i := range args {
 		args[i] = strings.ReplaceAll(args[i], "DIR", r.dir)
+	}
+	if r.cfg.Records != "" && !slices.Contains(args, "--record-dir") {
+		args = append(args, "--record", "all", "--record-dir", filepath.Join(r.cfg.Records, r.fault.Name))
 	}
 	if r.fault.Lean {
 		args = append(args, "--camera", "top=sim")
