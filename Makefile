@@ -69,6 +69,10 @@ safety: setup build ## what the arm does in each of some fifty single faults: do
 record-cost: setup build ## what --record all costs, beside runs without and LeRobot's own recording (PAIRS runs of RECORD each: 25 minutes)
 	$(GO) run ./tools/recordall -pairs $(PAIRS) -time $(RECORD)
 
+.PHONY: why-matrix
+why-matrix: setup build ## some sixty faults injected, and what edge-rt why makes of each record: docs/why.md's matrix (8 minutes)
+	$(GO) run ./tools/whymatrix --into docs/why.md
+
 .PHONY: safety-soak
 safety-soak: setup build ## ten minutes (SOAK) of random faults under the same rules, SEED=N to repeat one
 	bin/bench safety --soak $(SOAK) --seed $(SEED)

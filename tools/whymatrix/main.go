@@ -1,0 +1,296 @@
+// Whymatrix injects faults into the real edge-rt, one at a time, and holds what edge-rt
+// why says of the record against what was injected: those of bench safety on a simulated
+// arm, and scripts of bench faults on the messages between edge-rt and lean-server.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+
+	"edgert/edge/why"
+	"edgert/record"
+	"edgert/rt"
+)
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the programs")
+	flag.StringVar(&o.tree, "tree", "testdata/demo", "folder of the demo bundles")
+	flag.StringVar(&o.into, "into", "", "Markdown page whose matrix is replaced")
+	flag.StringVar(&o.keep, "keep", "", "folder to keep the records in")
+	flag.IntVar(&o.workers, "workers", 2, "faults at once")
+	flag.IntVar(&o.tries, "tries", 6, "how often a fault is played whose run was disturbed")
+	only := flag.String("only", "", "play these faults, with commas; default: all")
+	flag.Parse()
+	if *only != "" {
+		o.only = strings.Split(*only, ",")
+	}
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	if err := matrix(ctx, o); err != nil {
+		fmt.Fprintln(os.Stderr, "whymatrix:", err)
+		os.Exit(1)
+	}
+}
+
+type options struct {
+	bin, tree, into, keep string
+	only                  []string
+	workers, tries        int
+}
+
+func matrix(ctx context.Context, o options) error {
+	rows, err := play(ctx, o)
+	if err != nil {
+		return err
+	}
+	text, wrong := table(rows)
+	fmt.Print(text)
+	if o.into != "" {
+		if err := writeInto(o.into, text); err != nil {
+			return err
+		}
+	}
+	if wrong > 0 {
+		return fmt.Errorf("%d faults were named wrongly", wrong)
+	}
+	return nil
+}
+
+// row is one fault, what it is to be called, and what it was called.
+type row struct {
+	name, title string
+	want        []why.Cause // all of them; none: nothing is to be found
+	noRecord    string      // why there can be none
+	bus         bool        // it is one of the arm's bus
+	arm         bool        // it is bench safety's
+	found       []why.Finding
+	disturbed   []why.Finding // that cannot be the fault's: the machine has starved the simulated motors
+	played      bool
+	said        string // instead, where it could not be played or read
+}
+
+// play plays all faults that o names.
+func play(ctx context.Context, o options) ([]row, error) {
+	dir := o.keep
+	if dir == "" {
+		var err error
+		if dir, err = os.MkdirTemp("", "whymatrix-"); err != nil {
+			return nil, err
+		}
+		defer os.RemoveAll(dir)
+	}
+	dir, err := filepath.Abs(dir)
+	if err != nil {
+		return nil, err
+	}
+	rows := allRows(o)
+	for try := range o.tries {
+		if err := playArm(ctx, o, dir, rows); err != nil {
+			return nil, err
+		}
+		if err := playMessages(ctx, o, dir, rows); err != nil {
+			return nil, err
+		}
+		left := 0
+		for i := range rows {
+			if rows[i].again() {
+				left++
+			}
+		}
+		fmt.Fprintf(os.Stderr, "try %d: %d of %d were disturbed\n", try+1, left, len(rows))
+		if o.keep != "" {
+			text, _ := table(rows)
+			if err := os.WriteFile(filepath.Join(dir, "matrix.md"), []byte(text), 0o600); err != nil {
+				return nil, err
+			}
+		}
+		if left == 0 {
+			break
+		}
+	}
+	return rows, nil
+}
+
+// again reports whether a fault is to be played again: its run did not come up, or it was
+// named wrongly and findings say that the machine starved the motors, which are simulated
+// on it.
+func (r *row) again() bool { return !r.played || len(r.disturbed) > 0 && !r.right() }
+
+// fail notes why there is nothing to judge, unless a try before had something.
+func (r *row) fail(why string) {
+	if !r.played {
+		r.said = why
+	}
+}
+
+// busCauses are those of a bus that fails.
+var busCauses = []why.Cause{why.BusSilent, why.MotorSilent, why.RepliesLost, why.RepliesSpoilt, why.TickHung}
+
+// take judges the findings of a whole record: those from one instant to another are the
+// fault's. What the bus did before it, or at all where another thing was made to fail, is the
+// machine's doing.
+func (r *row) take(all []why.Finding, from, to rt.Instant) {
+	r.found, r.disturbed, r.said, r.played = nil, nil, "", true
+	for _, f := range all {
+		mine := f.To >= from && f.From <= to || f.Kind == why.Exit // a death costs the last second
+		if mine {
+			r.found = append(r.found, f)
+		}
+		if slices.Contains(busCauses, f.Cause) && !slices.Contains(r.want, f.Cause) && (!r.bus || !mine) {
+			r.disturbed = append(r.disturbed, f)
+		}
+	}
+}
+
+// findings are those of the record in a folder.
+func findings(dir string) ([]why.Finding, error) {
+	names, err := record.Files(dir, "")
+	if err != nil {
+		return nil, err
+	}
+	if len(names) == 0 {
+		return nil, errNoRecord
+	}
+	l, _, err := why.ReadRun(names)
+	if err != nil {
+		return nil, err
+	}
+	audit := filepath.Join(dir, auditFile)
+	if _, err := os.Stat(audit); err != nil {
+		audit = ""
+	}
+	a, err := why.OpenAudit(audit, l)
+	if err != nil {
+		return nil, err
+	}
+	return why.Explain(l, a), nil
+}
+
+var errNoRecord = errors.New("no record")
+
+// main is the finding that a person would see first: what the arm showed before what it
+// did not. What the machine did beside counts only where that was injected.
+func (r *row) main() *why.Finding {
+	rank := []why.Kind{why.Exit, why.Stutter, why.Stale, why.Hold, why.Warning, why.Jump, why.Overrun}
+	var best *why.Finding
+	machine := len(r.want) == 1 && slices.Contains(machines, r.want[0])
+	for i := range r.found {
+		f := &r.found[i]
+		if slices.Contains(machines, f.Cause) && !machine {
+			continue
+		}
+		if best == nil || slices.Index(rank, f.Kind) < slices.Index(rank, best.Kind) || f.Kind == best.Kind && f.To-f.From > best.To-best.From {
+			best = f
+		}
+	}
+	return best
+}
+
+// machines are causes that lie with the machine that plays the faults, and are true of it.
+var machines = []why.Cause{why.MachineBusy, why.HostSteal}
+
+// named are the causes that were found, the main one first, those of the machine last.
+func (r *row) named() (causes []why.Cause) {
+	if m := r.main(); m != nil {
+		causes = append(causes, m.Cause)
+	}
+	for _, f := range r.found {
+		if !slices.Contains(causes, f.Cause) {
+			causes = append(causes, f.Cause)
+		}
+	}
+	return causes
+}
+
+// right reports whether what was injected is what was named: the main finding where one
+// cause is wanted, some finding each where several are. Of a fault that is none nothing may
+// be named but the machine.
+func (r *row) right() bool {
+	named := r.named()
+	switch {
+	case r.noRecord != "" || r.said != "":
+		return r.noRecord != "" && len(named) == 0
+	case len(r.want) == 0:
+		return !slices.ContainsFunc(named, func(c why.Cause) bool { return !slices.Contains(machines, c) })
+	case len(r.want) == 1:
+		return len(named) > 0 && named[0] == r.want[0]
+	}
+	return !slices.ContainsFunc(r.want, func(c why.Cause) bool { return !slices.Contains(named, c) })
+}
+
+// table is the matrix as docs/why.md has it.
+func table(rows []row) (text string, wrong int) {
+	out := &strings.Builder{}
+	fmt.Fprintf(out, "| injected | to be named | named | also found | |\n|---|---|---|---|---|\n")
+	played := 0
+	for i := range rows {
+		r := &rows[i]
+		named := r.named()
+		first, also := "nothing", ""
+		if i := strings.IndexByte(r.said, '\n'); i >= 0 {
+			r.said = r.said[:i]
+		}
+		r.said = strings.ReplaceAll(r.said[:min(len(r.said), 200)], "|", "/")
+		if len(named) > 0 {
+			first, also = string(named[0]), join(named[1:])
+		}
+		if r.said != "" {
+			first = r.said
+		}
+		want := join(r.want)
+		switch {
+		case r.noRecord != "":
+			want = r.noRecord
+		case want == "":
+			want = "nothing"
+		}
+		verdict := "right"
+		switch {
+		case r.said != "" && r.noRecord == "":
+			verdict = "not played"
+		case len(r.disturbed) > 0 && !r.right():
+			verdict = "disturbed"
+		case !r.right():
+			verdict = "**wrong**"
+			wrong++
+			played++
+		default:
+			played++
+		}
+		fmt.Fprintf(out, "| %s (`%s`) | %s | %s | %s | %s |\n", r.title, r.name, want, first, also, verdict)
+	}
+	fmt.Fprintf(out, "\n%d of %d right.\n", played-wrong, played)
+	return out.String(), wrong
+}
+
+func join(causes []why.Cause) string {
+	var words []string
+	for _, c := range causes {
+		words = append(words, string(c))
+	}
+	return strings.Join(words, ", ")
+}
+
+// matrixHeading is above the table, which is the last thing on its page.
+const matrixHeading = "## The matrix\n"
+
+func writeInto(name, text string) error {
+	page, err := os.ReadFile(name)
+	if err != nil {
+		return err
+	}
+	before, _, ok := strings.Cut(string(page), "\n"+matrixHeading)
+	if !ok {
+		return fmt.Errorf("%s has no heading %q", name, strings.TrimSpace(matrixHeading))
+	}
+	return os.WriteFile(name, []byte(before+"\n"+matrixHeading+"\n"+text), 0o644)
+}

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"time"
+
+	"edgert/bench"
+	"edgert/bench/faults"
+	"edgert/edge/why"
+)
+
+// Times of a run between edge-rt and lean-server.
+const (
+	messageRun  = 12 * time.Second
+	messageWait = messageRun + 30*time.Second
+	outageAt    = 5 * time.Second // from the edge's start
+	outageFor   = 2 * time.Second
+	everything  = 1<<62 - 1
+)
+
+type messageFault struct {
+	name, title string
+	script      string // of bench faults, or YAML; empty: none
+	flags       []string
+	server      func(context.Context, *bench.Server) error // at outageAt
+	want        []why.Cause
+}
+
+// messageFaults happen between edge-rt and lean-server: the scripts of bench faults, and
+// what happens to the server itself.
+var messageFaults = []messageFault{
+	{name: "none", title: "no fault", script: "none"},
+	{name: "delay_8", title: "a delay of 8 ticks", script: "delay_8"},
+	{name: "duplicate", title: "everything twice", script: "duplicate"},
+	{name: "third_chunk", title: "every third chunk lost, asked again in time", script: "third_chunk"},
+	{name: "loss_chunks", title: "every sixth chunk lost, with LeRobot's own waiting (`--schedule rtc --compat`)", script: "faults: [{kind: drop_chunk, nth: 6}]", flags: []string{"--schedule", "rtc", "--compat"}, want: one(why.LostBack)},
+	{name: "loss_observations", title: "every sixth observation lost, likewise", script: "faults: [{kind: drop_observation, nth: 6}]", flags: []string{"--schedule", "rtc", "--compat"}, want: one(why.LostThere)},
+	{name: "spikes", title: "answers held back for 1.2 s, every 4 s", script: "faults: [{kind: spike, at: 4s, delay: 1200ms, every: 4s}]", want: one(why.NetworkSlow)},
+	{name: "latency", title: "900 ms for every answer", script: "faults: [{kind: latency, delay: 900ms, at: 4s, for: 5s}]", want: one(why.NetworkSlow)},
+	{name: "nothing", title: "nothing gets through for 2 s", script: "faults: [{kind: blackout, at: 5s, for: 2s}]", want: one(why.LinkSilent)},
+	{name: "sync", title: "a schedule that waits (`--schedule sync`)", flags: []string{"--schedule", "sync"}, want: one(why.Schedule)},
+	{name: "append", title: "a schedule without conditioning (`--schedule append`)", flags: []string{"--schedule", "append"}, want: one(why.Unconditioned)},
+	{name: "old", title: "`--max-action-age 150ms`", flags: []string{"--max-action-age", "150ms"}, want: one(why.ActionTooOld)},
+	{name: "restart", title: "server killed, back after 2 s", server: killServer, want: one(why.ServerGone)},
+	{name: "drain", title: "server drained (SIGTERM), back after 2 s", server: drainServer, want: one(why.ServerDraining)},
+}
+
+func killServer(ctx context.Context, s *bench.Server) error {
+	s.Kill()
+	time.Sleep(outageFor)
+	return s.Start(ctx)
+}
+
+func drainServer(ctx context.Context, s *bench.Server) error {
+	if err := s.Stop(); err != nil {
+		return err
+	}
+	time.Sleep(outageFor)
+	return s.Start(ctx)
+}
+
+// playMessages plays those among rows that are to be played, as many at once as there are
+// workers.
+func playMessages(ctx context.Context, o options, dir string, rows []row) error {
+	free := make(chan struct{}, o.workers)
+	var all sync.WaitGroup
+	for k := range rows {
+		r := &rows[k]
+		if r.arm || !r.again() {
+			continue
+		}
+		free <- struct{}{}
+		all.Go(func() {
+			defer func() { <-free }()
+			place := filepath.Join(dir, r.name)
+			err := playMessage(ctx, o, place, slices.IndexFunc(messageFaults, func(f messageFault) bool { return f.name == r.name }))
+			var found []why.Finding
+			if err == nil {
+				found, err = findings(place)
+			}
+			if err != nil {
+				r.fail(err.Error())
+				return
+			}
+			r.take(found, 0, everything)
+		})
+	}
+	all.Wait()
+	return context.Cause(ctx)
+}
+
+// playMessage runs one edge against one server.
+func playMessage(ctx context.Context, o options, dir string, i int) (err error) {
+	f := &messageFaults[i]
+	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
+		return err
+	}
+	manifest, err := bench.WriteManifest(dir, filepath.Join(o.tree, "bundle"))
+	if err != nil {
+		return err
+	}
+	server, err := bench.NewServer(o.bin, manifest, "--audit", filepath.Join(dir, auditFile))
+	if err != nil {
+		return err
+	}
+	if err := server.Start(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	args := []string{"--bus", "sim", "--camera", "top=sim", "--connect", server.Endpoint, "--fps", "60", "--duration", messageRun.String(), "--id", "arm",
+		"--on-exit", "off", "--quiet", "--record", "all", "--record-dir", dir}
+	if f.script != "" {
+		text := []byte(f.script)
+		if s, err := faults.LoadScenario(f.script); err == nil {
+			text = s.Source
+		}
+		name := filepath.Join(dir, "faults.yaml")
+		if err := os.WriteFile(name, text, 0o600); err != nil {
+			return err
+		}
+		args = append(args, "--wire-faults", name, "--fault-seed", "1")
+	}
+	edge, err := bench.Start(bench.Edge(o.bin, dir, append(args, f.flags...)...))
+	if err != nil {
+		return err
+	}
+	if f.server != nil {
+		time.Sleep(outageAt)
+		if err := f.server(ctx, server); err != nil {
+			edge.Kill()
+			return err
+		}
+	}
+	if err := edge.Wait(messageWait); err != nil {
+		return fmt.Errorf("%s: %w", f.name, err)
+	}
+	return nil
+}
