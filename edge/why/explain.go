@@ -123,6 +123,9 @@ func (x *explainer) pause(s *span) Finding {
 	if r := x.handOver(s.from-second, s.from+second); r != nil && f.Cause == Paused && !slices.ContainsFunc(l.between(s.from-second, s.from+second, event.Operated), func(e happened) bool { return e.a == int64(event.WordPause) }) {
 		f.Cause, f.Evidence = r.cause, r.evidence
 	}
+	if r := x.betweenEpisodes(s); r != nil && f.Cause == Paused {
+		f.Cause, f.Evidence = r.cause, r.evidence
+	}
 	for _, e := range l.between(s.from-second, s.to+second, event.Operated) {
 		f.Evidence = append(f.Evidence, Evidence{e.at, "an operator: " + e.text})
 	}
@@ -138,6 +141,28 @@ func (x *explainer) pause(s *span) Finding {
 		f.Evidence = []Evidence{{s.from, "paused; who asked for it is not on this record"}}
 	}
 	return f
+}
+
+// betweenEpisodes explains a pause by the end of an episode, where no operator has asked for
+// it.
+func (x *explainer) betweenEpisodes(s *span) *reason {
+	l := x.log
+	end, _ := slices.BinarySearchFunc(l.cuts, s.from+second/2, func(c cut, at rt.Instant) int { return cmp.Compare(c.at, at) })
+	if end == 0 || !l.cuts[end-1].ended {
+		return nil
+	}
+	last := &l.cuts[end-1]
+	for _, e := range l.between(last.at, s.from+second/2, event.Operated) {
+		if e.a == int64(event.WordPause) {
+			return nil
+		}
+	}
+	r := &reason{cause: Between}
+	r.add(last.at, "episode %d of the data set ended (%s)", last.number, last.outcome)
+	if end < len(l.cuts) {
+		r.add(l.cuts[end].at, "episode %d began", l.cuts[end].number)
+	}
+	return r
 }
 
 // wait is a stretch in which nothing ran and nothing was due.

@@ -97,6 +97,12 @@ func (s *story) event(code event.Code, a, b int64, text string) *story {
 	return s
 }
 
+// cut is the begin or the end of an episode of a data set.
+func (s *story) cut(number uint32, outcome string) *story {
+	_ = s.v.Episode(&record.Episode{At: s.now, Number: number, Ended: outcome != "", Outcome: outcome})
+	return s
+}
+
 // well is a second in which all is as it should be.
 func (s *story) well() *story {
 	for range 3 {
@@ -287,6 +293,15 @@ var cases = []struct {
 	{name: "paused", tell: func(s *story) {
 		s.event(event.Operated, int64(event.WordPause), 0, "pause").ticks(60, paused).event(event.Operated, int64(event.WordResume), 0, "resume").ticks(3, starved).well()
 	}, want: []told{{kind: Hold, cause: Paused, words: "an operator: pause"}, {kind: Stutter, cause: Paused}}},
+	{name: "between two episodes", tell: func(s *story) {
+		s.cut(1, "").ticks(60, nil).cut(1, record.Success).ticks(60, paused).cut(2, "").ticks(3, starved).well()
+	}, want: []told{{kind: Hold, cause: Between, words: "episode 1 of the data set ended (success)"}, {kind: Stutter, cause: Between}}},
+	{name: "paused by a person between two episodes", tell: func(s *story) {
+		s.cut(1, "").ticks(60, nil).cut(1, record.Success).event(event.Operated, int64(event.WordPause), 0, "pause").ticks(60, paused).cut(2, "").well()
+	}, want: []told{{kind: Hold, cause: Paused}}},
+	{name: "paused within an episode", tell: func(s *story) {
+		s.cut(1, "").ticks(60, nil).ticks(60, paused).well().cut(1, record.Success)
+	}, want: []told{{kind: Hold, cause: Paused, words: "not on this record"}}},
 	{name: "a leader that is silent", tell: func(s *story) {
 		s.event(event.LeaderSilent, 0, 0, "the leader does not answer").ticks(30, func(t *record.Tick) { t.Action.N = 0 }).event(event.LeaderBack, 0, 0, "the leader answers").well()
 	}, want: []told{{kind: Hold, cause: LeaderSilent}}},

@@ -68,6 +68,14 @@ type happened struct {
 	text string
 }
 
+// cut is the begin or the end of an episode of a data set.
+type cut struct {
+	at      rt.Instant
+	number  uint32
+	ended   bool
+	outcome string
+}
+
 // opened is a session.
 type opened struct {
 	at rt.Instant
@@ -122,6 +130,7 @@ type Log struct {
 	strange                []record.Chunk // answers to no request of ours
 	events                 []happened
 	sessions               []opened
+	cuts                   []cut
 
 	actions    int // ticks on which one began
 	prev       record.Tick
@@ -213,6 +222,10 @@ func (l *Log) Visitor() record.Visitor {
 			l.events = keep(l, l.events, happened{m.At, code, m.A, m.B, m.Text.String()})
 			return nil
 		},
+		Episode: func(m *record.Episode) error {
+			l.cuts = keep(l, l.cuts, cut{m.At, m.Number, m.Ended, m.Outcome})
+			return nil
+		},
 	}
 }
 
@@ -224,6 +237,7 @@ func ours(outcome string) bool {
 // sorted puts in order of time what threads have written side by side.
 func (l *Log) sorted() {
 	slices.SortStableFunc(l.events, func(a, b happened) int { return cmp.Compare(a.at, b.at) })
+	slices.SortStableFunc(l.cuts, func(a, b cut) int { return cmp.Compare(a.at, b.at) })
 	slices.SortStableFunc(l.requests, func(a, b *request) int { return cmp.Compare(a.At, b.At) })
 }
 

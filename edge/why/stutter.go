@@ -223,9 +223,12 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 
 // resumed: what was there before a pause is too old or gone behind it.
 func (x *explainer) resumed(s *span) *reason {
-	for _, p := range x.log.pauses {
-		if p.to <= s.from && s.from-p.to <= spanGap {
+	for i := range x.log.pauses {
+		if p := &x.log.pauses[i]; p.to <= s.from && s.from-p.to <= spanGap {
 			r := &reason{cause: Paused}
+			if x.betweenEpisodes(p) != nil {
+				r.cause = Between
+			}
 			r.add(p.to, "a pause of %s ends: the first chunk behind it is on its way", seconds(time.Duration(p.to-p.from)))
 			return r
 		}

@@ -66,6 +66,7 @@ const (
 	CameraSilent Cause = "camera-silent"
 	CameraSpoilt Cause = "camera-spoilt"
 	NewEpisode   Cause = "new-episode"
+	Between      Cause = "between-episodes"
 	Paused       Cause = "paused"
 	HandOver     Cause = "hand-over"
 	LeaderSilent Cause = "leader-silent"
@@ -132,6 +133,7 @@ var Causes = []struct {
 	{CameraSilent, "a camera gave no usable pictures"},
 	{CameraSpoilt, "a camera's pictures have stray bytes or parts missing; they were used, or the ones before them"},
 	{NewEpisode, "a new episode, or another task, began: what was left to run was dropped"},
+	{Between, "between two episodes of a data set the arm holds still"},
 	{Paused, "an operator paused the run"},
 	{HandOver, "the arm was handed over between policy and leader, or nobody had it"},
 	{LeaderSilent, "the leader arm did not answer while it led"},
