@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
@@ -130,6 +131,8 @@ func CheckTask(what, text string) error {
 		return exit.Errorf(exit.Usage, "%s is not UTF-8: %q", what, text)
 	case strings.ContainsAny(text, "\r\n"):
 		return exit.Errorf(exit.Usage, "%s has a line break, want one line: %q", what, text)
+	case strings.ContainsFunc(text, unicode.IsControl):
+		return exit.Errorf(exit.Usage, "%s has a control character, which a terminal obeys and no policy was taught: %q", what, text)
 	case len(text) > wire.MaxTextBytes:
 		return exit.Errorf(exit.Usage, "%s has %d bytes, want at most %d", what, len(text), wire.MaxTextBytes)
 	}

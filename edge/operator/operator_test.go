@@ -8,6 +8,8 @@ import (
 	"testing"
 
 	"edgert/edge/identity"
+	"edgert/internal/exit"
+	"edgert/wire"
 )
 
 // One command at a time, from whoever dials; what a killed process left is passed over.
@@ -40,6 +42,23 @@ func TestServe(t *testing.T) {
 	<-ended
 	if _, err := Ctl("arm", "status"); err == nil {
 		t.Error("a process that has ended answered")
+	}
+}
+
+// A task is the same in a log, on a line of edge-rt ctl and in a message.
+func TestCheckTask(t *testing.T) {
+	for _, good := range []string{"pick up the cube", "hebe den Würfel auf", "把方块捡起来", `say "go"`, strings.Repeat("x", wire.MaxTextBytes)} {
+		if err := CheckTask("--task", good); err != nil {
+			t.Errorf("%q: %v", good, err)
+		}
+	}
+	for bad, says := range map[string]string{
+		"": "is empty", "two\nlines": "line break", "a\rb": "line break", "red \x1b[31m": "control character", "nul\x00": "control character", "next\u0085line": "control character",
+		"\xff": "not UTF-8", strings.Repeat("x", wire.MaxTextBytes+1): "want at most",
+	} {
+		if err := CheckTask("--task", bad); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), says) || !strings.Contains(err.Error(), "--task") {
+			t.Errorf("%.40q: %v, want a usage error with %q", bad, err, says)
+		}
 	}
 }
 
