@@ -101,8 +101,10 @@ func measure(ctx context.Context, o options) error {
 	records := filepath.Join(dir, "records")
 	for pair := range o.pairs {
 		for _, mode := range bench.Turned([]string{"off", "all"}, pair) {
-			if err := os.RemoveAll(records); err != nil && mode == "all" {
-				return err
+			if mode == "all" { // the newest is LeRobot's, too
+				if err := os.RemoveAll(records); err != nil {
+					return err
+				}
 			}
 			fmt.Fprintf(os.Stderr, "run %d of %d, --record %s, %v\n", len(slices)+1, 2*o.pairs, mode, o.time)
 			s, err := run(ctx, o, dir, records, mode)
