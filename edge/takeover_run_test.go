@@ -172,27 +172,10 @@ type realRun struct {
 	server         *swaying
 	follower, lead *judged
 	hand           *sim.Hand
-	log            *syncBuffer
+	log            *rttest.Output
 	stop           context.CancelFunc
 	done           chan error
 	summary        *Summary
-}
-
-type syncBuffer struct {
-	mu sync.Mutex
-	bytes.Buffer
-}
-
-func (b *syncBuffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.Write(p)
-}
-
-func (b *syncBuffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.Buffer.String()
 }
 
 // newRealRun is a run whose policy drives the follower; change may be nil.
@@ -200,7 +183,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	t.Helper()
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
 	period := time.Second / swayFPS
-	r := &realRun{t: t, server: newSwaying(t), hand: sim.NewHand(6, 2048), log: new(syncBuffer), done: make(chan error, 1)}
+	r := &realRun{t: t, server: newSwaying(t), hand: sim.NewHand(6, 2048), log: new(rttest.Output), done: make(chan error, 1)}
 	r.follower = newJudged(t, "so101", 1, period, nil)
 	r.lead = newJudged(t, "so101_leader", 0.12, 10*time.Millisecond, r.hand)
 	r.follower.steps = make([]step, 0, 1<<18)

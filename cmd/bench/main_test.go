@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"runtime"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -288,19 +287,8 @@ func TestInterrupted(t *testing.T) {
 
 // watched is a program's output, looked through for a word.
 type watched struct {
-	mu   sync.Mutex
-	text bytes.Buffer
+	rttest.Output
 	word string
 }
 
-func (w *watched) Write(p []byte) (int, error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.text.Write(p)
-}
-
-func (w *watched) seen() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return strings.Contains(w.text.String(), w.word)
-}
+func (w *watched) seen() bool { return strings.Contains(w.String(), w.word) }

@@ -26,7 +26,7 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 		t.Run(strings.Join(args, " "), func(t *testing.T) {
 			b := simBus(t)
 			file := filepath.Join(t.TempDir(), "run.json")
-			log := new(output)
+			log := new(rttest.Output)
 			cmd := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--json", file, "--duration", "2s", "--on-exit", "hold"}, args...)...)
 			cmd.Stderr = log
 			err := cmd.Run()
@@ -53,7 +53,7 @@ func TestARateThatTheBusCannotKeep(t *testing.T) {
 	for _, args := range [][]string{{"--fps", "600"}, {"--fps", "300", "--interpolation-multiplier", "2"}} {
 		b := simBus(t)
 		cmd := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--duration", "2s"}, args...)...)
-		log := new(output)
+		log := new(rttest.Output)
 		cmd.Stderr = log
 		cmd.Run()
 		text := log.String()

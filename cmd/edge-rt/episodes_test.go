@@ -184,7 +184,7 @@ func TestEpisodicRun(t *testing.T) {
 	summary := filepath.Join(dir, "run.json")
 	cmd := edgeCommand(t, s, b, "--strategy", "episodic", "--episodes", "2", "--episode-time", "1500ms", "--reset-time", "3s",
 		"--record-dir", dir, "--json", summary, "--task", "go")
-	log := new(output)
+	log := new(rttest.Output)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Run(); err != nil {
 		t.Fatalf("%v\n%s", err, log)
@@ -260,7 +260,7 @@ func TestLostEpisodeIsTold(t *testing.T) {
 	s, b, dir := newHoldServer(t), simBus(t), filepath.Join(t.TempDir(), "records")
 	s.acknowledge(t)
 	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir)
-	log := new(output)
+	log := new(rttest.Output)
 	cmd.Stdout, cmd.Stderr = log, log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -310,7 +310,7 @@ func TestHighlight(t *testing.T) {
 	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
 	master, slave := pty(t)
 	cmd := edgeCommand(t, s, b, "--strategy", "highlight", "--record-dir", dir)
-	log := new(output)
+	log := new(rttest.Output)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, log, log
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 	if err := cmd.Start(); err != nil {
@@ -381,7 +381,7 @@ func TestKeysOfTheTerminal(t *testing.T) {
 			master, slave := pty(t)
 			before := settings(t, slave)
 			cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir)
-			log := new(output)
+			log := new(rttest.Output)
 			cmd.Stdin, cmd.Stdout, cmd.Stderr = slave, log, log
 			cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true, Ctty: 0}
 			if err := cmd.Start(); err != nil {

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo/servosim"
 )
 
@@ -21,7 +22,7 @@ func TestReplugWhileRunning(t *testing.T) {
 	}
 	t.Cleanup(func() { b.Close() })
 	s := newHoldServer(t)
-	cmd, log := edgeCommand(t, s, b, "--bus", link), new(output)
+	cmd, log := edgeCommand(t, s, b, "--bus", link), new(rttest.Output)
 	cmd.Stderr = log
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -15,10 +15,10 @@ var demoCalibration = filepath.Join("..", "..", "testdata", "demo", "so101.json"
 
 // startLed starts an edge with a leader and returns when that is held where the follower is:
 // with --takeover push it is, until a hand takes it.
-func startLed(t *testing.T) (cmd *exec.Cmd, follower, lead *servosim.Bus, log *output) {
+func startLed(t *testing.T) (cmd *exec.Cmd, follower, lead *servosim.Bus, log *rttest.Output) {
 	t.Helper()
 	follower, lead = simBus(t), simBus(t)
-	cmd, log = edgeCommand(t, newHoldServer(t), follower, "--leader", lead.Path(), "--leader-calibration", demoCalibration, "--takeover", "push"), new(output)
+	cmd, log = edgeCommand(t, newHoldServer(t), follower, "--leader", lead.Path(), "--leader-calibration", demoCalibration, "--takeover", "push"), new(rttest.Output)
 	cmd.Stderr, cmd.SysProcAttr = log, &syscall.SysProcAttr{Setpgid: true}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func takePictures(t *testing.T, dir string) {
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server, said := exec.Command(buildLeanServer(t), "--manifest", manifest), new(output)
+	server, said := exec.Command(buildLeanServer(t), "--manifest", manifest), new(rttest.Output)
 	server.Stdout, server.Stderr = said, said
 	if err := server.Start(); err != nil {
 		t.Fatal(err)

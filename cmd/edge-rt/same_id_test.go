@@ -158,11 +158,11 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 
 // startBlack starts a robot named black with a state directory of its own, as on a host of
 // its own.
-func startBlack(t *testing.T, endpoint, duration string, args ...string) (*exec.Cmd, *output, string) {
+func startBlack(t *testing.T, endpoint, duration string, args ...string) (*exec.Cmd, *rttest.Output, string) {
 	t.Helper()
 	summary := filepath.Join(t.TempDir(), "edge.json")
 	args = append([]string{"--id", "black", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration", duration, "--rt", "off", "--json", summary}, args...)
-	cmd, out := exec.Command(binary, args...), new(output)
+	cmd, out := exec.Command(binary, args...), new(rttest.Output)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {
@@ -185,7 +185,7 @@ func exitCode(err error) int {
 	return 0
 }
 
-func awaitText(t *testing.T, out *output, text string) {
+func awaitText(t *testing.T, out *rttest.Output, text string) {
 	t.Helper()
 	defer func() {
 		if t.Failed() {

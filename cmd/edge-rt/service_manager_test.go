@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -75,28 +74,10 @@ func (m *manager) await(want string) {
 	m.t.Fatalf("%s did not come within %v; heard %q", want, patience, m.said)
 }
 
-// output collects what a running program says.
-type output struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (o *output) Write(p []byte) (int, error) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.Write(p)
-}
-
-func (o *output) String() string {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.buf.String()
-}
-
 // service starts a program as a unit would, and kills it at the test's end.
-func service(t *testing.T, m *manager, program string, args ...string) (*exec.Cmd, *output) {
+func service(t *testing.T, m *manager, program string, args ...string) (*exec.Cmd, *rttest.Output) {
 	t.Helper()
-	cmd, out := bySystemd(exec.Command(program, args...)), new(output)
+	cmd, out := bySystemd(exec.Command(program, args...)), new(rttest.Output)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir(), "NOTIFY_SOCKET="+m.path, "WATCHDOG_USEC=600000")
 	cmd.Stdout, cmd.Stderr = out, out
 	if err := cmd.Start(); err != nil {

@@ -35,7 +35,7 @@ func TestTaskOfARun(t *testing.T) {
 	if err := os.WriteFile(manifest, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	server, serverLog := exec.Command(buildLeanServer(t), "--manifest", manifest), new(output)
+	server, serverLog := exec.Command(buildLeanServer(t), "--manifest", manifest), new(rttest.Output)
 	server.Stdout, server.Stderr = serverLog, serverLog
 	if err := server.Start(); err != nil {
 		t.Fatal(err)
@@ -48,7 +48,7 @@ func TestTaskOfARun(t *testing.T) {
 
 	state, summary := t.TempDir(), filepath.Join(dir, "edge.json")
 	run, log := exec.Command(binary, "--id", "reader", "--bus", "sim", "--camera", "top=sim,send=64x48", "--connect", endpoint,
-		"--task", "pick up the cube", "--expect-model", strings.ToUpper(b.SHA256[:12]), "--rt", "off", "--json", summary), new(output)
+		"--task", "pick up the cube", "--expect-model", strings.ToUpper(b.SHA256[:12]), "--rt", "off", "--json", summary), new(rttest.Output)
 	run.Env = append(os.Environ(), "STATE_DIRECTORY="+state)
 	run.Stdout, run.Stderr = log, log
 	if err := run.Start(); err != nil {

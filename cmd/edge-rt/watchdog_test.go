@@ -48,9 +48,9 @@ func awaitNoWatchdog(t *testing.T, bus string) {
 
 // startWatched starts an edge on the simulated bus in a group of its own and returns
 // when it holds the arm.
-func startWatched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string) (*exec.Cmd, *output) {
+func startWatched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string) (*exec.Cmd, *rttest.Output) {
 	t.Helper()
-	cmd, log := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...), new(output)
+	cmd, log := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...), new(rttest.Output)
 	cmd.Stderr, cmd.SysProcAttr = log, &syscall.SysProcAttr{Setpgid: true}
 	if stderr != nil {
 		cmd.Stderr = stderr

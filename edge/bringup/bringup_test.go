@@ -1,7 +1,6 @@
 package bringup
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"os"
@@ -9,7 +8,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -24,22 +22,7 @@ import (
 )
 
 // screen is what a command has said so far.
-type screen struct {
-	mu  sync.Mutex
-	buf bytes.Buffer
-}
-
-func (s *screen) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.Write(p)
-}
-
-func (s *screen) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.buf.String()
-}
+type screen struct{ rttest.Output }
 
 // await returns when the screen shows text.
 func (s *screen) await(t *testing.T, text string) {

@@ -1,14 +1,12 @@
 package replay
 
 import (
-	"bytes"
 	"context"
 	"math"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -199,21 +197,10 @@ type stage struct {
 	Config
 	bus     *servosim.Bus
 	referee *referee.Referee
-	mu      sync.Mutex
-	said    bytes.Buffer
+	said    rttest.Output
 }
 
-func (s *stage) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.said.Write(b)
-}
-
-func (s *stage) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.said.String()
-}
+func (s *stage) String() string { return s.said.String() }
 
 func newStage(t *testing.T, file string) *stage {
 	t.Helper()
@@ -246,7 +233,7 @@ func newStage(t *testing.T, file string) *stage {
 	s.referee.FirstChunk(rt.KernelClock().Now())
 	s.Config = Config{
 		File: file, Speed: 1, Arm: device.Place{Bus: filepath.Join(dir, "arm"), Robot: r, ID: "arm", Calibration: calibration}, RT: rt.ModeOff, CPU: rt.UnpinnedCPU,
-		OnExit: "off", Record: record.All, RecordDir: filepath.Join(dir, "records"), RecordSize: 1 << 30, Out: s,
+		OnExit: "off", Record: record.All, RecordDir: filepath.Join(dir, "records"), RecordSize: 1 << 30, Out: &s.said,
 	}
 	return s
 }

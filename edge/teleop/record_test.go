@@ -106,7 +106,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	if joints := strings.Split(run["joints"], ","); len(joints) != 6 || !strings.HasSuffix(joints[0], ".pos") {
 		t.Errorf("joints %q", joints)
 	}
-	if text := cfg.Out.(*said).String(); !strings.Contains(text, "record: all, 1 files") {
+	if text := cfg.Out.(*rttest.Output).String(); !strings.Contains(text, "record: all, 1 files") {
 		t.Errorf("it says %q, want what is on record", text)
 	}
 }
@@ -239,7 +239,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	}}); err != nil || inside < 10 || outside < 1 {
 		t.Errorf("%d frames and %d actions beside, %v", inside, outside, err)
 	}
-	text := cfg.Out.(*said).String()
+	text := cfg.Out.(*rttest.Output).String()
 	for _, want := range []string{"episode 1 (1 of 2) begins: wave", "timeout", "reset the scene", "all 2 episodes are there"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)

@@ -7,7 +7,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -43,24 +42,6 @@ func (p *joints) Goal(_ rt.Instant, j, raw int)   { p.raw[j].Store(int32(raw)) }
 func (p *joints) Torque(rt.Instant, int, bool)    {}
 func (p *joints) Present(_ rt.Instant, j int) int { return int(p.raw[j].Load()) }
 
-// said is what a teleoperation says, from several threads.
-type said struct {
-	mu   sync.Mutex
-	text strings.Builder
-}
-
-func (s *said) Write(b []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(b)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
-}
-
 // pair is a leader and a follower on the simulator.
 func pair(t *testing.T, name string) (cfg Config, lead, follow *servosim.Bus, h *hands, f *joints) {
 	t.Helper()
@@ -93,7 +74,7 @@ func pair(t *testing.T, name string) (cfg Config, lead, follow *servosim.Bus, h 
 		}
 		return device.Place{Bus: sim.Link, Robot: r, Calibration: file}, bus
 	}
-	cfg = Config{FPS: 50, RT: rt.ModeOff, CPU: rt.UnpinnedCPU, OnExit: "off", Out: new(said)}
+	cfg = Config{FPS: 50, RT: rt.ModeOff, CPU: rt.UnpinnedCPU, OnExit: "off", Out: new(rttest.Output)}
 	cfg.Leader, lead = arm(name+"_leader", h)
 	cfg.Follower, follow = arm(name, f)
 	return cfg, lead, follow, h, f

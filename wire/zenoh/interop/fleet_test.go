@@ -116,21 +116,8 @@ func (f *fleet) at(router string) string { return "tls/localhost:" + f.ports[rou
 
 // said is what a program writes.
 type said struct {
-	cmd  *exec.Cmd
-	mu   sync.Mutex
-	text strings.Builder // guarded by mu
-}
-
-func (s *said) Write(p []byte) (int, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.Write(p)
-}
-
-func (s *said) String() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.text.String()
+	cmd *exec.Cmd
+	rttest.Output
 }
 
 // start starts a program in the folder, which the test ends.
