@@ -120,7 +120,7 @@ func (x *explainer) pause(s *span) Finding {
 	if r := x.away(s.from-second, s.from+2*l.period); r != nil {
 		f.Cause, f.Evidence = r.cause, r.evidence
 	}
-	if r := x.handOver(s.from-second, s.from+second); r != nil && f.Cause == Paused && !slices.ContainsFunc(l.between(s.from-second, s.from+second, event.Operated), func(e happened) bool { return e.a == int64(event.WordPause) }) {
+	if r := x.handOver(s.from-second, s.from+second); r != nil && f.Cause == Paused && !l.askedToPause(s.from-second, s.from+second) {
 		f.Cause, f.Evidence = r.cause, r.evidence
 	}
 	if r := x.betweenEpisodes(s); r != nil && f.Cause == Paused {
@@ -143,6 +143,11 @@ func (x *explainer) pause(s *span) Finding {
 	return f
 }
 
+// askedToPause reports whether an operator did, between two instants.
+func (l *Log) askedToPause(from, to rt.Instant) bool {
+	return slices.ContainsFunc(l.between(from, to, event.Operated), func(e happened) bool { return e.a == int64(event.WordPause) })
+}
+
 // betweenEpisodes explains a pause by the end of an episode, where no operator has asked for
 // it.
 func (x *explainer) betweenEpisodes(s *span) *reason {
@@ -152,10 +157,8 @@ func (x *explainer) betweenEpisodes(s *span) *reason {
 		return nil
 	}
 	last := &l.cuts[end-1]
-	for _, e := range l.between(last.at, s.from+second/2, event.Operated) {
-		if e.a == int64(event.WordPause) {
-			return nil
-		}
+	if l.askedToPause(last.at, s.from+second/2) {
+		return nil
 	}
 	r := &reason{cause: Between}
 	r.add(last.at, "episode %d of the data set ended (%s)", last.number, last.outcome)
