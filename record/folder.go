@@ -28,6 +28,7 @@ const (
 	timeLayout = "20060102T150405.000Z"
 	probeBytes = 4096
 	spareShare = 32
+	listShare  = 64 // the folder is listed anew when so much of its size was written: others write, too
 
 	// What the disk keeps for others, who run out of it before a record does.
 	reserveShare = 20
@@ -41,7 +42,7 @@ const (
 	repairing = ".repair" // ends the name of a file that is being made of a torn one
 )
 
-var ourName = regexp.MustCompile(`^.+-(\d{8}T\d{6}\.\d{3}Z)\.mcap$`)
+var ourName = regexp.MustCompile(`^(.+)-(\d{8}T\d{6}\.\d{3}Z)\.mcap$`)
 
 // folder is where the files are, ours and perhaps a stranger's, which is never touched.
 type folder struct {
@@ -91,7 +92,7 @@ func (d folder) list() (entries []entry, total int64, err error) {
 		if err != nil {
 			continue // another process has taken it away
 		}
-		entries = append(entries, entry{f.Name(), m[1], info.Size()})
+		entries = append(entries, entry{f.Name(), m[2], info.Size()})
 		total += info.Size()
 	}
 	slices.SortFunc(entries, func(a, b entry) int { return strings.Compare(a.when+a.name, b.when+b.name) })
@@ -107,20 +108,22 @@ func nameAt(id string, t time.Time) string {
 // not ours.
 var (
 	errOwnFiles = errors.New("what this run has recorded fills --record-size, or the disk, and none of it is deleted, since it has episodes: end the run, and go on with a larger --record-size or another --record-dir")
-	errNoRoom   = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, or not ours")
+	errNoRoom   = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, are of a run that has episodes and goes on, or not ours")
 	errDiskFull = errors.New("no space left on the disk of --record-dir but what is kept for others (a twentieth, at most 1 GiB), and no older record to delete")
 )
 
 // makeRoom deletes the oldest of our files, if need more bytes do not fit, until there is
 // some room to spare: to list thousands of small files for each chunk is too much. Those
-// that somebody writes stay, and those that keep names. total is what is left, and limit
-// what it may become.
+// that somebody writes stay, those of runs that have reserved theirs, and those that keep
+// names. total is what is left, and limit what it may become.
 func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit int64, deleted []string, err error) {
 	entries, total, err := d.list()
 	limit = d.room(total)
 	room := limit
+	var reserved []string
 	if total+need > limit {
 		room -= d.size / spareShare
+		reserved = d.reservations()
 	}
 	kept := false
 	for _, e := range entries {
@@ -129,7 +132,7 @@ func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit 
 		}
 		if keep(e.name) {
 			kept = true
-		} else if d.remove(e.name) {
+		} else if !slices.ContainsFunc(reserved, func(first string) bool { return ofRun(first, e.name) }) && d.remove(e.name) {
 			total -= e.size
 			deleted = append(deleted, e.name)
 		}

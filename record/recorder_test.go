@@ -69,7 +69,7 @@ func write(r *Recorder, now rt.Instant, ended bool) {
 		w.fail(now, err)
 	}
 	if ended {
-		w.countUnwritten()
+		w.end()
 	}
 }
 

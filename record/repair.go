@@ -6,8 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync/atomic"
 
 	"github.com/foxglove/mcap/go/mcap"
@@ -21,6 +23,7 @@ func (w *writer) repair(stop *atomic.Bool) {
 	if err != nil {
 		return // there is no folder yet, or open will say why not
 	}
+	w.folder.removeOrphans()
 	for _, e := range entries {
 		if stop.Load() {
 			return // the next start goes on
@@ -39,6 +42,17 @@ func (w *writer) repair(stop *atomic.Bool) {
 			}
 		}
 		f.Close()
+	}
+}
+
+// removeOrphans takes away what repairs have left of files that are not there any more.
+func (d folder) removeOrphans() {
+	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), "*"+Extension+repairing)) // fails of a bad pattern only
+	for _, name := range names {
+		of := strings.TrimSuffix(filepath.Base(name), repairing)
+		if _, err := os.Lstat(filepath.Join(d.dir, of)); ourName.MatchString(of) && errors.Is(err, fs.ErrNotExist) {
+			os.Remove(name)
+		}
 	}
 }
 

@@ -163,14 +163,16 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 	strange := bytes.Replace(slices.Clone(torn), []byte(Profile), []byte("strange"), 1)
 	at := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 	files := map[string][]byte{
-		name:                          whole,
-		nameAt("stranger", at):        strange,
-		nameAt("empty", at):           nil,
-		nameAt("text", at):            []byte(strings.Repeat("no record at all ", 10)),
-		"notes.mcap":                  torn,
-		nameAt("x", at) + ".bak":      torn,
-		nameAt("inuse", at):           torn,
-		"arm-20260101T000000.0Z.mcap": torn,
+		name:                            whole,
+		nameAt("stranger", at):          strange,
+		nameAt("empty", at):             nil,
+		nameAt("text", at):              []byte(strings.Repeat("no record at all ", 10)),
+		"notes.mcap":                    torn,
+		nameAt("x", at) + ".bak":        torn,
+		nameAt("inuse", at):             torn,
+		"arm-20260101T000000.0Z.mcap":   torn,
+		nameAt("inuse", at) + ".repair": torn,
+		"notes.mcap.repair":             torn,
 	}
 	for name, data := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o600); err != nil {
@@ -178,6 +180,10 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 		}
 	}
 	if err := os.Symlink(filepath.Join(dir, "notes.mcap"), filepath.Join(dir, nameAt("link", at))); err != nil {
+		t.Fatal(err)
+	}
+	orphan := filepath.Join(dir, nameAt("gone", at)+repairing)
+	if err := os.WriteFile(orphan, torn, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	used, err := folder{dir: dir}.claim(nameAt("inuse", at))
@@ -192,6 +198,9 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 		if got, err := os.ReadFile(filepath.Join(dir, name)); err != nil || !bytes.Equal(got, want) {
 			t.Errorf("%s was changed: %d bytes, want %d, %v", name, len(got), len(want), err)
 		}
+	}
+	if _, err := os.Stat(orphan); err == nil {
+		t.Error("what a repair left of a file that is gone stays")
 	}
 }
 

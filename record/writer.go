@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"strconv"
-	"strings"
 	"sync/atomic"
 	"time"
 
@@ -53,10 +52,12 @@ type writer struct {
 	messages cursor
 	pictures cursor
 
-	file     *file  // nil: none is open
-	first    string // name of the run's first file; "": there was none
-	total    int64  // bytes of the folder
-	limit    int64  // what total may become
+	file     *file    // nil: none is open
+	first    string   // name of the run's first file; "": there was none
+	reserved *os.File // keeps the run's files from others; nil: they may go
+	total    int64    // bytes of the folder
+	limit    int64    // what total may become
+	unlisted int64    // written since the folder was listed
 	until    rt.Instant
 	begun    rt.Instant
 	closedAt rt.Instant // 0: nothing was saved yet
@@ -83,7 +84,7 @@ func (r *Recorder) Write(stop *atomic.Bool) {
 			w.fail(now, err)
 		}
 		if ended {
-			w.countUnwritten()
+			w.end()
 			return
 		}
 		r.cfg.Clock.SleepUntil(r.cfg.Clock.Now().Add(writePoll))
@@ -99,6 +100,9 @@ func (w *writer) step(now rt.Instant, ended bool) error {
 		if err := w.open(now, why); err != nil {
 			return err
 		}
+	}
+	if err := w.reserve(); err != nil {
+		return err
 	}
 	if w.r.asked.Swap(nil) != nil {
 		w.until = min(now.Add(afterSave), w.begun.Add(longestSave))
@@ -166,6 +170,10 @@ func (w *writer) open(now rt.Instant, why string) error {
 		return err
 	}
 	w.file, w.first = file, cmp.Or(w.first, filepath.Base(f.Name()))
+	if w.reserved != nil && !exists(w.reserved) { // the folder was emptied
+		release(w.reserved)
+		w.reserved = nil
+	}
 	if err := w.folder.sync(); err != nil {
 		return err
 	}
@@ -270,8 +278,9 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 		return nil
 	}
 	w.total += f.written - before
+	w.unlisted += f.written - before
 	w.r.counts.bytes.Add(uint64(f.written - before))
-	if w.total+chunkRoom > w.limit {
+	if w.total+chunkRoom > w.limit || w.unlisted > w.folder.size/listShare {
 		if err := w.clear(); err != nil {
 			return err
 		}
@@ -285,6 +294,7 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 // clear makes room for another chunk.
 func (w *writer) clear() (err error) {
 	var deleted []string
+	w.unlisted = 0
 	w.total, w.limit, deleted, err = w.folder.makeRoom(chunkRoom, func(name string) bool { return w.r.keepOwn.Load() && w.own(name) })
 	w.r.counts.deleted.Add(uint64(len(deleted)))
 	for _, name := range deleted {
@@ -295,10 +305,16 @@ func (w *writer) clear() (err error) {
 	return err
 }
 
-// own reports whether a file is one that this run has begun: names of one id are in order
-// of time.
-func (w *writer) own(name string) bool {
-	return w.first != "" && w.first <= name && strings.HasPrefix(name, w.r.cfg.ID+"-")
+// own reports whether a file is one that this run has begun.
+func (w *writer) own(name string) bool { return w.first != "" && ofRun(w.first, name) }
+
+// reserve keeps what this run has begun from the folder's other recorders, where that is
+// to stay.
+func (w *writer) reserve() (err error) {
+	if w.reserved == nil && w.first != "" && w.r.keepOwn.Load() {
+		w.reserved, err = w.folder.reserve(w.first)
+	}
+	return err
 }
 
 func (w *writer) close(now rt.Instant) error {
@@ -326,6 +342,12 @@ func (w *writer) fail(now rt.Instant, err error) {
 	if old := w.r.counts.failing.Swap(&text); old == nil || *old != text {
 		w.r.cfg.Report(Report{Err: err})
 	}
+}
+
+// end is behind the last step.
+func (w *writer) end() {
+	w.countUnwritten()
+	release(w.reserved)
 }
 
 // countUnwritten counts what a disk that took nothing has cost at the end.

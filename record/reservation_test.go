@@ -1,0 +1,186 @@
+package record
+
+import (
+	"errors"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+)
+
+// shoot records a picture that does not shrink, and writes it.
+func shoot(r *Recorder, random *rand.ChaCha8) {
+	noise := make([]byte, 300_000)
+	random.Read(noise)
+	now := r.cfg.Clock.Now()
+	r.Image(0, now, Bytes{A: noise})
+	write(r, now, false)
+}
+
+// Of two robots that record into one folder none deletes what a run with episodes has
+// recorded, as long as it goes on.
+func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
+	const size = 12 << 20
+	dir := t.TempDir()
+	var failed error
+	kept, _ := recorderAt(t, Config{Mode: All, Dir: dir, Size: size, Cameras: []string{"top"}})
+	other, clock := recorderAt(t, Config{Mode: All, Dir: dir, Size: size, Cameras: []string{"top"}, Report: func(m Report) {
+		if m.Err != nil {
+			failed = m.Err
+		}
+	}})
+	kept.cfg.Clock = clock
+	other.cfg.ID = "b"
+	kept.Keep()
+	random := rand.NewChaCha8([32]byte{})
+	for range 20 {
+		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+		shoot(kept, random)
+	}
+	first := filepath.Join(dir, kept.writer.first)
+	if err := kept.writer.close(clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	for range 150 {
+		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+		shoot(other, random)
+	}
+	if _, err := os.Stat(first); err != nil {
+		t.Errorf("the other robot deleted an episode: %v", err)
+	}
+	if other.Stats().Deleted == 0 || failed != nil {
+		t.Errorf("%d files of its own deleted, %v, want some and no error", other.Stats().Deleted, failed)
+	}
+	write(kept, clock.Now(), true)
+	for range 150 {
+		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+		shoot(other, random)
+	}
+	if _, err := os.Stat(first); err == nil {
+		t.Error("the run has ended, and its files stay for ever")
+	}
+}
+
+// The size is that of all robots of a folder: none relies for a whole file on what it has
+// seen there.
+func TestRobotsOfOneFolderShareItsSize(t *testing.T) {
+	const size = 64 << 20
+	dir := t.TempDir()
+	var robots []*Recorder
+	for _, id := range []string{"a", "b", "c"} {
+		r, _ := recorderAt(t, Config{Mode: All, Dir: dir, Size: size, Cameras: []string{"top"}})
+		r.cfg.ID = id
+		if robots = append(robots, r); id != "a" {
+			r.cfg.Clock = robots[0].cfg.Clock
+		}
+	}
+	random := rand.NewChaCha8([32]byte{})
+	most := int64(0)
+	for range 150 {
+		for _, r := range robots {
+			r.cfg.Clock.SleepUntil(r.cfg.Clock.Now().Add(30 * time.Millisecond))
+			shoot(r, random)
+		}
+		_, total, err := robots[0].writer.folder.list()
+		if err != nil {
+			t.Fatal(err)
+		}
+		most = max(most, total)
+	}
+	if limit := int64(size + 3*(size/listShare+chunkRoom)); most < size*3/4 || most > limit {
+		t.Errorf("%d bytes in the folder, want nearly %d and at most %d", most, size, limit)
+	}
+}
+
+// What fills the folder stays: there is no room, and that is said.
+func TestNoRoomBesideEpisodes(t *testing.T) {
+	_, whole := writeChunks(t, 1)
+	dir := t.TempDir()
+	name := nameAt("a", time.Unix(5, 0))
+	for _, n := range []string{nameAt("a", time.Unix(4, 0)), name, nameAt("a", time.Unix(6, 0)), nameAt("b", time.Unix(9, 0))} {
+		if err := os.WriteFile(filepath.Join(dir, n), whole, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	d := folder{dir, int64(len(whole)), diskOf}
+	f, err := d.reserve(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, _, deleted, err := d.makeRoom(1, none); len(deleted) != 2 || !errors.Is(err, errNoRoom) {
+		t.Errorf("deleted %v, %v, want the file before the reservation and the other robot's, and %v", deleted, err, errNoRoom)
+	}
+	release(f)
+	if _, _, deleted, err := d.makeRoom(1, none); len(deleted) != 2 || err != nil {
+		t.Errorf("released: deleted %v, %v, want both that were reserved", deleted, err)
+	}
+}
+
+// A reservation holds only while its process lives, and one is not taken away as it is made.
+func TestReservationsOfTheDead(t *testing.T) {
+	d := folder{dir: filepath.Join(t.TempDir(), "a[b]*")}
+	if err := os.Mkdir(d.dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	dead := filepath.Join(d.dir, ".reserved-1")
+	if err := os.WriteFile(dead, []byte(nameAt("a", time.Unix(5, 0))+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	alive, err := d.reserve(nameAt("b", time.Unix(6, 0)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer release(alive)
+	if got := d.reservations(); len(got) != 1 || got[0] != nameAt("b", time.Unix(6, 0)) {
+		t.Errorf("reservations %v, want that of b", got)
+	}
+	if _, err := os.Stat(dead); err == nil {
+		t.Error("the reservation of a process that is gone stays")
+	}
+	if !exists(alive) {
+		t.Error("the one that is held was taken away")
+	}
+	if err := os.Remove(alive.Name()); err != nil || exists(alive) {
+		t.Errorf("it is said to be there: %v", err)
+	}
+}
+
+// A folder that was emptied gets another reservation with the next file.
+func TestReservationOfAnEmptiedFolder(t *testing.T) {
+	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
+	r.Keep()
+	random := rand.NewChaCha8([32]byte{})
+	shoot(r, random)
+	if err := r.writer.close(clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.RemoveAll(r.cfg.Dir); err != nil {
+		t.Fatal(err)
+	}
+	clock.SleepUntil(clock.Now().Add(time.Second))
+	shoot(r, random)
+	if got := r.writer.folder.reservations(); len(got) != 1 {
+		t.Errorf("reservations %v, want one", got)
+	}
+	write(r, clock.Now(), true)
+	if got, err := filepath.Glob(filepath.Join(r.cfg.Dir, reservationName)); err != nil || len(got) != 0 {
+		t.Errorf("%v, %v are left behind the run", got, err)
+	}
+}
+
+func TestWhatIsOfARun(t *testing.T) {
+	first := nameAt("a-b", time.Unix(5, 0))
+	for name, want := range map[string]bool{
+		first:                            true,
+		nameAt("a-b", time.Unix(6, 0)):   true,
+		nameAt("a-b", time.Unix(4, 0)):   false,
+		nameAt("a", time.Unix(6, 0)):     false,
+		nameAt("a-b-c", time.Unix(6, 0)): false,
+		"notes.mcap":                     false,
+	} {
+		if ofRun(first, name) != want {
+			t.Errorf("ofRun(%s, %s) = %v", first, name, !want)
+		}
+	}
+}
