@@ -86,6 +86,7 @@ type bus interface {
 // operatorRequests is what other threads ask of the tick.
 type operatorRequests struct {
 	leave   atomic.Bool   // park and stop
+	asked   atomic.Bool   // a person has said so, with a word or a key
 	hurry   atomic.Bool   // stop without parking
 	limp    atomic.Bool   // and take the torque, whatever --on-exit says
 	pause   atomic.Bool   // hold, and ask for nothing; the schedule stays

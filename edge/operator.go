@@ -135,6 +135,7 @@ func (e *Edge) save(context.Context, string) (bool, error) {
 }
 
 func (e *Edge) stopRun(context.Context, string) (bool, error) {
+	e.control.operator.asked.Store(true)
 	e.control.operator.leave.Store(true)
 	return false, nil
 }
@@ -144,6 +145,7 @@ func (e *Edge) releaseArm(context.Context, string) (bool, error) {
 	o := &e.control.operator
 	o.limp.Store(true)
 	o.hurry.Store(true)
+	o.asked.Store(true)
 	o.leave.Store(true)
 	return false, nil
 }

@@ -110,11 +110,16 @@ func (e *Edge) status() Status {
 func (e *Edge) summarize(err error) *Summary {
 	c, st, loop := e.control, e.control.stats, e.loop.Stats()
 	asked := "stopped by signal"
-	if e.ran {
-		asked = fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
-	}
-	if e.filled.Load() {
+	switch {
+	case e.filled.Load():
 		asked = fmt.Sprintf("recorded %d episodes as asked", e.cfg.Episodes.Count)
+		if e.cfg.Episodes.Count == 1 {
+			asked = "recorded 1 episode as asked"
+		}
+	case e.control.operator.asked.Load():
+		asked = "stopped by an operator"
+	case e.ran:
+		asked = fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
 	}
 	took := e.clock.Now().Sub(e.started)
 	s := &Summary{

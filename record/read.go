@@ -1,6 +1,7 @@
 package record
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -55,7 +56,7 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 		case mcap.TokenHeader:
 			h, err := mcap.ParseHeader(record)
 			if err == nil && h.Profile != Profile {
-				err = fmt.Errorf("a file of profile %q, want %q, as edge-rt writes it", h.Profile, Profile)
+				err = fmt.Errorf("a file of profile %q, want %q: a record that edge-rt has written", h.Profile, Profile)
 			}
 			return err
 		case mcap.TokenMetadata:
@@ -176,7 +177,17 @@ func scan(r io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool, er
 			ended, err = false, fmt.Errorf("%w: %v", errTorn, p)
 		}
 	}()
-	lexer, err := mcap.NewLexer(r, &mcap.LexerOptions{ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk})
+	begin := make([]byte, len(mcap.Magic))
+	n, err := io.ReadFull(r, begin)
+	switch begin = begin[:n]; {
+	case n == 0 && errors.Is(err, io.EOF):
+		return false, errors.New("no MCAP file: it is empty; want a record that edge-rt has written")
+	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
+		return false, err // of a folder, say
+	case !bytes.Equal(begin, mcap.Magic):
+		return false, fmt.Errorf("no MCAP file: it begins with %q; want a record that edge-rt has written", begin)
+	}
+	lexer, err := mcap.NewLexer(io.MultiReader(bytes.NewReader(begin), r), &mcap.LexerOptions{ValidateChunkCRCs: true, MaxRecordSize: maxRecord, MaxDecompressedChunkSize: maxChunk})
 	if err != nil {
 		return false, fmt.Errorf("no MCAP file: %w", err)
 	}

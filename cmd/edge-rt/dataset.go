@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -100,10 +101,12 @@ func progressOn(w io.Writer) func(dataset.Progress) {
 // datasetError gives an error of what was given its code.
 func datasetError(err error) error {
 	var input dataset.InputError
-	if errors.As(err, &input) {
+	switch {
+	case errors.As(err, &input) && errors.Is(err, fs.ErrNotExist): // a name in the command line
+		return exit.With(exit.Usage, err)
+	case errors.As(err, &input):
 		return exit.With(exit.Config, err)
-	}
-	if errors.Is(err, context.Canceled) {
+	case errors.Is(err, context.Canceled):
 		return errors.New("interrupted")
 	}
 	return err

@@ -93,6 +93,70 @@ func marksOf(t *testing.T, dir string) (marks []string) {
 	return marks
 }
 
+// beginEpisode begins an episode once the arm is ready.
+func beginEpisode(t *testing.T, state string, args ...string) (e episode.Status) {
+	t.Helper()
+	rttest.Eventually(t, "start", func() (begun bool) {
+		code, status, _ := ctlOf(t, state, append([]string{"start"}, args...)...)
+		e = status
+		return code == 0
+	})
+	return e
+}
+
+// endOf is why a run ended, and its episodes, by its summary.
+func endOf(t *testing.T, summary string) (reason string, e episode.Status) {
+	t.Helper()
+	var end struct {
+		Episodes episode.Status
+		Exit     struct{ Reason string }
+	}
+	text, err := os.ReadFile(summary)
+	if err == nil {
+		err = json.Unmarshal(text, &end)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return end.Exit.Reason, end.Episodes
+}
+
+// A server that comes back as another within an episode ends the run, as between two; what
+// there is of the episode is on record, without an end, and said to be.
+func TestRefusalWithinAnEpisode(t *testing.T) {
+	t.Parallel()
+	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
+	s.acknowledge(t)
+	summary := filepath.Join(dir, "run.json")
+	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir, "--json", summary)
+	log := new(rttest.Output)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	awaitTorque(t, b, 6, "armed")
+	beginEpisode(t, stateOf(cmd), "--task", "go")
+	s.comeBackAsAnother()
+	if code := exitCode(cmd.Wait()); code != 3 || underTorque(b) != 0 {
+		t.Errorf("exit code %d, %d motors under torque, want 3 and none\n%s", code, underTorque(b), log)
+	}
+	if want, marks := []string{"1 false  go"}, marksOf(t, dir); !slices.Equal(marks, want) {
+		t.Errorf("on record are %q, want %q", marks, want)
+	}
+	if _, e := endOf(t, summary); e.Number != 1 || e.Open != 1 || e.Success+e.Failure+e.Timeout+e.Discard+e.Rerecord != 0 {
+		t.Errorf("the summary says %+v, want one episode without an end", e)
+	}
+	if want := "episode 1 has no end: the run ended in it"; !strings.Contains(log.String(), want) {
+		t.Errorf("it does not say %q:\n%s", want, log)
+	}
+	why := exec.Command(binary, "why", dir)
+	why.Env = cmd.Env
+	if said, err := why.CombinedOutput(); err != nil || !strings.Contains(string(said), "refused") {
+		t.Errorf("why: %v\n%s\nwant the refusal", err, said)
+	}
+}
+
 // A person begins and ends episodes of a run, also while its server is silent; what makes
 // no sense is refused in words; a run that is killed leaves its episode without an end.
 func TestEpisodesByHand(t *testing.T) {
@@ -114,16 +178,7 @@ func TestEpisodesByHand(t *testing.T) {
 			t.Errorf("%v: code %d, %s; want %d and %q", tt.args, code, says, tt.code, tt.says)
 		}
 	}
-	begin := func(state string, args ...string) (e episode.Status) { // once the arm is ready
-		t.Helper()
-		rttest.Eventually(t, "start", func() (begun bool) {
-			code, status, _ := ctlOf(t, state, append([]string{"start"}, args...)...)
-			e = status
-			return code == 0
-		})
-		return e
-	}
-	if e := begin(state, "--task", "pick up"); e.Phase != episode.Recording || e.Number != 1 {
+	if e := beginEpisode(t, state, "--task", "pick up"); e.Phase != episode.Recording || e.Number != 1 || e.Open != 1 {
 		t.Fatalf("start: %+v", e)
 	}
 	if code, _, says := ctlOf(t, state, "start"); code != 1 || !strings.Contains(says, "episode 1 is under way") {
@@ -152,7 +207,7 @@ func TestEpisodesByHand(t *testing.T) {
 	s.mu.Lock()
 	s.play = nil
 	s.mu.Unlock()
-	begin(state)
+	beginEpisode(t, state)
 	rttest.Eventually(t, "it is on disk", func() bool { return slices.Contains(marksOf(t, dir), "2 false  pick up") })
 	cmd.Process.Kill()
 	cmd.Wait()
@@ -161,13 +216,19 @@ func TestEpisodesByHand(t *testing.T) {
 		t.Errorf("on record are %q, want %q: no end of the last", marks, want)
 	}
 	// A second run into the same folder counts from 1 again, and takes nothing away.
-	again := startArmed(t, s, b, "--record", "all", "--record-dir", dir)
-	if e := begin(stateOf(again)); e.Number != 1 {
+	summary := filepath.Join(dir, "again.json")
+	again := startArmed(t, s, b, "--record", "all", "--record-dir", dir, "--json", summary)
+	if e := beginEpisode(t, stateOf(again)); e.Number != 1 {
 		t.Errorf("start of the second run: %+v", e)
 	}
-	again.Process.Signal(os.Interrupt)
+	if code, _, says := ctlOf(t, stateOf(again), "stop"); code != 0 {
+		t.Errorf("stop: code %d, %s", code, says)
+	}
 	if err := again.Wait(); err != nil {
 		t.Error(err)
+	}
+	if reason, e := endOf(t, summary); reason != "stopped by an operator" || e.Number != 1 || e.Open != 1 || e.Last != "" {
+		t.Errorf("the summary says %q, %+v; want an operator's stop, and an episode without an end", reason, e)
 	}
 	if marks := marksOf(t, dir); !slices.Equal(marks, append(want, "1 false")) {
 		t.Errorf("on record are %q, want those of both runs", marks)
@@ -192,16 +253,8 @@ func TestEpisodicRun(t *testing.T) {
 	if want, marks := []string{"1 false  go", "1 true timeout go", "2 false  go", "2 true timeout go"}, marksOf(t, dir); !slices.Equal(marks, want) {
 		t.Fatalf("on record are %q, want %q\n%s", marks, want, log)
 	}
-	var end struct {
-		Episodes episode.Status
-		Exit     struct{ Reason string }
-	}
-	text, err := os.ReadFile(summary)
-	if err == nil {
-		err = json.Unmarshal(text, &end)
-	}
-	if err != nil || end.Episodes.Phase != episode.Over || end.Episodes.Timeout != 2 || end.Exit.Reason != "recorded 2 episodes as asked" {
-		t.Errorf("summary: %v, %+v", err, end)
+	if reason, e := endOf(t, summary); e.Phase != episode.Over || e.Timeout != 2 || e.Open != 0 || reason != "recorded 2 episodes as asked" {
+		t.Errorf("the summary says %q, %+v", reason, e)
 	}
 	for _, want := range []string{"episode 1 (1 of 2) begins: go", "reset the scene", "all 2 episodes are there"} {
 		if !strings.Contains(log.String(), want) {

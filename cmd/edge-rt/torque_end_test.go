@@ -148,6 +148,15 @@ func startArmed(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *e
 	return cmd
 }
 
+// comeBackAsAnother has the server leave, and refuse the session when it is back.
+func (s *holdServer) comeBackAsAnother() {
+	s.mu.Lock()
+	s.refuse = true
+	s.mu.Unlock()
+	s.token.Undeclare()
+	s.token, _ = s.net.Token(wire.ServerAliveKey(s.prefix))
+}
+
 // encoderFault is a bit of a Feetech servo's status; built-in robots stop on it.
 const encoderFault = 1 << 1
 
@@ -184,13 +193,7 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 		{"ctl stop, on-exit hold", []string{"--on-exit", "hold"}, ctl("stop"), 0, 6},
 		{"ctl release, on-exit hold", []string{"--on-exit", "hold"}, ctl("release"), 0, 0},
 		{"the end of its duration", []string{"--duration", "1500ms"}, func(*exec.Cmd, *holdServer, *servosim.Bus) {}, 0, 0},
-		{"a server that comes back as another", nil, func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) {
-			s.mu.Lock()
-			s.refuse = true
-			s.mu.Unlock()
-			s.token.Undeclare()
-			s.token, _ = s.net.Token(wire.ServerAliveKey(s.prefix))
-		}, 3, 0},
+		{"a server that comes back as another", nil, func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) { s.comeBackAsAnother() }, 3, 0},
 		{"a server that stays away", []string{"--max-offline", "1500ms"}, func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) { s.net.Close() }, 4, 0},
 		{"on-exit hold, and a server that stays away", []string{"--on-exit", "hold", "--max-offline", "1500ms"},
 			func(_ *exec.Cmd, s *holdServer, _ *servosim.Bus) { s.net.Close() }, 4, 6},

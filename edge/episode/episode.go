@@ -128,7 +128,7 @@ func (e *Episodes) Do(ctx context.Context, word, text string) error {
 		e.end(record.Timeout, false)
 		return e.begin(ctx, text)
 	case phase == Over:
-		return fmt.Errorf("all %d episodes are there", e.cfg.Count)
+		return errors.New(e.all())
 	}
 	return e.begin(ctx, text)
 }
@@ -144,7 +144,7 @@ func (e *Episodes) mark(phase, outcome string) error {
 	case number == 0:
 		return errors.New("no episode has begun: edge-rt ctl start begins one")
 	case phase == Over:
-		return fmt.Errorf("all %d episodes are there, and the run ends", e.cfg.Count)
+		return errors.New(e.all() + ", and the run ends")
 	case last == outcome:
 		return fmt.Errorf("%s has ended as %s already: edge-rt ctl start begins the next", e.name(), outcome)
 	default:
@@ -256,7 +256,7 @@ func (e *Episodes) end(outcome string, next bool) {
 	switch {
 	case phase == Over:
 		e.cfg.Robot.Rest()
-		e.cfg.Say(fmt.Sprintf("all %d episodes are there", e.cfg.Count), false)
+		e.cfg.Say(e.all(), false)
 		e.cfg.Done()
 	case e.cfg.rolling() && next:
 		e.open()
@@ -293,6 +293,14 @@ func (e *Episodes) change(outcome string) {
 
 // done reports whether all episodes are there. mu is held.
 func (e *Episodes) done() bool { return e.cfg.Count > 0 && e.kept() >= e.cfg.Count }
+
+// all says that they are there.
+func (e *Episodes) all() string {
+	if e.cfg.Count == 1 {
+		return "the episode is there"
+	}
+	return fmt.Sprintf("all %d episodes are there", e.cfg.Count)
+}
 
 // kept is how many count towards --episodes. mu is held.
 func (e *Episodes) kept() (n int) {
@@ -343,11 +351,10 @@ func (e *Episodes) Step(ctx context.Context) {
 		e.mu.Lock()
 		said := e.waits == err.Error()
 		e.waits, e.retryAt = err.Error(), now.Add(retryEvery)
-		if e.retryAt = now.Add(retryEvery); said {
-			e.mu.Unlock()
+		e.mu.Unlock()
+		if said {
 			return
 		}
-		e.mu.Unlock()
 		e.cfg.Say("the next episode waits: "+err.Error(), false)
 	}
 }
@@ -415,6 +422,7 @@ type Status struct {
 	Timeout  int     `json:"timeout"`
 	Discard  int     `json:"discard"`
 	Rerecord int     `json:"rerecord"`
+	Open     int     `json:"open"` // 1: one is under way, or the run ended in it
 	Last     string  `json:"last,omitempty"`
 	Waits    string  `json:"waits,omitempty"`
 	Warning  string  `json:"warning,omitempty"`
@@ -435,6 +443,9 @@ func (e *Episodes) Status() *Status {
 	s := &Status{
 		Phase: e.phase, Number: e.number, Wanted: e.cfg.Count, Seconds: seconds(now.Sub(e.since)), Last: e.last, Waits: e.waits, Warning: e.warning,
 		Success: e.counts[0], Failure: e.counts[1], Timeout: e.counts[2], Discard: e.counts[3], Rerecord: e.counts[4],
+	}
+	if e.phase == Recording {
+		s.Open = 1
 	}
 	if e.until != 0 {
 		s.Left = seconds(e.until.Sub(now))

@@ -76,7 +76,11 @@ func open(ctx context.Context, path string, cfg ShowConfig) error {
 func write(cfg ShowConfig, in *os.File) (seen Seen, err error) {
 	out, err := os.CreateTemp(filepath.Dir(cfg.HTML), ".view-*")
 	if err != nil {
-		return seen, exit.Errorf(exit.Usage, "--html: %w", err)
+		var name *fs.PathError
+		if errors.As(err, &name) {
+			err = name.Err // the name is a passing one
+		}
+		return seen, exit.Errorf(exit.Usage, "nothing can be written to %s: %w; say where with --html", cfg.HTML, err)
 	}
 	defer os.Remove(out.Name())
 	if seen, err = WriteHTML(out, in, filepath.Base(cfg.File)); err != nil {

@@ -162,7 +162,7 @@ func (c *Config) files() (runs [][]string, err error) {
 		err = fmt.Errorf("%s holds no records of edge-rt (ID-TIME.mcap)", path)
 	}
 	if err != nil {
-		return nil, exit.With(exit.Usage, err)
+		return nil, exit.With(exit.Config, err)
 	}
 	return byRun(names)
 }
@@ -194,7 +194,7 @@ func readFile(name string, v record.Visitor) (info record.Info, writing bool, er
 	}
 	defer f.Close()
 	if info, err = record.Read(f, v); err != nil {
-		return info, false, exit.Errorf(exit.Usage, "%s: %w; want a record that edge-rt has written (docs/record.md)", name, err)
+		return info, false, exit.With(exit.Config, fmt.Errorf("%s: %w", name, err))
 	}
 	if writing = record.Written(f); writing {
 		info.Torn = false
@@ -218,7 +218,7 @@ func ReadRun(names []string) (*Log, File, error) {
 		file.Name = fmt.Sprintf("%s and %d more", file.Name, len(names)-1)
 	}
 	if l.Ticks == 0 && len(l.events) == 0 {
-		return nil, file, exit.Errorf(exit.Usage, "%s holds no ticks and no events: it is empty, or was cut before anything was written", names[0])
+		return nil, file, exit.Errorf(exit.Config, "%s holds no ticks and no events: it is empty, or was cut before anything was written", names[0])
 	}
 	file.Robot, file.Model, file.Torn, file.Ticks = l.Run["id"], l.Run["model"], l.Torn, l.Ticks
 	file.From, file.To = l.day(l.begin()), l.day(l.end())

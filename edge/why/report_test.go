@@ -197,12 +197,12 @@ func TestRecordsThatAreNone(t *testing.T) {
 		code exit.Code
 		want string
 	}{
-		{Config{Path: file(nil)}, exit.Usage, "no MCAP file"},
-		{Config{Path: file([]byte("hello"))}, exit.Usage, "no MCAP file"},
-		{Config{Path: file(other)}, exit.Usage, `a file of profile "others!"`},
-		{Config{Path: file(whole[:200])}, exit.Usage, "holds no ticks and no events"},
+		{Config{Path: file(nil)}, exit.Config, "no MCAP file: it is empty"},
+		{Config{Path: file([]byte("hello"))}, exit.Config, `no MCAP file: it begins with "hello"`},
+		{Config{Path: file(other)}, exit.Config, `a file of profile "others!"`},
+		{Config{Path: file(whole[:200])}, exit.Config, "holds no ticks and no events"},
 		{Config{Path: filepath.Join(dir, "away.mcap")}, exit.Usage, "no such file"},
-		{Config{Path: t.TempDir()}, exit.Usage, "holds no records of edge-rt"},
+		{Config{Path: t.TempDir()}, exit.Config, "holds no records of edge-rt"},
 		{Config{Dir: t.TempDir()}, exit.Absent, "there are no records in"},
 		{Config{Dir: filepath.Join(dir, "away")}, exit.Absent, "there are no records in"},
 		{Config{Dir: t.TempDir(), ID: "black"}, exit.Absent, "robot black has not had anything go wrong"},
@@ -231,7 +231,7 @@ func TestTornFiles(t *testing.T) {
 		}
 		r, err := Run(Config{Path: name, Local: zone})
 		if err != nil {
-			if exit.Of(err) != exit.Usage {
+			if exit.Of(err) != exit.Config {
 				t.Fatalf("cut at %d: %v", cut, err)
 			}
 			continue

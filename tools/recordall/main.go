@@ -4,6 +4,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -39,8 +40,8 @@ var cameras = []string{"left", "right"}
 
 type options struct {
 	bin, manifest, python string
-	pairs                 int
-	time                  time.Duration
+	runs                  int
+	time, off, lerobot    time.Duration
 }
 
 func main() {
@@ -48,9 +49,13 @@ func main() {
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the programs")
 	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
 	flag.StringVar(&o.python, "python", ".venv-export/bin/python", "Python with LeRobot; where there is none, it is left out")
-	flag.IntVar(&o.pairs, "pairs", 3, "runs of each kind")
-	flag.DurationVar(&o.time, "time", 2*time.Minute, "how long each lasts")
+	flag.IntVar(&o.runs, "runs", 3, "how many record all; one without a record is before the first, and behind each")
+	flag.DurationVar(&o.time, "time", 2*time.Minute, "how long each of them lasts")
+	flag.DurationVar(&o.off, "off", 0, "how long each without a record lasts; default: as long")
+	flag.DurationVar(&o.lerobot, "lerobot", time.Minute, "how much of the last record LeRobot records")
 	flag.Parse()
+	o.off = cmp.Or(o.off, o.time)
+	o.lerobot = min(o.lerobot, o.time)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
 	if err := measure(ctx, o); err != nil {
@@ -99,21 +104,21 @@ func measure(ctx context.Context, o options) error {
 	var slices []slice
 	var wrong []error
 	records := filepath.Join(dir, "records")
-	for pair := range o.pairs {
-		for _, mode := range bench.Turned([]string{"off", "all"}, pair) {
-			if mode == "all" { // the newest is LeRobot's, too
-				if err := os.RemoveAll(records); err != nil {
-					return err
-				}
-			}
-			fmt.Fprintf(os.Stderr, "run %d of %d, --record %s, %v\n", len(slices)+1, 2*o.pairs, mode, o.time)
-			s, err := run(ctx, o, dir, records, mode)
-			if err != nil {
+	for n := range 2*o.runs + 1 {
+		mode, long := "off", o.off
+		if n%2 == 1 {
+			mode, long = "all", o.time
+			if err := os.RemoveAll(records); err != nil { // the newest is LeRobot's, too
 				return err
 			}
-			wrong = append(wrong, s.wrong())
-			slices = append(slices, s)
 		}
+		fmt.Fprintf(os.Stderr, "%s  run %d of %d, --record %s, %v\n", time.Now().Format("15:04:05"), n+1, 2*o.runs+1, mode, long)
+		s, err := run(ctx, o, dir, records, mode, long)
+		if err != nil {
+			return err
+		}
+		wrong = append(wrong, s.wrong())
+		slices = append(slices, s)
 	}
 	if err := table(slices).Write(os.Stdout); err != nil {
 		return err
@@ -125,7 +130,7 @@ func measure(ctx context.Context, o options) error {
 }
 
 // run lets a robot run against a server of its own.
-func run(ctx context.Context, o options, dir, records, mode string) (s slice, err error) {
+func run(ctx context.Context, o options, dir, records, mode string, long time.Duration) (s slice, err error) {
 	s.mode = mode
 	server, err := bench.NewServer(o.bin, o.manifest)
 	if err != nil {
@@ -137,7 +142,7 @@ func run(ctx context.Context, o options, dir, records, mode string) (s slice, er
 	defer func() { err = errors.Join(err, server.Stop()) }()
 	file := filepath.Join(dir, "edge.json")
 	args := []string{"--bus", "sim", "--camera", "top=sim", "--fps", strconv.Itoa(fps), "--connect", server.Endpoint,
-		"--duration", o.time.String(), "--json", file, "--record", mode, "--record-dir", records, "--record-size", "40GiB"}
+		"--duration", long.String(), "--json", file, "--record", mode, "--record-dir", records, "--record-size", "40GiB"}
 	for _, c := range cameras {
 		args = append(args, "--camera", fmt.Sprintf("%s=%s:%dx%d@30", c, filepath.Join(dir, c), width, height))
 	}
@@ -148,7 +153,7 @@ func run(ctx context.Context, o options, dir, records, mode string) (s slice, er
 	}
 	unasked := context.AfterFunc(ctx, func() { _ = cmd.Process.Signal(syscall.SIGTERM) })
 	defer unasked()
-	if err := edge.Wait(o.time + edgeLimit); err != nil {
+	if err := edge.Wait(long + edgeLimit); err != nil {
 		return s, err
 	}
 	if err := ctx.Err(); err != nil {
@@ -196,12 +201,12 @@ func besides(ctx context.Context, o options, records string) error {
 		fmt.Printf("LeRobot: left out, %v (make export-env)\n", err)
 		return nil
 	}
-	fmt.Fprintf(os.Stderr, "LeRobot, three times %v and what it takes to encode\n", o.time)
+	fmt.Fprintf(os.Stderr, "%s  LeRobot, three times %v and what it takes to encode\n", time.Now().Format("15:04:05"), o.lerobot)
 	for _, way := range []string{"decode", "pictures", "streaming"} {
-		cmd := exec.CommandContext(ctx, o.python, "tools/recordall/lerobot_record.py", records, "--seconds", strconv.Itoa(int(o.time.Seconds())), "--way", way)
+		cmd := exec.CommandContext(ctx, o.python, "tools/recordall/lerobot_record.py", records, "--seconds", strconv.Itoa(int(o.lerobot.Seconds())), "--way", way)
 		child, err := bench.Start(cmd)
 		if err == nil {
-			err = child.Wait(time.Minute + lerobotLimit*o.time)
+			err = child.Wait(time.Minute + lerobotLimit*o.lerobot)
 		}
 		if err != nil {
 			return fmt.Errorf("LeRobot, %s: %w", way, err)
