@@ -267,7 +267,7 @@ func (l *link) reset(ctx context.Context, episode uint32, task string) (acked bo
 	if err == nil {
 		err = fmt.Errorf("the server did not answer within %v", resetLimit)
 	}
-	l.log.Warn("the server did not confirm the reset", "episode", episode, "err", err)
+	l.log.Warn("the server did not confirm the reset", "reset", episode, "err", err)
 	return false, err
 }
 

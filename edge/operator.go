@@ -274,7 +274,7 @@ func (e *Edge) setTask(ctx context.Context, text string) error {
 		flags.task.Store(before)
 		return err
 	}
-	e.log.Info("task", "text", text, "episode", e.control.stats.episode.Load())
+	e.log.Info("task", "text", text, "resets", e.control.stats.episode.Load())
 	return nil
 }
 

@@ -20,6 +20,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"edgert/edge/capture"
 	"edgert/edge/device"
 	"edgert/edge/event"
@@ -118,7 +120,11 @@ func Open(cfg Config) (*Recording, error) {
 	})
 	if err == nil && cfg.Mode == record.All {
 		if err = record.Probe(cfg.Dir); err != nil {
-			err = fmt.Errorf("--record all: %w; make room or name another --record-dir, or add --record off", err)
+			cure := "name another --record-dir, or add --record off"
+			if errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EDQUOT) {
+				cure = "make room, " + cure
+			}
+			err = fmt.Errorf("--record all: %w; %s", err, cure)
 		}
 	}
 	return r, err

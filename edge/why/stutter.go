@@ -212,7 +212,8 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 		return nil
 	}
 	r := &reason{cause: NewEpisode}
-	r.add(missing.At, "episode %d begins: what was left to run is dropped; request %d is its first", missing.Episode, missing.Seq)
+	// The number is one of resets: a data set counts its episodes otherwise.
+	r.add(missing.At, "the policy begins anew: what was left to run is dropped; request %d is its first", missing.Seq)
 	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) { // it is noted once it is done
 		if e.a == int64(event.WordReset) || e.a == int64(event.WordTask) {
 			r.add(e.at, "an operator: %s", e.text)
