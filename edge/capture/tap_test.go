@@ -12,14 +12,14 @@ import (
 	"edgert/wire"
 )
 
-// A tap has its own copy of the newest picture, at most one in so long, and an encoder
-// makes of it what the sender's makes; what nobody fetches is counted.
+// A tap has its own copies of the pictures, at most one in so long, and an encoder makes of
+// them what the sender's makes; some wait for their reader, and what finds no room is counted.
 func TestTapCopiesPictures(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})
 	defer source.Close()
 	cam := New("top", source, 0)
-	tap := cam.Tap(100 * time.Millisecond)
+	tap := cam.Tap(100*time.Millisecond, 2)
 	config, sent := &Config{Name: "top"}, Encoding{Quality: 90}
 	var encoders [2]*Encoder
 	for i, c := range []*Camera{cam, tap.Frames} {
@@ -37,6 +37,7 @@ func TestTapCopiesPictures(t *testing.T) {
 		grabs++
 		grabOne(cam, clock, &stop, &missing)
 		var own, theirs wire.Image
+		tap.Next()
 		at, err := encoders[1].Picture(&own)
 		if err != nil || at == last {
 			continue
@@ -52,18 +53,32 @@ func TestTapCopiesPictures(t *testing.T) {
 	if fetched < 14 || fetched > 20 || tap.Missed() != 0 {
 		t.Errorf("%d pictures in two seconds, %d missed, want one each 0.1 s", fetched, tap.Missed())
 	}
+	var wanted []rt.Instant // that wait, while the reader does something else
 	for range 12 {
 		grabOne(cam, clock, &stop, &missing)
+		if at := tap.next.Add(-100 * time.Millisecond); len(wanted) == 0 || wanted[len(wanted)-1] != at {
+			wanted = append(wanted, at)
+		}
 	}
-	if tap.Missed() == 0 {
-		t.Error("pictures that nobody fetched are not counted")
+	if len(wanted) < 4 || tap.Missed() != uint64(len(wanted)-2) {
+		t.Errorf("%d pictures missed of %d that were due, want all but the two that wait", tap.Missed(), len(wanted))
 	}
+	for i := range 3 {
+		var own wire.Image
+		if got := tap.Next(); got != (i < 2) {
+			t.Fatalf("the picture after %d that waited: %v", i, got)
+		}
+		if at, err := encoders[1].Picture(&own); err != nil || len(own.Data) == 0 || i < 2 && at != wanted[i] {
+			t.Errorf("picture %d that waited is of %v, want %v; %v", i, at, wanted, err)
+		}
+	}
+	before := tap.Missed()
 	frame := Frame{Frame: camera.Frame{Format: source.Format(), At: clock.Now().Add(time.Hour), Pix: make([]byte, 1<<20)}}
 	if n := testing.AllocsPerRun(100, func() {
 		frame.At = frame.At.Add(time.Second)
 		tap.offer(&frame)
-	}); n != 0 || tap.missed.Load() != 101 { // one run warms up
-		t.Errorf("pictures larger than the camera's: %v allocations, %d missed, want 0 and all of them", n, tap.missed.Load())
+	}); n != 0 || tap.Missed()-before != 101 { // one run warms up
+		t.Errorf("pictures larger than the camera's: %v allocations, %d missed, want 0 and all of them", n, tap.Missed()-before)
 	}
 }
 

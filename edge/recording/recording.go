@@ -35,6 +35,7 @@ const (
 	collectEvery     = 10 * time.Millisecond  // from the lanes and the cameras
 	ringPictureEvery = 100 * time.Millisecond // of each camera, so that ten seconds of some fit into memory
 	pictureQuality   = 90                     // of pictures that are sent raw
+	picturesWaiting  = 8                      // of each camera with --record all: what a CPU that is busy for 130 ms at 60 a second does not cost
 	endTimeout       = 5 * time.Second        // for the disk, once the arm is let go
 
 	// Folder is where records are, beside the robot's id.
@@ -161,14 +162,14 @@ func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encodin
 	if !r.keeps() {
 		return nil
 	}
-	every := ringPictureEvery
+	every, waiting := ringPictureEvery, 1
 	if r.cfg.Mode == record.All {
-		every = 0
+		every, waiting = 0, picturesWaiting
 	}
 	if cmp.Or(c.Quality, d.Quality) == 0 {
 		c.Quality = pictureQuality
 	}
-	t := tap{Tap: cam.Tap(every)}
+	t := tap{Tap: cam.Tap(every, waiting)}
 	var err error
 	if t.encoder, err = capture.NewEncoder(t.Frames, &c, d); err != nil {
 		return err
@@ -221,10 +222,12 @@ func (r *Recording) collect() {
 		r.Recorder.Collect()
 		for i := range r.taps {
 			t := &r.taps[i]
-			if at, _ := t.encoder.Picture(&t.picture); at != 0 && at != t.last {
-				t.last = at
-				m := &t.picture
-				r.Recorder.Image(i, at, record.Bytes{A: m.Data[:m.SpliceAt], B: m.Splice, C: m.Data[m.SpliceAt:]})
+			for n := 0; n < picturesWaiting && t.Next(); n++ { // the lanes wait, too
+				if at, _ := t.encoder.Picture(&t.picture); at != 0 && at != t.last {
+					t.last = at
+					m := &t.picture
+					r.Recorder.Image(i, at, record.Bytes{A: m.Data[:m.SpliceAt], B: m.Splice, C: m.Data[m.SpliceAt:]})
+				}
 			}
 		}
 		r.cfg.Clock.SleepUntil(r.cfg.Clock.Now().Add(collectEvery))

@@ -13,7 +13,10 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
+	"sync"
 	"syscall"
 	"time"
 
@@ -42,6 +45,7 @@ type options struct {
 	bin, manifest, python string
 	runs                  int
 	time, off, lerobot    time.Duration
+	beside                bool
 }
 
 func main() {
@@ -52,6 +56,7 @@ func main() {
 	flag.IntVar(&o.runs, "runs", 3, "how many record all; one without a record is before the first, and behind each")
 	flag.DurationVar(&o.time, "time", 2*time.Minute, "how long each of them lasts")
 	flag.DurationVar(&o.off, "off", 0, "how long each without a record lasts; default: as long")
+	flag.BoolVar(&o.beside, "beside", false, "with each run that records all, another robot runs at the same time that records nothing: both have the same machine, load and hour")
 	flag.DurationVar(&o.lerobot, "lerobot", time.Minute, "how much of the last record LeRobot records")
 	flag.Parse()
 	o.off = cmp.Or(o.off, o.time)
@@ -101,32 +106,61 @@ func measure(ctx context.Context, o options) error {
 			return err
 		}
 	}
-	var slices []slice
+	var runs []slice
 	var wrong []error
 	records := filepath.Join(dir, "records")
-	for n := range 2*o.runs + 1 {
-		mode, long := "off", o.off
-		if n%2 == 1 {
-			mode, long = "all", o.time
-			if err := os.RemoveAll(records); err != nil { // the newest is LeRobot's, too
+	for n, modes := range o.plan() {
+		if slices.Contains(modes, "all") { // the newest is LeRobot's, too
+			if err := os.RemoveAll(records); err != nil {
 				return err
 			}
 		}
-		fmt.Fprintf(os.Stderr, "%s  run %d of %d, --record %s, %v\n", time.Now().Format("15:04:05"), n+1, 2*o.runs+1, mode, long)
-		s, err := run(ctx, o, dir, records, mode, long)
+		fmt.Fprintf(os.Stderr, "%s  run %d of %d, --record %s\n", time.Now().Format("15:04:05"), n+1, len(o.plan()), strings.Join(modes, " and "))
+		got, err := together(ctx, o, dir, records, modes)
 		if err != nil {
 			return err
 		}
-		wrong = append(wrong, s.wrong())
-		slices = append(slices, s)
+		for i := range got {
+			wrong = append(wrong, got[i].wrong())
+		}
+		runs = append(runs, got...)
 	}
-	if err := table(slices).Write(os.Stdout); err != nil {
+	if err := table(runs).Write(os.Stdout); err != nil {
 		return err
 	}
 	if err := besides(ctx, o, records); err != nil {
 		wrong = append(wrong, err)
 	}
 	return errors.Join(wrong...)
+}
+
+// plan is what --record says in each run, of one robot or of two.
+func (o *options) plan() (runs [][]string) {
+	if o.beside {
+		return slices.Repeat([][]string{{"off", "all"}}, o.runs)
+	}
+	return append([][]string{{"off"}}, slices.Repeat([][]string{{"all"}, {"off"}}, o.runs)...)
+}
+
+// together lets a robot run for each mode, all at once.
+func together(ctx context.Context, o options, dir, records string, modes []string) ([]slice, error) {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	got, errs := make([]slice, len(modes)), make([]error, len(modes))
+	var all sync.WaitGroup
+	for i, mode := range modes {
+		long := o.time
+		if mode == "off" && len(modes) == 1 {
+			long = o.off
+		}
+		all.Go(func() {
+			if got[i], errs[i] = run(ctx, o, dir, records, mode, long); errs[i] != nil {
+				stop() // the other's figures are for nothing
+			}
+		})
+	}
+	all.Wait()
+	return got, errors.Join(errs...)
 }
 
 // run lets a robot run against a server of its own.
@@ -140,13 +174,17 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 		return s, err
 	}
 	defer func() { err = errors.Join(err, server.Stop()) }()
-	file := filepath.Join(dir, "edge.json")
-	args := []string{"--bus", "sim", "--camera", "top=sim", "--fps", strconv.Itoa(fps), "--connect", server.Endpoint,
+	file := filepath.Join(dir, mode+".json")
+	home := filepath.Join(dir, "state-"+mode)
+	if err := os.MkdirAll(home, 0o755); err != nil {
+		return s, err
+	}
+	args := []string{"--id", "record-" + mode, "--bus", "sim", "--camera", "top=sim", "--fps", strconv.Itoa(fps), "--connect", server.Endpoint,
 		"--duration", long.String(), "--json", file, "--record", mode, "--record-dir", records, "--record-size", "40GiB"}
 	for _, c := range cameras {
 		args = append(args, "--camera", fmt.Sprintf("%s=%s:%dx%d@30", c, filepath.Join(dir, c), width, height))
 	}
-	cmd := bench.Command(bench.Program(o.bin, "edge-rt"), args...)
+	cmd := bench.Edge(o.bin, home, args...)
 	edge, err := bench.Start(cmd)
 	if err != nil {
 		return s, err
@@ -182,10 +220,10 @@ func (s *slice) wrong() error {
 	return nil
 }
 
-func table(slices []slice) *report.Table {
+func table(runs []slice) *report.Table {
 	t := &report.Table{Left: 1, Columns: []string{"--record", "ticks", "overruns own, host", "lateness us p50", "p99", "p99.9", "CPU s a min", "RSS MB", "objects, in ticks", "MB/min", "pictures/min", "lost"}}
-	for i := range slices {
-		s := &slices[i]
+	for i := range runs {
+		s := &runs[i]
 		minutes := s.Seconds / 60
 		t.Add(s.mode, fmt.Sprint(s.Ticks), fmt.Sprintf("%d, %d", s.OverrunsOwn, s.OverrunsHost),
 			fmt.Sprintf("%.0f", s.Lateness.P50), fmt.Sprintf("%.0f", s.Lateness.P99), fmt.Sprintf("%.0f", s.Lateness.P999),
