@@ -146,7 +146,7 @@ func (r *round) watch(ctx context.Context, t *table, edge *bench.Child) error {
 	return nil
 }
 
-// takeOver leads the arm to a target and gives it back.
+// takeOver leads the arm to its target, perhaps to more behind that, and gives it back.
 func (r *round) takeOver(ctx context.Context, t *table) error {
 	if err := r.awaitHand(ctx); err != nil {
 		return err
@@ -164,11 +164,11 @@ func (r *round) takeOver(ctx context.Context, t *table) error {
 			return fmt.Errorf("the world is gone: %w", err)
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
-		case v.Reached > begin.Reached && time.Since(began) > leadMin:
+		case v.Reached >= begin.Reached+r.corrected && time.Since(began) > leadMin:
 			_, err := r.ctl(ctx, "resume")
 			return err
 		case time.Now().After(limit):
-			return fmt.Errorf("the teacher reached no target within %v", leadLimit)
+			return fmt.Errorf("the teacher reached %d of %d targets within %v", v.Reached-begin.Reached, r.corrected, leadLimit)
 		}
 		pause(ctx, tick)
 	}

@@ -22,7 +22,7 @@ type demonstrated struct {
 }
 
 const (
-	episodeTime = 15 * time.Second // the teacher needs two
+	episodeTime = 20 * time.Second // the teacher needs two for a target
 	resetTime   = time.Second
 	pollEvery   = 100 * time.Millisecond // a person's reaction, and a process each time
 	firstSeed   = 11                     // of the demonstrations' worlds
@@ -117,8 +117,8 @@ func (r *round) teach(ctx context.Context, t *table, teleop *bench.Child, n int)
 	return last, nil
 }
 
-// show leads until the leg that is under way is over, and a little longer: until edge-rt
-// has heard of it, so that no frame shows a hand that stands still before a new target.
+// show leads until the targets of an episode are reached, or one is not, and a little longer:
+// until edge-rt has heard of it, so that no frame shows a hand that stands still before a new target.
 func (r *round) show(ctx context.Context, t *table) (s status, err error) {
 	begin, _, err := t.hand.sees()
 	if err != nil {
@@ -134,9 +134,9 @@ func (r *round) show(ctx context.Context, t *table) (s status, err error) {
 			return s, fmt.Errorf("the world is gone: %w", err)
 		case ctx.Err() != nil:
 			return s, context.Cause(ctx)
-		case v.Reached > begin.Reached:
+		case v.Reached >= begin.Reached+r.legs:
 			return r.ctl(ctx, "success")
-		case judgement(v.Score) > judgement(begin.Score), time.Now().After(limit):
+		case judgement(v.Score)-v.Reached > judgement(begin.Score)-begin.Reached, time.Now().After(limit):
 			return r.ctl(ctx, "rerecord")
 		}
 		pause(ctx, tick)

@@ -31,7 +31,9 @@ type plan struct {
 	whole         bool // the success is judged, too
 
 	worlds, episodes int // demonstrations: so many worlds, so many episodes together
+	legs             int // targets of an episode
 	corrections      int
+	corrected        int // targets of a correction
 	steps, more      int // of both trainings
 	chunk            int
 	net              []string      // what makes the ACT small
@@ -42,15 +44,15 @@ type plan struct {
 
 // full is the reduced configuration that a machine of two cores trains in minutes.
 var full = plan{
-	whole: true, worlds: 4, episodes: 40, corrections: 5, steps: 3000, more: 1500, chunk: 30,
+	whole: true, worlds: 8, episodes: 40, legs: 3, corrections: 5, corrected: 2, steps: 3000, more: 1500, chunk: 30,
 	net:   []string{"--policy.dim_model=256", "--policy.dim_feedforward=512", "--policy.n_encoder_layers=2", "--policy.n_heads=8"},
-	judge: []int{101, 102, 103, 104}, judged: 45 * time.Second,
+	judge: []int{101, 102, 103, 104, 105, 106}, judged: 45 * time.Second,
 	teach: 5 * time.Minute, correct: 10 * time.Minute,
 }
 
 // short checks the hand-overs.
 var short = plan{
-	worlds: 1, episodes: 4, corrections: 2, steps: 20, more: 10, chunk: 30,
+	worlds: 1, episodes: 4, legs: 1, corrections: 2, corrected: 1, steps: 20, more: 10, chunk: 30,
 	net:   []string{"--policy.dim_model=64", "--policy.dim_feedforward=128", "--policy.n_encoder_layers=1", "--policy.n_heads=4"},
 	judge: []int{101}, judged: 6 * time.Second,
 	teach: 2 * time.Minute, correct: 2 * time.Minute,
