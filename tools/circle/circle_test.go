@@ -102,6 +102,7 @@ func TestTheVerdict(t *testing.T) {
 
 // A dataset that is not what was recorded is refused, with both numbers.
 func TestWhatIsWrongWithADataset(t *testing.T) {
+	cut := map[string]int{"gaps longer than 100ms, at which an episode was cut": 2, "parts shorter than 1s of episodes that were cut": 1, "ticks before the first action or after the last": 4}
 	good := exported{Episodes: 40, Frames: 2000, FPS: 30, Cameras: []string{"top"}}
 	with := exported{Episodes: 45, Frames: 2300, FPS: 30, Cameras: []string{"top"}, Added: 5, Intervention: 300}
 	for _, tt := range []struct {
@@ -112,6 +113,10 @@ func TestWhatIsWrongWithADataset(t *testing.T) {
 		{1, func(*exported) {}, ""},
 		{2, func(*exported) {}, ""},
 		{1, func(e *exported) { e.Episodes = 39 }, "39 episodes, recorded were 40"},
+		{1, func(e *exported) { e.Episodes = 41 }, "41 episodes, recorded were 40"},
+		{1, func(e *exported) { e.Episodes, e.Left = 41, cut }, ""},
+		{1, func(e *exported) { e.Left = cut }, "of which cuts made 1 more"},
+		{2, func(e *exported) { e.Episodes, e.Added, e.Left = 46, 6, cut }, ""},
 		{1, func(e *exported) { e.Frames = 1199 }, "1199 frames"},
 		{1, func(e *exported) { e.FPS = 60 }, "60 frames a second"},
 		{1, func(e *exported) { e.Cameras = nil }, "want top"},
