@@ -19,7 +19,6 @@ import (
 	"edgert/internal/network"
 	"edgert/internal/notify"
 	"edgert/rt"
-	"edgert/servo/robot"
 	"edgert/wire"
 )
 
@@ -81,7 +80,7 @@ func (e *Edge) connect(ctx context.Context) error {
 	e.receiver.record, e.receiver.clock = e.record, e.clock
 	e.receiver.flags.task.Store(&e.cfg.Task)
 	e.link = &link{
-		cfg: &e.cfg, identity: e.identity, names: e.robot.ActionNames(), units: unitsOf(e.robot), log: e.log, clock: e.clock,
+		cfg: &e.cfg, identity: e.identity, names: e.robot.ActionNames(), units: e.robot.Units(), log: e.log, clock: e.clock,
 		flags: e.receiver.flags, uplink: new(atomic.Pointer[uplink]), receive: e.receiver.deposit, record: e.record,
 	}
 	var err error
@@ -123,13 +122,6 @@ func (e *Edge) claimID(context.Context) (err error) {
 		e.log.Warn("another edge on this host has this name, so this one has another", "name", e.identity.Asked, "now", e.identity.ID)
 	}
 	return nil
-}
-
-func unitsOf(r robot.Robot) (units []string) {
-	for _, m := range r.Motors {
-		units = append(units, m.Norm.String())
-	}
-	return units
 }
 
 // build allocates what the session's sizes need.

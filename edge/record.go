@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -36,16 +37,17 @@ func (e *Edge) describeRecord() error {
 		cameras = append(cameras, cam.Name)
 	}
 	c := &e.cfg
-	return e.recording.Describe(map[string]string{
-		"id": e.identity.ID, "instance": e.identity.Instance, "host": e.identity.Host, "robot": c.Robot, "bus": c.Bus,
-		"joints": strings.Join(e.robot.ActionNames(), ","), "units": strings.Join(unitsOf(e.robot), ","), "cameras": strings.Join(cameras, ","),
-		"fps": strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": strconv.Itoa(max(c.Stages.Multiplier, 1)),
+	about := recording.About(e.identity, e.robot, c.Bus)
+	maps.Copy(about, map[string]string{
+		"cameras": strings.Join(cameras, ","),
+		"fps":     strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": strconv.Itoa(max(c.Stages.Multiplier, 1)),
 		"schedule": c.Schedule.Schedule, "compat": strconv.FormatBool(c.Schedule.Compat), "task": c.Task,
 		"leader": c.Leader.Bus, "connect": strings.Join(c.Connect, ","), "service": e.link.contract.prefix, "model": e.link.contract.model,
 		"revision": e.link.contract.revision, "model_sha256": e.link.contract.sha256, "horizon": strconv.Itoa(e.link.contract.horizon),
 		"max_action_age": c.MaxActionAge.String(), "jpeg_quality": strconv.Itoa(c.JPEGQuality), "on_exit": c.OnExit,
 		"record": string(c.Record), "schedule_settings": fmt.Sprintf("%+v", c.Schedule), "stages": fmt.Sprintf("%+v", c.Stages),
 	})
+	return e.recording.Describe(about)
 }
 
 // endRecord has the record written, and waits for that.

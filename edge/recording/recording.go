@@ -16,6 +16,7 @@ import (
 	"fmt"
 	"log/slog"
 	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -25,9 +26,11 @@ import (
 	"edgert/edge/capture"
 	"edgert/edge/device"
 	"edgert/edge/event"
+	"edgert/edge/identity"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
+	"edgert/servo/robot"
 	"edgert/wire"
 )
 
@@ -176,6 +179,14 @@ func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encodin
 	}
 	r.taps = append(r.taps, t)
 	return nil
+}
+
+// About is what every run says of itself to Describe: who it is, and its arm.
+func About(id *identity.Identity, r robot.Robot, bus string) map[string]string {
+	return map[string]string{
+		"id": id.ID, "instance": id.Instance, "host": id.Host, "robot": r.Name, "bus": bus,
+		"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(r.Units(), ","),
+	}
 }
 
 // Describe says in the files what the run is, once all of it is known.

@@ -107,11 +107,7 @@ func Load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 
 // fits refuses the record of another arm, and returns its ticks per second.
 func fits(run map[string]string, arm robot.Robot) (rate float64, err error) {
-	var units []string
-	for _, m := range arm.Motors {
-		units = append(units, m.Norm.String())
-	}
-	names := arm.ActionNames()
+	names, units := arm.ActionNames(), arm.Units()
 	switch got, gotUnits := run["joints"], run["units"]; {
 	case got == "":
 		return 0, exit.Errorf(exit.Config, "its metadata names no joints: a record that broke off before the run was known, or of another program")

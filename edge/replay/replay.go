@@ -12,17 +12,15 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
-	"slices"
 	"strconv"
-	"strings"
-	"sync"
-	"sync/atomic"
 	"time"
 
 	"edgert/edge/device"
+	"edgert/edge/direct"
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
@@ -77,7 +75,7 @@ type session struct {
 	identity  *identity.Identity
 	recording *recording.Recording
 	record    *record.Recorder // its lanes; nil: nothing is recorded
-	loop      *rt.Loop
+	run       *direct.Run
 	velocity  []float32 // of each joint, units per second
 
 	// Owner: tick thread.
@@ -91,13 +89,6 @@ type session struct {
 	giveUp   rt.Instant // of the approach; 0: it has not begun
 	stillAt  rt.Instant // since when a joint is silent or held; 0: none is
 	done     bool
-
-	touched atomic.Bool // torque may be on
-	leave   atomic.Bool // the operator wants to stop
-	stop    atomic.Bool // the tick is over
-	ending  atomic.Bool // so are the other threads
-	failed  atomic.Pointer[error]
-	threads sync.WaitGroup
 }
 
 // Run replays an episode, until its end or that of ctx.
@@ -127,22 +118,19 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	s.prepare()
-	return s.run(ctx)
+	return s.drive(ctx)
 }
 
 func (c *Config) check() error {
-	_, known := follow.ExitModes[c.OnExit]
 	switch {
 	case c.Arm.Bus == "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port, or sim; edge-rt ports finds it")
-	case !known:
-		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", c.OnExit)
 	case c.Arm.Robot.Leader:
 		return exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves: give the follower's", c.Arm.Robot.Name)
 	case !(c.Speed > 0 && c.Speed <= 1):
 		return exit.Errorf(exit.Usage, "--speed is %v, want more than 0 and at most 1: an arm is not moved faster than it was shown", c.Speed)
 	}
-	return nil
+	return direct.CheckExit(c.OnExit)
 }
 
 // load reads the episode, before anything is opened.
@@ -172,16 +160,13 @@ func (s *session) openRecord() (err error) {
 	if s.record = s.recording.Lanes(); err != nil {
 		return err
 	}
-	var units []string
-	for _, m := range r.Motors {
-		units = append(units, m.Norm.String())
-	}
-	return s.recording.Describe(map[string]string{
-		"id": s.identity.ID, "instance": s.identity.Instance, "host": s.identity.Host, "robot": r.Name, "bus": c.Arm.Bus, "schedule": "replay",
-		"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(units, ","), "fps": strconv.FormatFloat(s.episode.Rate, 'g', -1, 64),
+	about := recording.About(s.identity, r, c.Arm.Bus)
+	maps.Copy(about, map[string]string{
+		"schedule": "replay", "fps": strconv.FormatFloat(s.episode.Rate, 'g', -1, 64),
 		"interpolation_multiplier": "1", "on_exit": c.OnExit, "record": string(c.Record), "replays": filepath.Base(c.File),
 		"replays_episode": strconv.FormatUint(uint64(s.episode.Number), 10), "speed": strconv.FormatFloat(c.Speed, 'g', -1, 64),
 	})
+	return s.recording.Describe(about)
 }
 
 // openArm opens the arm, and refuses one whose bus does not keep the record's rate.
@@ -231,36 +216,29 @@ func (s *session) prepare() {
 	s.arm = follow.New(s.bus, follow.Config{
 		Period: s.period, Safety: s.cfg.Arm.Robot.Safety, Gate: gate, Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
 	}, n)
+	s.run = direct.New(direct.Config{
+		Arm: s.arm, Bus: s.bus, Path: s.cfg.Arm.Bus, OnExit: s.cfg.OnExit, Out: s.cfg.Out,
+		Loop: rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU},
+	})
 }
 
-func (s *session) run(ctx context.Context) error {
-	s.loop = rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
+func (s *session) drive(ctx context.Context) error {
 	s.recording.Start()
-	s.threads.Go(func() { s.guarded(func() { s.bus.KeepOpen(&s.ending) }) })
-	s.threads.Go(func() { s.guarded(s.speak) })
+	s.run.Go(func() { s.bus.KeepOpen(s.run.Ending()) })
+	s.run.Go(s.speak)
 	e := &s.episode
 	fmt.Fprintf(s.cfg.Out, "Episode %d, %.1f s at %v ticks per second. The %s goes slowly to where it began; Ctrl-C ends.\n",
 		e.Number, e.Length().Seconds()/s.cfg.Speed, e.Rate, s.cfg.Arm.Robot.Name)
 	if e.Torn {
 		fmt.Fprintln(s.cfg.Out, "The record has no end: the episode may have gone on.")
 	}
-	ticked := make(chan error, 1)
-	go func() { ticked <- s.ticks() }()
-	for done := ctx.Done(); ; {
-		select {
-		case err := <-ticked:
-			return s.end(err)
-		case <-done:
-			s.leave.Store(true)
-			done = nil
-		}
-	}
+	return s.end(s.run.Drive(ctx, s.tick))
 }
 
 // speak says what the tick has to say, and once more when it has ended.
 func (s *session) speak() {
 	for ended := false; !ended; {
-		ended = s.ending.Load()
+		ended = s.run.Ending().Load()
 		s.events.Drain(func(e event.Event) {
 			level := slog.LevelInfo
 			if e.Code.Fault() {
@@ -273,135 +251,47 @@ func (s *session) speak() {
 	}
 }
 
-// guarded ends the replay when f panics.
-func (s *session) guarded(f func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.fail(fmt.Errorf("beside the tick: panic: %v", p))
-		}
-	}()
-	f()
-}
-
-// ticks runs the loop; a panic in it must not leave the arm under torque.
-func (s *session) ticks() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("tick: panic: %v", p)
-		}
-	}()
-	return s.loop.Run(&s.stop, s.tick)
-}
-
 // tick is one period.
 //
 //rt:noalloc
 func (s *session) tick(t rt.Tick) rt.Wait {
 	s.entry = recording.Begin(s.record, t)
 	s.arm.Read(t)
-	if s.arm.NeedsResume() {
-		s.fail(exit.Errorf(exit.Fault, "the arm's motors have restarted: check their supply, then start again"))
+	s.run.Check()
+	s.watchStill(t.Woke)
+	if s.arm.Phase == follow.Unarmed {
+		s.approach, s.giveUp = true, 0 // it is armed where it stands, also after it was away
 	}
-	if err := s.arm.Fatal(); err != nil {
-		s.finish(exit.Fault, err)
+	if s.run.Step(t, true) && s.stillAt == 0 { // while a joint is not driven nothing is
+		s.follow(t.Woke)
 	}
-	s.drive(t)
 	if e := s.entry; e != nil {
 		recording.Arm(e, s.arm)
 		e.BusSilent = s.arm.Silent()
-		e.RunState = runState(s.arm.Phase, e.Action.N > 0)
+		e.RunState = direct.State(s.arm.Phase, e.Action.N > 0)
 		s.entry = nil
 		s.record.Ticks.Commit()
 	}
 	return s.bus.BusWait()
 }
 
-// runState is a run's word for the same: it connects until the arm is armed, streams while
-// actions run, and stalls otherwise.
-//
-//rt:noalloc
-func runState(phase follow.Phase, ran bool) uint32 {
-	switch {
-	case phase < follow.Armed:
-		return stateConnecting
-	case ran:
-		return stateStreaming
-	}
-	return stateStalled
-}
-
-// The states' numbers on record.
-var (
-	stateConnecting = uint32(slices.Index(record.RunStates, "CONNECTING"))
-	stateStreaming  = uint32(slices.Index(record.RunStates, "STREAMING"))
-	stateStalled    = uint32(slices.Index(record.RunStates, "STALLED"))
-)
-
-// drive takes the arm one step further in its phase.
-func (s *session) drive(t rt.Tick) {
-	s.watchStill(t.Woke)
-	switch s.arm.Phase {
-	case follow.Unarmed:
-		if s.leave.Load() {
-			s.stop.Store(true)
-			return
-		}
-		s.arm.StartArming()
-		s.approach, s.giveUp = true, 0 // it is armed where it stands, also after it was away
-	case follow.Arming:
-		switch {
-		case s.leave.Load() && s.arm.HasTorque():
-			s.arm.Finish(t.Woke)
-			return
-		case s.leave.Load():
-			s.arm.CancelArming()
-			return
-		}
-		s.touched.Store(true)
-		if _, err := s.arm.ArmStep(t); err != nil {
-			s.fail(device.Absent(err))
-		}
-	case follow.Armed:
-		s.move(t.Woke)
-	case follow.Parking:
-		s.arm.ParkStep(t.Woke, false)
-	default:
-		s.stop.Store(true)
-	}
-}
-
 // watchStill ends a replay whose arm has been silent, or was held, for long.
 func (s *session) watchStill(now rt.Instant) {
 	silent, held := s.arm.Frozen(), s.arm.Held()
 	switch still := silent|held != 0 || s.arm.Silent(); {
-	case !still || s.leave.Load():
+	case !still || s.run.Leaving():
 		s.stillAt = 0
 	case s.stillAt == 0:
 		s.stillAt, s.approach, s.giveUp = now, true, 0 // then slowly to where it was to be
 	case now.Sub(s.stillAt) <= stillLimit:
 	case held&^silent != 0:
-		s.finish(exit.Fault, fmt.Errorf("%s: held for %v, as its motor complains", s.cfg.Arm.Robot.Joints(held), stillLimit))
+		s.run.Finish(exit.Fault, fmt.Errorf("%s: held for %v, as its motor complains", s.cfg.Arm.Robot.Joints(held), stillLimit))
 	default:
-		s.finish(exit.Absent, fmt.Errorf("%s: silent for %v; check the arm's cables and power", s.cfg.Arm.Robot.Joints(silent), stillLimit))
+		s.run.Finish(exit.Absent, fmt.Errorf("%s: silent for %v; check the arm's cables and power", s.cfg.Arm.Robot.Joints(silent), stillLimit))
 	}
 }
 
-// move takes the arm to where the episode begins, and then through it. While a joint is not
-// driven nothing is.
-func (s *session) move(now rt.Instant) {
-	switch {
-	case s.leave.Load():
-		s.arm.Finish(now)
-	case s.arm.Rescuing():
-		if err := s.arm.RescueStep(now); err != nil {
-			s.fail(err)
-		}
-	case s.stillAt == 0:
-		s.follow(now)
-	}
-}
-
-// follow drives the arm to its place in the episode.
+// follow takes the arm to where the episode begins, and then through it.
 func (s *session) follow(now rt.Instant) {
 	s.episode.At(s.place, s.row)
 	if s.approach {
@@ -411,7 +301,7 @@ func (s *session) follow(now rt.Instant) {
 		}
 		there := s.near()
 		if !there && now > s.giveUp {
-			s.finish(exit.Fault, errors.New("the arm does not come to where the episode is: something blocks it, or its load is too high"))
+			s.run.Finish(exit.Fault, errors.New("the arm does not come to where the episode is: something blocks it, or its load is too high"))
 			return
 		}
 		s.arm.DriveAt(now, s.row, approachPace)
@@ -422,7 +312,7 @@ func (s *session) follow(now rt.Instant) {
 	s.note(now)
 	if s.place >= float64(s.episode.Len()-1) {
 		s.done = true
-		s.leave.Store(true)
+		s.run.Leave()
 		return
 	}
 	s.place += s.cfg.Speed
@@ -466,41 +356,11 @@ func (s *session) note(now rt.Instant) {
 	}
 }
 
-// finish ends the replay as --on-exit says, where exit.Held lets it hold.
-func (s *session) finish(code exit.Code, err error) {
-	err = exit.With(code, err)
-	s.failed.CompareAndSwap(nil, &err)
-	s.leave.Store(true)
-}
-
-func (s *session) fail(err error) {
-	s.failed.CompareAndSwap(nil, &err)
-	s.stop.Store(true)
-}
-
-// end lets the arm go, unless exit.Held applies, and says how it went.
+// end lets the arm go, and says how it went.
 func (s *session) end(err error) error {
-	if failed := s.failed.Load(); err == nil && failed != nil {
-		err = *failed
-	}
-	held := s.cfg.OnExit == "hold" && slices.Contains(exit.Held, exit.Of(err))
-	var off error
-	if s.touched.Load() && !held {
-		off = s.bus.RetryTorqueOff(func() bool { return false })
-	}
-	s.ending.Store(true)
-	s.threads.Wait()
-	if errors.Is(err, rt.ErrRealTimeRefused) {
-		err = exit.With(exit.RealTime, err)
-	}
-	if off != nil {
-		err = errors.Join(err, fmt.Errorf("torque may still be on: %w; hold on to the arm: edge-rt torque off --bus %s lets it go once its motors answer", off, s.cfg.Arm.Bus))
-	}
-	if held && s.touched.Load() && s.simBus == nil {
-		fmt.Fprintf(s.cfg.Out, "The arm is held, as --on-exit hold says: edge-rt torque off --bus %s lets it go.\n", s.cfg.Arm.Bus)
-	}
+	err = s.run.End(err, nil)
 	err, _ = s.recording.End(err)
-	stats, gate := s.loop.Stats(), s.arm.Gate()
+	stats, gate := s.run.Stats(), s.arm.Gate()
 	how, ran := "stopped", s.place
 	if s.done {
 		how, ran = "replayed", float64(s.episode.Len())
@@ -514,8 +374,7 @@ func (s *session) end(err error) error {
 }
 
 func (s *session) close() {
-	s.ending.Store(true)
-	s.threads.Wait()
+	s.run.Close()
 	if s.bus != nil {
 		s.bus.Close()
 	}

@@ -36,11 +36,7 @@ func so101(t *testing.T) robot.Robot {
 
 // settings are a record's of an arm.
 func settings(r robot.Robot) map[string]string {
-	var units []string
-	for _, m := range r.Motors {
-		units = append(units, m.Norm.String())
-	}
-	return map[string]string{"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(units, ","), "fps": "20", "interpolation_multiplier": "1"}
+	return map[string]string{"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(r.Units(), ","), "fps": "20", "interpolation_multiplier": "1"}
 }
 
 // written is a record of what put does, which is lent the next tick.

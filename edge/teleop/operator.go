@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"edgert/edge/direct"
 	"edgert/edge/episode"
 	"edgert/edge/operator"
 	"edgert/record"
@@ -37,10 +38,9 @@ func (s *session) command(line string) operator.Reply {
 	case "save":
 		err = s.recording.Save()
 	case "stop":
-		s.leave.Store(true)
+		s.run.Leave()
 	case "release":
-		s.limp.Store(true)
-		s.leave.Store(true)
+		s.run.Release()
 	case "status":
 	case "reset":
 		err = errors.New("there is nothing to reset: a leader arm drives this one, and no policy")
@@ -61,13 +61,13 @@ func (s *session) command(line string) operator.Reply {
 
 // reply is the status as edge-rt ctl prints it.
 func (s *session) reply() operator.Reply {
-	stats := s.loop.Stats()
-	r := operator.Reply{ID: s.identity.ID, State: stateConnecting, Paused: s.paused.Load(), Ticks: stats.Ticks, Overruns: stats.OverrunsOwn}
+	stats := s.run.Stats()
+	r := operator.Reply{ID: s.identity.ID, State: direct.Connecting, Paused: s.paused.Load(), Ticks: stats.Ticks, Overruns: stats.OverrunsOwn}
 	switch {
 	case s.armed.Load() && r.Paused:
-		r.State = stateStalled
+		r.State = direct.Stalled
 	case s.armed.Load():
-		r.State = stateStreaming
+		r.State = direct.Streaming
 	}
 	r.Task, r.Episodes = *s.task.Load(), s.episodes.Status()
 	return r
@@ -104,7 +104,7 @@ func (a leaderArm) Rest()        {}
 
 func (a leaderArm) NotReady() string {
 	switch {
-	case a.leave.Load():
+	case a.run.Leaving():
 		return "the run is ending"
 	case a.paused.Load():
 		return "the follower is paused: edge-rt ctl resume goes on"
@@ -132,6 +132,6 @@ func (s *session) newEpisodes() *episode.Episodes {
 			}
 			fmt.Fprintln(s.cfg.Out, text)
 		},
-		Done: func() { s.leave.Store(true) },
+		Done: func() { s.run.Leave() },
 	})
 }

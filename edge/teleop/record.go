@@ -2,6 +2,7 @@ package teleop
 
 import (
 	"cmp"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -9,22 +10,15 @@ import (
 
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/edge/direct"
 	"edgert/edge/follow"
 	"edgert/edge/identity"
 	"edgert/edge/operator"
 	"edgert/edge/recording"
 	"edgert/internal/exit"
-	"edgert/record"
 	"edgert/rt"
 	"edgert/servo"
 	"edgert/sim"
-)
-
-// The states of a teleoperation, on record and for edge-rt ctl: a run's words for the same.
-const (
-	stateConnecting = "CONNECTING" // the follower has no torque yet
-	stateStreaming  = "STREAMING"  // it follows
-	stateStalled    = "STALLED"    // it stays where it is
 )
 
 // simCameraFPS is a simulated camera's rate: as fast as the world.
@@ -104,21 +98,18 @@ func (s *session) simWorld() *sim.Live {
 
 // describeRecord says in the files what the run is.
 func (s *session) describeRecord() error {
-	c, r := &s.cfg, s.cfg.Follower.Robot
-	var cameras, units []string
+	c := &s.cfg
+	var cameras []string
 	for _, cam := range s.cameras {
 		cameras = append(cameras, cam.Name)
 	}
-	for _, m := range r.Motors {
-		units = append(units, m.Norm.String())
-	}
-	return s.recording.Describe(map[string]string{
-		"id": s.identity.ID, "instance": s.identity.Instance, "host": s.identity.Host, "robot": r.Name, "bus": c.Follower.Bus,
-		"leader": c.Leader.Bus, "leader_robot": c.Leader.Robot.Name,
-		"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(units, ","), "cameras": strings.Join(cameras, ","),
+	about := recording.About(s.identity, c.Follower.Robot, c.Follower.Bus)
+	maps.Copy(about, map[string]string{
+		"leader": c.Leader.Bus, "leader_robot": c.Leader.Robot.Name, "cameras": strings.Join(cameras, ","),
 		"fps": strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": "1", "schedule": "teleop", "task": c.Task,
 		"jpeg_quality": strconv.Itoa(c.Encoding.Quality), "on_exit": c.OnExit, "record": string(c.Record),
 	})
+	return s.recording.Describe(about)
 }
 
 // recordAction notes what the leader wanted of this tick.
@@ -144,24 +135,10 @@ func (s *session) commitRecord(t rt.Tick, read rt.Instant) {
 	recording.Arm(e, s.arm)
 	e.Read, e.Act = int64(read.Sub(t.Woke)), int64(s.clock.Now().Sub(read))
 	e.BusSilent, e.Paused = s.arm.Silent(), s.paused.Load()
-	switch {
-	case s.arm.Phase != follow.Armed:
-		e.RunState = runStateConnecting
-	case e.Action.N > 0:
-		e.RunState = runStateStreaming
-	default:
-		e.RunState = runStateStalled
-	}
+	e.RunState = direct.State(s.arm.Phase, e.Action.N > 0)
 	s.entry = nil
 	s.record.Ticks.Commit()
 }
-
-// The states' numbers on record.
-var (
-	runStateConnecting = uint32(slices.Index(record.RunStates, stateConnecting))
-	runStateStreaming  = uint32(slices.Index(record.RunStates, stateStreaming))
-	runStateStalled    = uint32(slices.Index(record.RunStates, stateStalled))
-)
 
 // closeRecord closes what openRecord, find and openCameras have opened.
 func (s *session) closeRecord() {

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/edge/direct"
 	"edgert/edge/episode"
 	"edgert/edge/operator"
 	"edgert/internal/exit"
@@ -71,10 +72,10 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 				if d := math.Abs(float64(m.Action.V[0] - m.State.V[0])); d < 1 {
 					wanted++
 				}
-				if m.Source > m.At || m.Source == 0 || record.RunStates[m.RunState] != stateStreaming {
+				if m.Source > m.At || m.Source == 0 || record.RunStates[m.RunState] != direct.Streaming {
 					t.Errorf("an action of %v at %v in state %d", m.Source, m.At, m.RunState)
 				}
-			case m.Paused && record.RunStates[m.RunState] == stateStalled:
+			case m.Paused && record.RunStates[m.RunState] == direct.Stalled:
 				still++
 			}
 			return nil
@@ -123,7 +124,7 @@ func TestSimulatedFollower(t *testing.T) {
 	go func() { done <- Run(ctx, cfg) }()
 	rttest.Eventually(t, "it follows", func() bool {
 		reply, err := operator.Ctl("", "status")
-		return err == nil && reply.State == stateStreaming
+		return err == nil && reply.State == direct.Streaming
 	})
 	cancel()
 	if err := <-done; err != nil {

@@ -6,13 +6,13 @@
 package teleop
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -20,6 +20,7 @@ import (
 
 	"edgert/edge/capture"
 	"edgert/edge/device"
+	"edgert/edge/direct"
 	"edgert/edge/episode"
 	"edgert/edge/event"
 	"edgert/edge/follow"
@@ -105,13 +106,11 @@ func Run(ctx context.Context, cfg Config) error {
 		return err
 	}
 	s.prepare()
-	return s.run(ctx)
+	return s.drive(ctx)
 }
 
 // check refuses what cannot run, and looks the leader up.
 func (c *Config) check() error {
-	_, known := follow.ExitModes[c.OnExit]
-	var err error
 	switch {
 	case c.Follower.Bus == "":
 		return exit.Errorf(exit.Usage, "--bus is missing: give the follower's serial port; edge-rt ports finds it")
@@ -119,8 +118,6 @@ func (c *Config) check() error {
 		return exit.Errorf(exit.Usage, "--leader is missing: give the leader's serial port; edge-rt ports finds it")
 	case len(c.Cameras) > record.MaxCameras:
 		return exit.Errorf(exit.Usage, "%d cameras, at most %d", len(c.Cameras), record.MaxCameras)
-	case !known:
-		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", c.OnExit)
 	case c.Follower.Robot.Leader:
 		return exit.Errorf(exit.Usage, "--robot %s is a leader: give the follower's", c.Follower.Robot.Name)
 	}
@@ -129,7 +126,8 @@ func (c *Config) check() error {
 			return err
 		}
 	}
-	if err := device.CheckPorts(c.Leader.Bus, c.Follower.Bus); err != nil {
+	err := cmp.Or(direct.CheckExit(c.OnExit), device.CheckPorts(c.Leader.Bus, c.Follower.Bus))
+	if err != nil {
 		return err
 	}
 	c.Leader.Robot, err = device.Leader(c.LeaderRobot, c.Follower.Robot)
@@ -162,20 +160,13 @@ type session struct {
 	operator  net.Listener
 	episodes  *episode.Episodes
 	operating sync.Mutex // one command, or step of the episodes, at a time
-	loop      *rt.Loop
+	run       *direct.Run
 	task      atomic.Pointer[string]
 
-	touched atomic.Bool  // torque may be on
-	limp    atomic.Bool  // and the torque, whatever --on-exit says, without parking
-	paused  atomic.Bool  // by an operator: the follower stays
-	armed   atomic.Bool  // the follower follows, or could
-	pending atomic.Int32 // cameras without a first picture
-	stuck   bool         // a thread did not end: what it may use is not closed
-	leave   atomic.Bool  // the operator wants to stop
-	stop    atomic.Bool  // the tick is over
-	ending  atomic.Bool  // so are the other threads
-	failed  atomic.Pointer[error]
-	threads sync.WaitGroup
+	paused  atomic.Bool    // by an operator: the follower stays
+	armed   atomic.Bool    // the follower follows, or could
+	pending atomic.Int32   // cameras without a first picture
+	stuck   bool           // a thread did not end: what it may use is not closed
 	grabs   sync.WaitGroup // the capture threads, which a driver may hold up
 }
 
@@ -207,39 +198,32 @@ func (s *session) prepare() {
 		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.NewGate(s.follower.Arm(), s.period),
 		Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
 	}, n)
+	s.run = direct.New(direct.Config{
+		Arm: s.arm, Bus: s.follower, Path: s.cfg.Follower.Bus, OnExit: s.cfg.OnExit, Out: s.cfg.Out,
+		Loop: rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU},
+	})
 }
 
-func (s *session) run(ctx context.Context) error {
-	s.loop = rt.NewLoop(rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU})
+func (s *session) drive(ctx context.Context) error {
 	s.recording.Start()
 	for _, cam := range s.cameras {
-		s.grabs.Go(func() { s.guarded(func() { cam.Run(s.clock, &s.ending, &s.pending) }) })
+		s.grabs.Go(func() { s.run.Guarded(func() { cam.Run(s.clock, s.run.Ending(), &s.pending) }) })
 	}
-	s.threads.Go(func() { s.guarded(func() { operator.Serve(s.operator, s.command) }) })
+	s.run.Go(func() { operator.Serve(s.operator, s.command) })
 	for _, arm := range []*hotplug.Arm{s.leader, s.follower} {
-		s.threads.Go(func() { s.keep(arm) })
+		s.run.Go(func() { arm.KeepOpen(s.run.Ending()) })
 	}
-	s.threads.Go(s.speak)
+	s.run.Go(s.speak)
 	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly towards where the follower is; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
 	deaf := s.cfg.Listen(s.key)
 	defer deaf()
-	ticked := make(chan error, 1)
-	go func() { ticked <- s.ticks() }()
-	for done := ctx.Done(); ; {
-		select {
-		case err := <-ticked:
-			return s.end(err)
-		case <-done:
-			s.leave.Store(true)
-			done = nil
-		}
-	}
+	return s.end(s.run.Drive(ctx, s.tick))
 }
 
 // speak says what the tick has to say, and once more when it has ended.
 func (s *session) speak() {
 	for ended := false; !ended; {
-		ended = s.ending.Load()
+		ended = s.run.Ending().Load()
 		s.events.Drain(s.say)
 		s.operating.Lock()
 		s.episodes.Step(context.Background())
@@ -271,29 +255,6 @@ func (s *session) say(e event.Event) {
 	fmt.Fprintf(s.cfg.Out, "%s%s\n", joint, e.Code.String())
 }
 
-// keep opens an arm again beside the tick.
-func (s *session) keep(arm *hotplug.Arm) { s.guarded(func() { arm.KeepOpen(&s.ending) }) }
-
-// guarded ends the run when f panics.
-func (s *session) guarded(f func()) {
-	defer func() {
-		if p := recover(); p != nil {
-			s.fail(fmt.Errorf("beside the tick: panic: %v", p))
-		}
-	}()
-	f()
-}
-
-// ticks runs the loop; a panic in it must not leave the arm under torque.
-func (s *session) ticks() (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			err = fmt.Errorf("tick: panic: %v", p)
-		}
-	}()
-	return s.loop.Run(&s.stop, s.tick)
-}
-
 // tick is one period: first the leader is read, in half the time, then the follower.
 //
 //rt:noalloc
@@ -311,52 +272,15 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	wait.Add(s.follower.BusWait())
 	s.leader.Reconnected() // the next Read has its positions
 	if s.cfg.Duration > 0 && t.Woke.Sub(s.began) >= s.cfg.Duration {
-		s.leave.Store(true)
+		s.run.Leave()
 	}
-	if s.arm.NeedsResume() {
-		// A person is at the leader, and starts anew.
-		s.fail(exit.Errorf(exit.Fault, "the follower's motors have restarted: check their supply, then start again"))
-	}
-	if err := s.arm.Fatal(); err != nil {
-		s.finish(err)
-	}
+	s.run.Check()
 	read := s.clock.Now()
-	s.drive(t)
+	if present := t.Woke.Sub(s.leaderSeen) < stillGone; s.run.Step(t, present) {
+		s.follow(t.Woke, present)
+	}
 	s.commitRecord(t, read)
 	return wait
-}
-
-// drive takes the follower one step further in its phase.
-func (s *session) drive(t rt.Tick) {
-	present := t.Woke.Sub(s.leaderSeen) < stillGone
-	switch s.arm.Phase {
-	case follow.Unarmed:
-		switch {
-		case s.leave.Load():
-			s.stop.Store(true)
-		case present:
-			s.arm.StartArming()
-		}
-	case follow.Arming:
-		switch {
-		case s.leave.Load() && s.arm.HasTorque():
-			s.arm.Finish(t.Woke)
-			return
-		case !present || s.leave.Load():
-			s.arm.CancelArming()
-			return
-		}
-		s.touched.Store(true)
-		if _, err := s.arm.ArmStep(t); err != nil {
-			s.fail(device.Absent(err))
-		}
-	case follow.Armed:
-		s.follow(t.Woke, present)
-	case follow.Parking:
-		s.arm.ParkStep(t.Woke, s.limp.Load())
-	default:
-		s.stop.Store(true)
-	}
 }
 
 // follow gives the follower the leader's positions. While the leader is silent it stays,
@@ -364,62 +288,25 @@ func (s *session) drive(t rt.Tick) {
 //
 //rt:noalloc
 func (s *session) follow(now rt.Instant, present bool) {
-	switch {
-	case s.leave.Load():
-		s.arm.Finish(now)
-	case s.arm.Rescuing():
-		if err := s.arm.RescueStep(now); err != nil {
-			s.fail(err)
-		}
-	case !present || s.paused.Load():
+	if !present || s.paused.Load() {
 		s.arm.StartSlowly(now)
-	default:
-		s.arm.Drive(now, s.lead)
-		s.recordAction()
+		return
 	}
+	s.arm.Drive(now, s.lead)
+	s.recordAction()
 }
 
-func (s *session) finish(err error) {
-	err = exit.With(exit.Fault, err)
-	s.failed.CompareAndSwap(nil, &err)
-	s.leave.Store(true)
-}
-
-func (s *session) fail(err error) {
-	s.failed.CompareAndSwap(nil, &err)
-	s.stop.Store(true)
-}
-
-// end lets the follower go, unless exit.Held applies, and says how it went.
+// end lets the follower go, and says how it went.
 func (s *session) end(err error) error {
-	if failed := s.failed.Load(); err == nil && failed != nil {
-		err = *failed
-	}
-	var off error
-	held := s.cfg.OnExit == "hold" && slices.Contains(exit.Held, exit.Of(err)) && !s.limp.Load()
-	if s.touched.Load() && !held {
-		off = s.follower.RetryTorqueOff(func() bool { return false })
-	}
-	s.ending.Store(true)
-	s.operator.Close()
-	s.threads.Wait()
+	err = s.run.End(err, func() { s.operator.Close() })
 	s.stuck = !device.Within(s.clock, stuckLimit, &s.grabs)
-	if errors.Is(err, rt.ErrRealTimeRefused) {
-		err = exit.With(exit.RealTime, err)
-	}
-	if off != nil {
-		err = errors.Join(err, fmt.Errorf("torque may still be on: %w; hold on to the arm: edge-rt torque off --bus %s lets it go once its motors answer", off, s.cfg.Follower.Bus))
-	}
-	if held && s.touched.Load() {
-		fmt.Fprintf(s.cfg.Out, "The follower is held, as --on-exit hold says: edge-rt torque off --bus %s lets it go.\n", s.cfg.Follower.Bus)
-	}
 	if s.stuck {
 		err = exit.Keep(err, fmt.Errorf("a camera did not end within %v of the arm: it hangs", stuckLimit))
 	}
 	s.episodes.Close()
 	err, hangs := s.recording.End(err)
 	s.stuck = s.stuck || hangs
-	l, f, stats := s.leader.Stats(), s.follower.Stats(), s.loop.Stats()
+	l, f, stats := s.leader.Stats(), s.follower.Stats(), s.run.Stats()
 	fmt.Fprintf(s.cfg.Out, "%d ticks, %d own and %d host overruns; leader p99 %v, %d lost; follower p99 %v, %d lost; %d goals clipped in range, %d in speed\n",
 		stats.Ticks, stats.OverrunsOwn, stats.OverrunsHost, l.Cycle.Quantile(0.99), l.Lost, f.Cycle.Quantile(0.99), f.Lost, s.arm.Gate().RangeClips, s.arm.Gate().StepClips)
 	if r := s.recording.Stats(); r != nil {
@@ -429,8 +316,7 @@ func (s *session) end(err error) error {
 }
 
 func (s *session) close() {
-	s.ending.Store(true)
-	s.threads.Wait()
+	s.run.Close()
 	if s.leader != nil {
 		if !s.leader.Away() && len(s.leader.Arm().Triggers()) > 0 {
 			_ = s.leader.TorqueOff() // a trigger's spring; it holds nothing up

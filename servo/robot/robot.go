@@ -171,6 +171,16 @@ func (r Robot) ActionNames() []string {
 	return names
 }
 
+// Units returns what the numbers of a state or an action are in, in the same order, such as
+// degrees.
+func (r Robot) Units() []string {
+	units := make([]string, len(r.Motors))
+	for i, m := range r.Motors {
+		units[i] = m.Norm.String()
+	}
+	return units
+}
+
 // Joints lists the joints of a bit set by name, such as "shoulder_pan, gripper".
 func (r Robot) Joints(set uint32) string {
 	var names []string

@@ -1,0 +1,156 @@
+package direct
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/edge/device"
+	"edgert/edge/event"
+	"edgert/edge/follow"
+	"edgert/edge/hotplug"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+)
+
+// driven is a simulated arm under a run, and what drives it: nothing, so that it stays.
+type driven struct {
+	*Run
+	bus    *servosim.Bus
+	arm    *follow.Follower
+	out    *rttest.Output
+	ready  bool
+	before func() // in each tick on which the arm is driven
+}
+
+func newDriven(t *testing.T, onExit string) *driven {
+	t.Helper()
+	r, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	clock, period := rt.KernelClock(), 20*time.Millisecond
+	bus, _, err := device.OpenSim(r, 1, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	cfg := servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: device.SimCalibration(r), Clock: clock}
+	arm, err := device.OpenArm(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hot := hotplug.New(arm, cfg, clock)
+	t.Cleanup(func() { hot.Close() })
+	hot.SetPeriod(period)
+	d := &driven{bus: bus, out: new(rttest.Output), ready: true, before: func() {}}
+	d.arm = follow.New(hot, follow.Config{
+		Period: period, Safety: r.Safety, Gate: follow.NewGate(arm, period), Exit: follow.ExitModes[onExit], Events: event.NewQueue(64), Clock: clock,
+	}, len(r.Motors))
+	d.Run = New(Config{Arm: d.arm, Bus: hot, Path: bus.Path(), OnExit: onExit, Out: d.out, Loop: rt.LoopConfig{Clock: clock, Period: period, Mode: rt.ModeOff}})
+	t.Cleanup(d.Close)
+	return d
+}
+
+func (d *driven) tick(t rt.Tick) rt.Wait {
+	d.arm.Read(t)
+	d.Check()
+	if d.Step(t, d.ready) {
+		d.before()
+	}
+	return rt.Wait{}
+}
+
+func (d *driven) stiff() bool { return slices.Contains(d.bus.TorqueEnabled(), true) }
+
+// Whatever ends a run, the arm is let go, or held where that was asked for and is safe.
+func TestEveryEnd(t *testing.T) {
+	broken := errors.New("broken")
+	for _, tt := range []struct {
+		name   string
+		onExit string
+		end    func(d *driven, cancel func())
+		says   string
+		stiff  bool
+	}{
+		{"a signal", "park", func(_ *driven, cancel func()) { cancel() }, "", false},
+		{"off", "off", func(_ *driven, cancel func()) { cancel() }, "", false},
+		{"hold", "hold", func(_ *driven, cancel func()) { cancel() }, "", true},
+		{"released, though held", "hold", func(d *driven, _ func()) { d.Release() }, "", false},
+		{"what drives it is gone, held", "hold", func(d *driven, _ func()) { d.Finish(exit.Absent, broken) }, "broken", true},
+		{"a fault, though held", "hold", func(d *driven, _ func()) { d.Finish(exit.Fault, broken) }, "broken", false},
+		{"an error, though held", "hold", func(d *driven, _ func()) { d.Fail(broken) }, "broken", false},
+		{"a panic in the tick, though held", "hold", func(d *driven, _ func()) { panic("in it") }, "tick: panic: in it", false},
+		{"a panic beside it", "park", func(d *driven, _ func()) { d.Go(func() { panic("there") }) }, "beside the tick: panic: there", false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			d := newDriven(t, tt.onExit)
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+			defer cancel()
+			ended, ends, woken := false, 0, false
+			d.before = func() {
+				if ends++; ends == 3 {
+					tt.end(d, cancel)
+				}
+			}
+			d.Go(func() {
+				rttest.Eventually(t, "the end of the tick", d.Ending().Load)
+				ended = true
+			})
+			err := d.End(d.Drive(ctx, d.tick), func() { woken = true })
+			if tt.says == "" && err != nil || tt.says != "" && (err == nil || !strings.Contains(err.Error(), tt.says)) {
+				t.Errorf("it ends with %v, want %q", err, tt.says)
+			}
+			if d.stiff() != tt.stiff || strings.Contains(d.out.String(), "The arm is held") != tt.stiff {
+				t.Errorf("torque %v, it says %q; held: want %v", d.bus.TorqueEnabled(), d.out, tt.stiff)
+			}
+			if !ended || !woken || ends < 3 {
+				t.Errorf("the thread beside the tick ended: %v, was woken: %v, the arm was driven %d times", ended, woken, ends)
+			}
+		})
+	}
+}
+
+// An arm that nothing drives is not armed.
+func TestNothingDrives(t *testing.T) {
+	d := newDriven(t, "park")
+	d.ready = false
+	ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+	defer cancel()
+	d.before = func() { t.Error("it is driven") }
+	if err := d.End(d.Drive(ctx, d.tick), nil); err != nil || d.stiff() {
+		t.Errorf("%v, torque %v, want none", err, d.bus.TorqueEnabled())
+	}
+}
+
+func TestCheckExit(t *testing.T) {
+	for mode := range follow.ExitModes {
+		if err := CheckExit(mode); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := CheckExit("stay"); exit.Of(err) != exit.Usage {
+		t.Errorf("--on-exit stay: %v", err)
+	}
+}
+
+func TestStateNoAlloc(t *testing.T) {
+	for _, tt := range []struct {
+		phase  follow.Phase
+		driven bool
+		want   string
+	}{{follow.Unarmed, false, Connecting}, {follow.Arming, true, Connecting}, {follow.Armed, true, Streaming}, {follow.Armed, false, Stalled}, {follow.Parking, false, Stalled}} {
+		var got uint32
+		if n := testing.AllocsPerRun(10, func() { got = State(tt.phase, tt.driven) }); n != 0 || record.RunStates[got] != tt.want {
+			t.Errorf("phase %d, driven %v: %s with %v allocations, want %s", tt.phase, tt.driven, record.RunStates[got], n, tt.want)
+		}
+	}
+}
