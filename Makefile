@@ -9,7 +9,7 @@ FUZZTIME ?= 10s
 SOAK     ?= 10m
 RUNS     ?= 3
 RECORD   ?= 2m
-OFF      ?= $(RECORD)
+RECORDALL ?=
 PREFIX   ?= /usr/local
 ARCH     ?= amd64
 VERSION  := $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
@@ -67,8 +67,8 @@ safety: setup build ## what the arm does in each of some fifty single faults: do
 	bin/bench safety --json bin/safety.json --into docs/safety.md
 
 .PHONY: record-cost
-record-cost: setup build ## what --record all costs, beside runs without and LeRobot's own recording (RUNS runs of RECORD each, and of OFF without: 25 minutes)
-	$(GO) run ./tools/recordall -runs $(RUNS) -time $(RECORD) -off $(OFF)
+record-cost: setup build ## what --record all costs, beside runs without and LeRobot's own recording (RUNS runs of RECORD each, RECORDALL are more flags: 25 minutes)
+	$(GO) run ./tools/recordall -runs $(RUNS) -time $(RECORD) $(RECORDALL)
 
 .PHONY: why-matrix
 why-matrix: setup build ## some sixty faults injected, and what edge-rt why makes of each record: docs/why.md's matrix (8 minutes)

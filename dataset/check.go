@@ -130,7 +130,7 @@ func (c *checker) readEpisodes() error {
 	for _, file := range files {
 		columns, _, err := readTable(file, func(string) bool { return true })
 		if err != nil {
-			return InputError{err}
+			return InputError{Err: err}
 		}
 		if err := c.addEpisodes(columns); err != nil {
 			return fmt.Errorf("%s: %w", file, err)

@@ -9,7 +9,6 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 
 	"github.com/parquet-go/parquet-go"
 
@@ -172,11 +171,13 @@ func (e *entry) cell(name string, i, first, fps int) any {
 // readInfo reads meta/info.json, and refuses what makes no sense.
 func readInfo(dir string) (*Info, error) {
 	data, err := capped.ReadFile(filepath.Join(dir, infoPath), maxText)
-	if errors.Is(err, syscall.ENOTDIR) {
-		return nil, refuse("%s is a file: want the folder of a dataset, with its %s", dir, infoPath)
-	}
-	if _, gone := os.Stat(dir); errors.Is(gone, os.ErrNotExist) {
-		return nil, InputError{gone}
+	if err != nil {
+		if gone := missing(dir); gone != nil {
+			return nil, gone
+		}
+		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+			return nil, refuse("%s is a file: want the folder of a dataset, with its %s", dir, infoPath)
+		}
 	}
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, refuse("%s is no dataset: it has no %s", dir, infoPath)

@@ -17,14 +17,26 @@ import (
 
 // InputError means that what was given cannot be made into a dataset, or is none: the same
 // again ends the same.
-type InputError struct{ Err error }
+type InputError struct {
+	Err  error
+	Gone bool // a name that was given is not there
+}
 
 func (e InputError) Error() string { return e.Err.Error() }
 
 // Unwrap returns the cause.
 func (e InputError) Unwrap() error { return e.Err }
 
-func refuse(format string, args ...any) error { return InputError{fmt.Errorf(format, args...)} }
+func refuse(format string, args ...any) error { return InputError{Err: fmt.Errorf(format, args...)} }
+
+// missing looks for a name that was given.
+func missing(name string) error {
+	_, err := os.Stat(name)
+	if err != nil {
+		return InputError{Err: err, Gone: errors.Is(err, os.ErrNotExist)}
+	}
+	return nil
+}
 
 // run is what one run of edge-rt left: the files of one process.
 type run struct {
@@ -92,9 +104,12 @@ func find(paths []string) (files []string, err error) {
 		return err
 	}
 	for _, path := range paths {
+		if err := missing(path); err != nil {
+			return nil, err
+		}
 		info, err := os.Stat(path)
 		if err != nil {
-			return nil, InputError{err}
+			return nil, err
 		}
 		if !info.IsDir() {
 			if err := add(path); err != nil {

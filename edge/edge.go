@@ -118,9 +118,7 @@ type outcome struct {
 	heap    heapWindow
 	score   sim.Score // the simulated world's, before the arm parks
 	scored  bool
-	ran     bool        // for all of --duration
-	filled  atomic.Bool // all of --episodes are there
-	held    bool        // the arm stays under torque, as --on-exit asks
+	held    bool // the arm stays under torque, as --on-exit asks
 }
 
 // heapWindow counts allocations from the end of the warm-up to the stop.

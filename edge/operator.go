@@ -135,8 +135,7 @@ func (e *Edge) save(context.Context, string) (bool, error) {
 }
 
 func (e *Edge) stopRun(context.Context, string) (bool, error) {
-	e.control.operator.asked.Store(true)
-	e.control.operator.leave.Store(true)
+	e.control.operator.end(endOperator)
 	return false, nil
 }
 
@@ -145,8 +144,7 @@ func (e *Edge) releaseArm(context.Context, string) (bool, error) {
 	o := &e.control.operator
 	o.limp.Store(true)
 	o.hurry.Store(true)
-	o.asked.Store(true)
-	o.leave.Store(true)
+	o.end(endOperator)
 	return false, nil
 }
 
@@ -374,10 +372,7 @@ func (e *Edge) newEpisodes() *episode.Episodes {
 				e.log.Info(text)
 			}
 		},
-		Done: func() {
-			e.filled.Store(true)
-			e.control.operator.leave.Store(true)
-		},
+		Done: func() { e.control.operator.end(endEpisodes) },
 	})
 }
 

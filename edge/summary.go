@@ -107,20 +107,25 @@ func (e *Edge) status() Status {
 	return s
 }
 
+// asked says who wanted the run to end.
+func (e *Edge) asked() string {
+	switch n := e.cfg.Episodes.Count; e.control.operator.ended.Load() {
+	case endDuration:
+		return fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
+	case endOperator:
+		return "stopped by an operator"
+	case endEpisodes:
+		if n == 1 {
+			return "recorded 1 episode as asked"
+		}
+		return fmt.Sprintf("recorded %d episodes as asked", n)
+	}
+	return "stopped by signal"
+}
+
 func (e *Edge) summarize(err error) *Summary {
 	c, st, loop := e.control, e.control.stats, e.loop.Stats()
-	asked := "stopped by signal"
-	switch {
-	case e.filled.Load():
-		asked = fmt.Sprintf("recorded %d episodes as asked", e.cfg.Episodes.Count)
-		if e.cfg.Episodes.Count == 1 {
-			asked = "recorded 1 episode as asked"
-		}
-	case e.control.operator.asked.Load():
-		asked = "stopped by an operator"
-	case e.ran:
-		asked = fmt.Sprintf("ran for %v as asked", e.cfg.Duration)
-	}
+	asked := e.asked()
 	took := e.clock.Now().Sub(e.started)
 	s := &Summary{
 		Status: e.status(), Bus: busSummary(e.arm.Stats()), Frames: map[string]Frames{}, Phases: map[string]ShortQuantiles{},

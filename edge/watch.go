@@ -41,9 +41,12 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 		default:
 		}
 		now := e.clock.Now()
-		if leaveBy == 0 && (ctx.Err() != nil || now >= end) {
-			e.ran = ctx.Err() == nil
-			e.control.operator.leave.Store(true)
+		switch {
+		case leaveBy != 0:
+		case ctx.Err() != nil:
+			e.control.operator.end(endSignal)
+		case now >= end:
+			e.control.operator.end(endDuration)
 		}
 		if leaveBy == 0 && e.control.operator.leave.Load() {
 			leaveBy = now.Add(leaveLimit)

@@ -108,7 +108,8 @@ func nameAt(id string, t time.Time) string {
 // not ours.
 var (
 	errOwnFiles = errors.New("what this run has recorded fills --record-size, or the disk, and none of it is deleted, since it has episodes: end the run, and go on with a larger --record-size or another --record-dir")
-	errNoRoom   = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, are of a run that has episodes and goes on, or not ours")
+	errReserved = errors.New("what another robot records in this folder fills --record-size, or the disk, and stays while its run goes on, since that has episodes: give each robot a --record-dir of its own, or a larger --record-size")
+	errNoRoom   = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, or not ours")
 	errDiskFull = errors.New("no space left on the disk of --record-dir but what is kept for others (a twentieth, at most 1 GiB), and no older record to delete")
 )
 
@@ -125,21 +126,26 @@ func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit 
 		room -= d.size / spareShare
 		reserved = d.reservations()
 	}
-	kept := false
+	var kept, others int64 // bytes
 	for _, e := range entries {
 		if err != nil || total+need <= room {
 			return total, limit, deleted, err
 		}
-		if keep(e.name) {
-			kept = true
-		} else if !slices.ContainsFunc(reserved, func(first string) bool { return ofRun(first, e.name) }) && d.remove(e.name) {
+		switch {
+		case keep(e.name):
+			kept += e.size
+		case slices.ContainsFunc(reserved, func(first string) bool { return ofRun(first, e.name) }):
+			others += e.size
+		case d.remove(e.name):
 			total -= e.size
 			deleted = append(deleted, e.name)
 		}
 	}
 	if err == nil && total+need > limit {
 		switch {
-		case kept:
+		case others > 0 && kept+need <= limit:
+			err = errReserved
+		case kept > 0:
 			err = errOwnFiles
 		case limit < d.size:
 			err = errDiskFull

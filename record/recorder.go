@@ -82,6 +82,10 @@ type Report struct {
 const (
 	Repaired = "repaired" // a torn one of an earlier run
 	Deleted  = "deleted"  // one that this run has written, for Config.Size or a disk that is full
+
+	// Unreserved: the run's files, of which this is the first, are to stay, and other
+	// recorders of the folder cannot be told.
+	Unreserved = "unreserved"
 )
 
 // Recorder takes messages off a robot's threads. A nil one takes none.

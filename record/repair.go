@@ -24,6 +24,7 @@ func (w *writer) repair(stop *atomic.Bool) {
 		return // there is no folder yet, or open will say why not
 	}
 	w.folder.removeOrphans()
+	w.folder.reservations() // which takes those of the dead away
 	for _, e := range entries {
 		if stop.Load() {
 			return // the next start goes on

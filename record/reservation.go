@@ -18,7 +18,7 @@ import (
 const (
 	reservationName  = ".reserved-*"
 	reservationBytes = 512 // a file name and a line's end have no more
-	reserveTries     = 5
+	reserveTries     = 10
 )
 
 // reserve keeps the files of a run from others until what it returns is released.
@@ -29,14 +29,14 @@ func (d folder) reserve(first string) (*os.File, error) {
 			return nil, err
 		}
 		_, err = f.WriteString(first + "\n")
-		err = errors.Join(err, unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB))
-		if err == nil && exists(f) {
+		lock := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		if err == nil && lock == nil && exists(f) {
 			return f, nil
 		}
 		release(f)
-		if err != nil {
+		if err = errors.Join(err, lock); err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
 			return nil, err
-		}
+		} // else somebody looked at it, and took it for one of the dead
 	}
 	return nil, fmt.Errorf("%d reservations in %s were taken away as they were made", reserveTries, d.dir)
 }

@@ -5,6 +5,8 @@ import (
 	"math/rand/v2"
 	"os"
 	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 )
@@ -108,13 +110,62 @@ func TestNoRoomBesideEpisodes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, _, deleted, err := d.makeRoom(1, none); len(deleted) != 2 || !errors.Is(err, errNoRoom) {
-		t.Errorf("deleted %v, %v, want the file before the reservation and the other robot's, and %v", deleted, err, errNoRoom)
+	if _, _, deleted, err := d.makeRoom(1, none); len(deleted) != 2 || !errors.Is(err, errReserved) {
+		t.Errorf("deleted %v, %v, want the file before the reservation and the other robot's, and %v", deleted, err, errReserved)
 	}
 	release(f)
 	if _, _, deleted, err := d.makeRoom(1, none); len(deleted) != 2 || err != nil {
 		t.Errorf("released: deleted %v, %v, want both that were reserved", deleted, err)
 	}
+}
+
+// Two robots that begin an episode at once both get their reservation, however often others
+// look.
+func TestReservationsAtOnce(t *testing.T) {
+	d := folder{dir: t.TempDir()}
+	var stop atomic.Bool
+	var looks sync.WaitGroup
+	looks.Go(func() {
+		for !stop.Load() {
+			d.reservations()
+		}
+	})
+	for i := range 300 {
+		f, err := d.reserve(nameAt("a", time.Unix(int64(i), 0)))
+		if err != nil || !exists(f) {
+			t.Fatalf("reservation %d: %v", i, err)
+		}
+		release(f)
+	}
+	stop.Store(true)
+	looks.Wait()
+}
+
+// A folder in which nothing can be reserved is recorded into all the same, and that is said.
+func TestRecordsWithoutAReservation(t *testing.T) {
+	var said []Report
+	r, _ := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}, Report: func(m Report) { said = append(said, m) }})
+	r.Keep()
+	random := rand.NewChaCha8([32]byte{})
+	shoot(r, random) // the first file
+	dir := r.writer.folder.dir
+	r.writer.folder.dir = filepath.Join(dir, "away")
+	r.writer.reserveAt = 0
+	release(r.writer.reserved)
+	r.writer.reserved = nil
+	said = nil
+	for range 3 {
+		shoot(r, random)
+	}
+	if len(said) != 1 || said[0].Why != Unreserved || said[0].Err == nil || r.Stats().LostPictures != 0 {
+		t.Errorf("it says %v, %d pictures lost; want one report, and none", said, r.Stats().LostPictures)
+	}
+	r.writer.folder.dir = dir
+	r.cfg.Clock.SleepUntil(r.cfg.Clock.Now().Add(retryEvery))
+	if shoot(r, random); r.writer.reserved == nil {
+		t.Error("it is not tried again")
+	}
+	write(r, r.cfg.Clock.Now(), true)
 }
 
 // A reservation holds only while its process lives, and one is not taken away as it is made.
@@ -167,6 +218,33 @@ func TestReservationOfAnEmptiedFolder(t *testing.T) {
 	if got, err := filepath.Glob(filepath.Join(r.cfg.Dir, reservationName)); err != nil || len(got) != 0 {
 		t.Errorf("%v, %v are left behind the run", got, err)
 	}
+}
+
+// Where the time of day is set back, what the run has recorded is its own still.
+func TestReservationOfAClockThatIsSetBack(t *testing.T) {
+	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
+	r.Keep()
+	random := rand.NewChaCha8([32]byte{})
+	shoot(r, random)
+	if err := r.writer.close(clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+	now := r.cfg.Now
+	r.cfg.Now = func() time.Time { return now().Add(-time.Hour) }
+	clock.SleepUntil(clock.Now().Add(time.Second))
+	shoot(r, random)
+	shoot(r, random)
+	entries, _, err := r.writer.folder.list()
+	firsts := r.writer.folder.reservations()
+	if err != nil || len(entries) != 2 || len(firsts) != 1 || entries[0].when >= "20261124T14" {
+		t.Fatalf("files %v, reservations %v, %v", entries, firsts, err)
+	}
+	for _, e := range entries {
+		if !r.writer.own(e.name) || !ofRun(firsts[0], e.name) {
+			t.Errorf("%s is not the run's, whose first is %s", e.name, r.writer.first)
+		}
+	}
+	write(r, clock.Now(), true)
 }
 
 func TestWhatIsOfARun(t *testing.T) {

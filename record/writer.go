@@ -2,7 +2,6 @@ package record
 
 import (
 	"bufio"
-	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -53,7 +52,7 @@ type writer struct {
 	pictures cursor
 
 	file     *file    // nil: none is open
-	first    string   // name of the run's first file; "": there was none
+	first    string   // the first of the run's files by name; "": there is none
 	reserved *os.File // keeps the run's files from others; nil: they may go
 	total    int64    // bytes of the folder
 	limit    int64    // what total may become
@@ -63,6 +62,8 @@ type writer struct {
 	closedAt rt.Instant // 0: nothing was saved yet
 	every    time.Duration
 	retryAt  rt.Instant
+
+	reserveAt rt.Instant // when the next reservation is tried; 0: none has failed
 }
 
 func (w *writer) init(r *Recorder) {
@@ -101,9 +102,7 @@ func (w *writer) step(now rt.Instant, ended bool) error {
 			return err
 		}
 	}
-	if err := w.reserve(); err != nil {
-		return err
-	}
+	w.reserve(now)
 	if w.r.asked.Swap(nil) != nil {
 		w.until = min(now.Add(afterSave), w.begun.Add(longestSave))
 	}
@@ -169,8 +168,12 @@ func (w *writer) open(now rt.Instant, why string) error {
 		os.Remove(f.Name())
 		return err
 	}
-	w.file, w.first = file, cmp.Or(w.first, filepath.Base(f.Name()))
-	if w.reserved != nil && !exists(w.reserved) { // the folder was emptied
+	name := filepath.Base(f.Name())
+	earlier := w.first == "" || name < w.first // the clock may have been set back
+	if w.file = file; earlier {
+		w.first = name
+	}
+	if w.reserved != nil && (earlier || !exists(w.reserved)) { // the folder may have been emptied
 		release(w.reserved)
 		w.reserved = nil
 	}
@@ -309,12 +312,19 @@ func (w *writer) clear() (err error) {
 func (w *writer) own(name string) bool { return w.first != "" && ofRun(w.first, name) }
 
 // reserve keeps what this run has begun from the folder's other recorders, where that is
-// to stay.
-func (w *writer) reserve() (err error) {
-	if w.reserved == nil && w.first != "" && w.r.keepOwn.Load() {
-		w.reserved, err = w.folder.reserve(w.first)
+// to stay. One that cannot be made is no reason not to record; it is tried again.
+func (w *writer) reserve(now rt.Instant) {
+	if w.reserved != nil || w.first == "" || !w.r.keepOwn.Load() || now < w.reserveAt {
+		return
 	}
-	return err
+	var err error
+	if w.reserved, err = w.folder.reserve(w.first); err == nil {
+		return
+	}
+	if w.reserveAt == 0 {
+		w.r.cfg.Report(Report{File: filepath.Join(w.folder.dir, w.first), Why: Unreserved, Err: err})
+	}
+	w.reserveAt = now.Add(retryEvery)
 }
 
 func (w *writer) close(now rt.Instant) error {

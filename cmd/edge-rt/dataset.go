@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"slices"
@@ -102,7 +101,7 @@ func progressOn(w io.Writer) func(dataset.Progress) {
 func datasetError(err error) error {
 	var input dataset.InputError
 	switch {
-	case errors.As(err, &input) && errors.Is(err, fs.ErrNotExist): // a name in the command line
+	case errors.As(err, &input) && input.Gone: // a name in the command line
 		return exit.With(exit.Usage, err)
 	case errors.As(err, &input):
 		return exit.With(exit.Config, err)

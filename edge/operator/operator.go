@@ -93,7 +93,7 @@ func Ctl(id, line string) (Reply, error) {
 		found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
 		found = slices.DeleteFunc(found, abandoned)
 		if err != nil || len(found) == 0 {
-			return reply, exit.Errorf(exit.Absent, "no edge runs here (no socket in %s)", dir)
+			return reply, exit.Errorf(exit.Absent, "no edge answers here (no socket in %s): one that looks for its arm or a server still has none, and ends with SIGTERM", dir)
 		}
 		if len(found) > 1 {
 			return reply, exit.Errorf(exit.Usage, "%d edges run here (%v): choose one with --id", len(found), found)
@@ -102,7 +102,7 @@ func Ctl(id, line string) (Reply, error) {
 	}
 	c, err := net.DialTimeout("unix", path, timeout)
 	if err != nil {
-		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of one that runs, or leave it out when there is only one", path, err)
+		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of one that runs, or leave it out when there is only one; one that looks for its arm or a server still does not answer", path, err)
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(timeout))

@@ -233,7 +233,10 @@ func (r *Recording) collect() {
 		r.Recorder.Collect()
 		for i := range r.taps {
 			t := &r.taps[i]
-			for n := 0; n < picturesWaiting && t.Next(); n++ { // the lanes wait, too
+			for n := 0; n < picturesWaiting && t.Next(); n++ {
+				if n > 0 {
+					r.Recorder.Collect() // a large picture takes long to encode, and the lanes are short
+				}
 				if at, _ := t.encoder.Picture(&t.picture); at != 0 && at != t.last {
 					t.last = at
 					m := &t.picture
@@ -296,6 +299,8 @@ func (r *Recording) report(m record.Report) {
 			r.shortened = true
 			log.Warn("--record-size is reached, or the disk full: from now on the oldest files go, and what this run has recorded goes with them", "deleted", m.File, "next", "give a larger --record-size, or make room")
 		}
+	case m.Why == record.Unreserved:
+		log.Warn("another robot that records into this folder may delete this run's episodes: that they stay cannot be noted there", "file", m.File, "why", m.Err)
 	case m.Err != nil:
 		log.Warn("nothing can be recorded for now, the arm goes on", "why", m.Err)
 		r.failed(m.Err)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"strings"
 
-	"edgert/edge/direct"
 	"edgert/edge/episode"
 	"edgert/edge/operator"
 	"edgert/record"
@@ -62,13 +61,7 @@ func (s *session) command(line string) operator.Reply {
 // reply is the status as edge-rt ctl prints it.
 func (s *session) reply() operator.Reply {
 	stats := s.run.Stats()
-	r := operator.Reply{ID: s.identity.ID, State: direct.Connecting, Paused: s.paused.Load(), Ticks: stats.Ticks, Overruns: stats.OverrunsOwn}
-	switch {
-	case s.armed.Load() && r.Paused:
-		r.State = direct.Stalled
-	case s.armed.Load():
-		r.State = direct.Streaming
-	}
+	r := operator.Reply{ID: s.identity.ID, State: record.RunStates[s.state.Load()], Paused: s.paused.Load(), Ticks: stats.Ticks, Overruns: stats.OverrunsOwn}
 	r.Task, r.Episodes = *s.task.Load(), s.episodes.Status()
 	return r
 }

@@ -117,6 +117,7 @@ func (s *session) describeRecord() error {
 //rt:noalloc
 func (s *session) recordAction() {
 	s.step++
+	s.driven = true
 	if e := s.entry; e != nil {
 		e.Action.Set(s.lead)
 		e.Step, e.Source = s.step, s.leaderSeen
@@ -128,6 +129,7 @@ func (s *session) recordAction() {
 //rt:noalloc
 func (s *session) commitRecord(t rt.Tick, read rt.Instant) {
 	s.armed.Store(s.arm.Phase == follow.Armed)
+	s.state.Store(direct.State(s.arm.Phase, s.driven))
 	e := s.entry
 	if e == nil {
 		return
@@ -135,7 +137,7 @@ func (s *session) commitRecord(t rt.Tick, read rt.Instant) {
 	recording.Arm(e, s.arm)
 	e.Read, e.Act = int64(read.Sub(t.Woke)), int64(s.clock.Now().Sub(read))
 	e.BusSilent, e.Paused = s.arm.Silent(), s.paused.Load()
-	e.RunState = direct.State(s.arm.Phase, e.Action.N > 0)
+	e.RunState = s.state.Load()
 	s.entry = nil
 	s.record.Ticks.Commit()
 }

@@ -146,6 +146,7 @@ type session struct {
 	arm        *follow.Follower
 	entry      *record.Tick // this tick's record; nil: there is none
 	step       int64        // ticks on which the follower followed
+	driven     bool         // it did in this one
 	events     *event.Queue
 	lead       []float32
 	leaderSeen rt.Instant
@@ -165,6 +166,7 @@ type session struct {
 
 	paused  atomic.Bool    // by an operator: the follower stays
 	armed   atomic.Bool    // the follower follows, or could
+	state   atomic.Uint32  // in the newest tick, a number of record.RunStates
 	pending atomic.Int32   // cameras without a first picture
 	stuck   bool           // a thread did not end: what it may use is not closed
 	grabs   sync.WaitGroup // the capture threads, which a driver may hold up
@@ -198,6 +200,7 @@ func (s *session) prepare() {
 		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.NewGate(s.follower.Arm(), s.period),
 		Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
 	}, n)
+	s.state.Store(direct.State(follow.Unarmed, false))
 	s.run = direct.New(direct.Config{
 		Arm: s.arm, Bus: s.follower, Path: s.cfg.Follower.Bus, OnExit: s.cfg.OnExit, Out: s.cfg.Out,
 		Loop: rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU},
@@ -225,11 +228,15 @@ func (s *session) speak() {
 	for ended := false; !ended; {
 		ended = s.run.Ending().Load()
 		s.events.Drain(s.say)
-		s.operating.Lock()
-		s.episodes.Step(context.Background())
-		s.operating.Unlock()
+		s.stepEpisodes()
 		s.clock.SleepUntil(s.clock.Now().Add(sayEvery))
 	}
+}
+
+func (s *session) stepEpisodes() {
+	s.operating.Lock()
+	defer s.operating.Unlock() // also where it panics: commands wait for it
+	s.episodes.Step(context.Background())
 }
 
 // say tells the person at the leader what became of the follower.
@@ -276,6 +283,7 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	}
 	s.run.Check()
 	read := s.clock.Now()
+	s.driven = false
 	if present := t.Woke.Sub(s.leaderSeen) < stillGone; s.run.Step(t, present) {
 		s.follow(t.Woke, present)
 	}

@@ -76,11 +76,7 @@ func open(ctx context.Context, path string, cfg ShowConfig) error {
 func write(cfg ShowConfig, in *os.File) (seen Seen, err error) {
 	out, err := os.CreateTemp(filepath.Dir(cfg.HTML), ".view-*")
 	if err != nil {
-		var name *fs.PathError
-		if errors.As(err, &name) {
-			err = name.Err // the name is a passing one
-		}
-		return seen, exit.Errorf(exit.Usage, "nothing can be written to %s: %w; say where with --html", cfg.HTML, err)
+		return seen, unwritten(cfg.HTML, err)
 	}
 	defer os.Remove(out.Name())
 	if seen, err = WriteHTML(out, in, filepath.Base(cfg.File)); err != nil {
@@ -90,7 +86,24 @@ func write(cfg ShowConfig, in *os.File) (seen Seen, err error) {
 	if err = errors.Join(out.Chmod(pageMode), out.Close()); err == nil {
 		err = os.Rename(out.Name(), cfg.HTML)
 	}
+	if err != nil {
+		err = unwritten(cfg.HTML, err)
+	}
 	return seen, err
+}
+
+// unwritten says why a page could not be written, without the passing name that it has
+// meanwhile.
+func unwritten(page string, err error) error {
+	var name *fs.PathError
+	var names *os.LinkError
+	switch {
+	case errors.As(err, &name):
+		err = name.Err
+	case errors.As(err, &names):
+		err = names.Err
+	}
+	return exit.Errorf(exit.Usage, "nothing can be written to %s: %w; say where with --html", page, err)
 }
 
 const pageMode = 0o640 // as the record's: it shows the place where the robot is

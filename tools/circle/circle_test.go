@@ -103,6 +103,7 @@ func TestTheVerdict(t *testing.T) {
 // A dataset that is not what was recorded is refused, with both numbers.
 func TestWhatIsWrongWithADataset(t *testing.T) {
 	cut := map[string]int{"gaps longer than 100ms, at which an episode was cut": 2, "parts shorter than 1s of episodes that were cut": 1, "ticks before the first action or after the last": 4}
+	gone := map[string]int{"gaps longer than 100ms, at which an episode was cut": 1, "parts shorter than 1s of episodes that were cut": 2}
 	good := exported{Episodes: 40, Frames: 2000, FPS: 30, Cameras: []string{"top"}}
 	with := exported{Episodes: 45, Frames: 2300, FPS: 30, Cameras: []string{"top"}, Added: 5, Intervention: 300}
 	for _, tt := range []struct {
@@ -116,6 +117,7 @@ func TestWhatIsWrongWithADataset(t *testing.T) {
 		{1, func(e *exported) { e.Episodes = 41 }, "41 episodes, recorded were 40"},
 		{1, func(e *exported) { e.Episodes, e.Left = 41, cut }, ""},
 		{1, func(e *exported) { e.Left = cut }, "of which cuts made 1 more"},
+		{1, func(e *exported) { e.Episodes, e.Left = 39, gone }, "39 episodes, recorded were 40"},
 		{2, func(e *exported) { e.Episodes, e.Added, e.Left = 46, 6, cut }, ""},
 		{1, func(e *exported) { e.Frames = 1199 }, "1199 frames"},
 		{1, func(e *exported) { e.FPS = 60 }, "60 frames a second"},

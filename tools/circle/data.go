@@ -81,7 +81,7 @@ func (e *exported) cuts() (n int) {
 // check holds what was exported against what was recorded.
 func (e *exported) check(n, episodes, corrections int) error {
 	switch cuts := e.cuts(); {
-	case e.Episodes != episodes+cuts:
+	case cuts < 0 || e.Episodes != episodes+cuts:
 		return fmt.Errorf("the dataset has %d episodes, recorded were %d, of which cuts made %d more; left out: %v", e.Episodes, episodes, cuts, e.Left)
 	case n == 2 && e.Added != corrections+cuts:
 		return fmt.Errorf("%d episodes were added, want the %d corrections; left out: %v", e.Added, corrections, e.Left)

@@ -17,6 +17,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -59,6 +60,10 @@ func main() {
 	flag.BoolVar(&o.beside, "beside", false, "with each run that records all, another robot runs at the same time that records nothing: both have the same machine, load and hour")
 	flag.DurationVar(&o.lerobot, "lerobot", time.Minute, "how much of the last record LeRobot records")
 	flag.Parse()
+	if o.beside && o.off != 0 {
+		fmt.Fprintln(os.Stderr, "recordall: -off is how long a robot runs alone, and with -beside none does: leave one out")
+		os.Exit(2)
+	}
 	o.off = cmp.Or(o.off, o.time)
 	o.lerobot = min(o.lerobot, o.time)
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -146,7 +151,8 @@ func (o *options) plan() (runs [][]string) {
 func together(ctx context.Context, o options, dir, records string, modes []string) ([]slice, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
-	got, errs := make([]slice, len(modes)), make([]error, len(modes))
+	got := make([]slice, len(modes))
+	var failed atomic.Pointer[error] // the first: the other is stopped for it
 	var all sync.WaitGroup
 	for i, mode := range modes {
 		long := o.time
@@ -154,13 +160,18 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 			long = o.off
 		}
 		all.Go(func() {
-			if got[i], errs[i] = run(ctx, o, dir, records, mode, long); errs[i] != nil {
-				stop() // the other's figures are for nothing
+			var err error
+			if got[i], err = run(ctx, o, dir, records, mode, long); err != nil {
+				failed.CompareAndSwap(nil, &err)
+				stop()
 			}
 		})
 	}
 	all.Wait()
-	return got, errors.Join(errs...)
+	if err := failed.Load(); err != nil {
+		return nil, *err
+	}
+	return got, nil
 }
 
 // run lets a robot run against a server of its own.
