@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"edgert/edge/episode"
@@ -132,6 +133,32 @@ func (e *Edge) runTask(ctx context.Context, text string) (acked bool, err error)
 
 func (e *Edge) save(context.Context, string) (bool, error) {
 	return false, e.recording.Save()
+}
+
+// operatorRequests is what other threads ask of the tick.
+type operatorRequests struct {
+	leave   atomic.Bool   // park and stop
+	ended   atomic.Uint32 // who wanted that first: endSignal and so on; 0: the run itself
+	hurry   atomic.Bool   // stop without parking
+	limp    atomic.Bool   // and take the torque, whatever --on-exit says
+	pause   atomic.Bool   // hold, and ask for nothing; the schedule stays
+	rest    atomic.Bool   // likewise, between two episodes
+	correct atomic.Bool   // a person has the arm, with the leader; pause wins
+	resets  atomic.Uint32 // episodes asked for so far
+}
+
+// Who may want a run to end.
+const (
+	endSignal uint32 = iota + 1
+	endDuration
+	endOperator
+	endEpisodes // all are there
+)
+
+// end has the run end, for who is the first to want it.
+func (o *operatorRequests) end(who uint32) {
+	o.ended.CompareAndSwap(0, who)
+	o.leave.Store(true)
 }
 
 func (e *Edge) stopRun(context.Context, string) (bool, error) {
