@@ -24,7 +24,7 @@ func TestWrong(t *testing.T) {
 		"own overruns":     func(s *slice) { s.OverrunsOwn = 1 },
 		"lost messages":    func(s *slice) { s.Record.Lost = 1 },
 		"lost pictures":    func(s *slice) { s.Record.LostPictures = 1 },
-		"allocations":      func(s *slice) { s.Mallocs = 3600 }, // one a tick
+		"allocations":      func(s *slice) { s.Mallocs = 8*(60+266) + 1500 + 1 },
 	} {
 		s := good()
 		spoil(s)
