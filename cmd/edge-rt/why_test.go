@@ -23,11 +23,11 @@ func TestWhyRefuses(t *testing.T) {
 		{[]string{"--record-dir", dir}, 4, "there are no records in " + dir},
 		{[]string{"--record-dir", dir, "--id", "black"}, 4, "robot black"},
 		{[]string{"--record-dir", dir, "--at", "noon"}, 4, "there are no records"},
-		{[]string{stranger}, 2, "want a record that edge-rt has written"},
+		{[]string{stranger}, 3, "want a record that edge-rt has written"},
 		{[]string{stranger, "--at", "noon"}, 2, "want a time of day such as 14:03:20"},
 		{[]string{stranger, "--at", "14:03", "--last"}, 2, "want one of them"},
 		{[]string{filepath.Join(dir, "away.mcap")}, 2, "no such file"},
-		{[]string{dir}, 2, "holds no records of edge-rt"},
+		{[]string{dir}, 3, "holds no records of edge-rt"},
 		{[]string{"--bus", "sim"}, 2, "--bus"},
 	} {
 		code, stdout, stderr := edgeRT(t, append([]string{"why"}, tt.args...)...)
