@@ -172,10 +172,11 @@ func (e *entry) cell(name string, i, first, fps int) any {
 func readInfo(dir string) (*Info, error) {
 	data, err := capped.ReadFile(filepath.Join(dir, infoPath), maxText)
 	if err != nil {
-		if gone := missing(dir); gone != nil {
+		info, gone := given(dir)
+		if gone != nil {
 			return nil, gone
 		}
-		if info, err := os.Stat(dir); err == nil && !info.IsDir() {
+		if !info.IsDir() {
 			return nil, refuse("%s is a file: want the folder of a dataset, with its %s", dir, infoPath)
 		}
 	}

@@ -29,13 +29,13 @@ func (e InputError) Unwrap() error { return e.Err }
 
 func refuse(format string, args ...any) error { return InputError{Err: fmt.Errorf(format, args...)} }
 
-// missing looks for a name that was given.
-func missing(name string) error {
-	_, err := os.Stat(name)
+// given looks at what has a name that was given.
+func given(name string) (os.FileInfo, error) {
+	info, err := os.Stat(name)
 	if err != nil {
-		return InputError{Err: err, Gone: errors.Is(err, os.ErrNotExist)}
+		return nil, InputError{Err: err, Gone: errors.Is(err, os.ErrNotExist)}
 	}
-	return nil
+	return info, nil
 }
 
 // run is what one run of edge-rt left: the files of one process.
@@ -104,10 +104,7 @@ func find(paths []string) (files []string, err error) {
 		return err
 	}
 	for _, path := range paths {
-		if err := missing(path); err != nil {
-			return nil, err
-		}
-		info, err := os.Stat(path)
+		info, err := given(path)
 		if err != nil {
 			return nil, err
 		}

@@ -139,8 +139,8 @@ func (c *Config) Check() error {
 	if err := rt.CheckCPU(c.CPU); err != nil {
 		return usage("--cpu is %d: %w", c.CPU, err)
 	}
-	if _, ok := follow.ExitModes[c.OnExit]; !ok {
-		return usage("--on-exit is %q, want park, hold or off", c.OnExit)
+	if err := follow.CheckExit(c.OnExit); err != nil {
+		return err
 	}
 	if err := c.checkLeader(); err != nil {
 		return err

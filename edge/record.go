@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"maps"
 	"path/filepath"
 	"runtime"
 	"strconv"
@@ -37,8 +36,7 @@ func (e *Edge) describeRecord() error {
 		cameras = append(cameras, cam.Name)
 	}
 	c := &e.cfg
-	about := recording.About(e.identity, e.robot, c.Bus)
-	maps.Copy(about, map[string]string{
+	return e.recording.Describe(e.identity, e.robot, c.Bus, map[string]string{
 		"cameras": strings.Join(cameras, ","),
 		"fps":     strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": strconv.Itoa(max(c.Stages.Multiplier, 1)),
 		"schedule": c.Schedule.Schedule, "compat": strconv.FormatBool(c.Schedule.Compat), "task": c.Task,
@@ -47,7 +45,6 @@ func (e *Edge) describeRecord() error {
 		"max_action_age": c.MaxActionAge.String(), "jpeg_quality": strconv.Itoa(c.JPEGQuality), "on_exit": c.OnExit,
 		"record": string(c.Record), "schedule_settings": fmt.Sprintf("%+v", c.Schedule), "stages": fmt.Sprintf("%+v", c.Stages),
 	})
-	return e.recording.Describe(about)
 }
 
 // endRecord has the record written, and waits for that.

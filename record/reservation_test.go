@@ -20,6 +20,15 @@ func shoot(r *Recorder, random *rand.ChaCha8) {
 	write(r, now, false)
 }
 
+// shootFile does, and ends the file.
+func shootFile(t *testing.T, r *Recorder, random *rand.ChaCha8) {
+	t.Helper()
+	shoot(r, random)
+	if err := r.writer.close(r.cfg.Clock.Now()); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Of two robots that record into one folder none deletes what a run with episodes has
 // recorded, as long as it goes on.
 func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
@@ -202,10 +211,7 @@ func TestReservationOfAnEmptiedFolder(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
 	r.Keep()
 	random := rand.NewChaCha8([32]byte{})
-	shoot(r, random)
-	if err := r.writer.close(clock.Now()); err != nil {
-		t.Fatal(err)
-	}
+	shootFile(t, r, random)
 	if err := os.RemoveAll(r.cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
@@ -225,10 +231,7 @@ func TestReservationOfAClockThatIsSetBack(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
 	r.Keep()
 	random := rand.NewChaCha8([32]byte{})
-	shoot(r, random)
-	if err := r.writer.close(clock.Now()); err != nil {
-		t.Fatal(err)
-	}
+	shootFile(t, r, random)
 	now := r.cfg.Now
 	r.cfg.Now = func() time.Time { return now().Add(-time.Hour) }
 	clock.SleepUntil(clock.Now().Add(time.Second))

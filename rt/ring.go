@@ -28,6 +28,13 @@ func NewRing[T any](n int) *Ring[T] {
 	return r
 }
 
+// Prepare calls init with each slot. Call it before either side begins.
+func (r *Ring[T]) Prepare(init func(*T)) {
+	for i := range r.slots {
+		init(&r.slots[i])
+	}
+}
+
 // Reserve lends the next free slot, or nil when the ring is full. The slot holds what its
 // last user left in it, and stays reserved until Commit.
 //

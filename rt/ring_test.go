@@ -94,6 +94,24 @@ func TestNewRingPanicsUnlessPowerOfTwo(t *testing.T) {
 	}
 }
 
+// Every slot is prepared once, and the ring is as empty as before.
+func TestRingPrepares(t *testing.T) {
+	r, n := NewRing[int](4), 0
+	r.Prepare(func(slot *int) { n++; *slot = n })
+	if r.Peek() != nil || r.Len() != 0 {
+		t.Error("slots are handed over that nobody has filled")
+	}
+	for want := 1; want <= 4; want++ {
+		if slot := r.Reserve(); slot == nil || *slot != want {
+			t.Errorf("slot %d is lent as %v", want, slot)
+		}
+		r.Commit()
+	}
+	if n != 4 || r.Reserve() != nil {
+		t.Errorf("%d slots were prepared of 4", n)
+	}
+}
+
 func TestRingNoAlloc(t *testing.T) {
 	r := NewRing[[64]byte](2)
 	if n := testing.AllocsPerRun(1000, func() {

@@ -19,6 +19,7 @@ import (
 	"edgert/record"
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/servo/servosim"
 	"edgert/wire"
 )
 
@@ -104,6 +105,19 @@ func beginEpisode(t *testing.T, state string, args ...string) (e episode.Status)
 	return e
 }
 
+// startTold starts a run, and returns what it says, once the arm is under torque.
+func startTold(t *testing.T, cmd *exec.Cmd, b *servosim.Bus) *rttest.Output {
+	t.Helper()
+	log := new(rttest.Output)
+	cmd.Stdout, cmd.Stderr = log, log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill() })
+	awaitTorque(t, b, 6, "armed")
+	return log
+}
+
 // endOf is why a run ended, and its episodes, by its summary.
 func endOf(t *testing.T, summary string) (reason string, e episode.Status) {
 	t.Helper()
@@ -129,13 +143,7 @@ func TestRefusalWithinAnEpisode(t *testing.T) {
 	s.acknowledge(t)
 	summary := filepath.Join(dir, "run.json")
 	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir, "--json", summary)
-	log := new(rttest.Output)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	awaitTorque(t, b, 6, "armed")
+	log := startTold(t, cmd, b)
 	beginEpisode(t, stateOf(cmd), "--task", "go")
 	s.comeBackAsAnother()
 	if code := exitCode(cmd.Wait()); code != 3 || underTorque(b) != 0 {
@@ -313,14 +321,8 @@ func TestLostEpisodeIsTold(t *testing.T) {
 	s, b, dir := newHoldServer(t), simBus(t), filepath.Join(t.TempDir(), "records")
 	s.acknowledge(t)
 	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", dir)
-	log := new(rttest.Output)
-	cmd.Stdout, cmd.Stderr = log, log
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill() })
-	awaitTorque(t, b, 6, "armed")
-	rttest.Eventually(t, "start", func() bool { code, _, _ := ctlOf(t, stateOf(cmd), "start"); return code == 0 })
+	log := startTold(t, cmd, b)
+	beginEpisode(t, stateOf(cmd))
 	if err := os.RemoveAll(dir); err != nil {
 		t.Fatal(err)
 	}

@@ -28,13 +28,7 @@ func (e *Camera) Tap(every time.Duration, waiting int) *Tap {
 		Every: every, queue: rt.NewRing[Frame](waiting),
 		Frames: &Camera{Name: e.Name, ImageName: e.ImageName, Source: e.Source, MaxAge: e.MaxAge, Age: rt.NewHist(), Newest: rt.NewLatest(room)},
 	}
-	for range waiting {
-		room(e.tap.queue.Reserve())
-		e.tap.queue.Commit()
-	}
-	for range waiting {
-		e.tap.queue.Release()
-	}
+	e.tap.queue.Prepare(room)
 	return e.tap
 }
 

@@ -31,14 +31,6 @@ type Config struct {
 	Out    io.Writer
 }
 
-// CheckExit refuses what --on-exit does not know.
-func CheckExit(mode string) error {
-	if _, known := follow.ExitModes[mode]; !known {
-		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", mode)
-	}
-	return nil
-}
-
 // Run is one run of an arm.
 type Run struct {
 	cfg     Config

@@ -131,17 +131,6 @@ func TestNothingDrives(t *testing.T) {
 	}
 }
 
-func TestCheckExit(t *testing.T) {
-	for mode := range follow.ExitModes {
-		if err := CheckExit(mode); err != nil {
-			t.Error(err)
-		}
-	}
-	if err := CheckExit("stay"); exit.Of(err) != exit.Usage {
-		t.Errorf("--on-exit stay: %v", err)
-	}
-}
-
 func TestStateNoAlloc(t *testing.T) {
 	for _, tt := range []struct {
 		phase  follow.Phase

@@ -17,6 +17,7 @@ import (
 
 	"edgert/edge/event"
 	"edgert/edge/hotplug"
+	"edgert/internal/exit"
 	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
@@ -64,6 +65,14 @@ const (
 
 // ExitModes are the values of --on-exit.
 var ExitModes = map[string]Exit{"park": ExitPark, "hold": ExitHold, "off": ExitOff}
+
+// CheckExit refuses what --on-exit does not know.
+func CheckExit(mode string) error {
+	if _, known := ExitModes[mode]; !known {
+		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", mode)
+	}
+	return nil
+}
 
 // Phase is how far an arm is.
 type Phase uint8

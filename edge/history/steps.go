@@ -44,13 +44,7 @@ type Steps struct {
 // NewSteps returns the way for states of dof joints, to a policy that looks at n together.
 func NewSteps(n, dof int) *Steps {
 	s := &Steps{N: n, ring: rt.NewRing[Step](stepSlots), broken: true}
-	for range stepSlots {
-		s.ring.Reserve().State = make([]float32, dof)
-		s.ring.Commit()
-	}
-	for s.ring.Peek() != nil {
-		s.ring.Release()
-	}
+	s.ring.Prepare(func(step *Step) { step.State = make([]float32, dof) })
 	return s
 }
 

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"strconv"
 	"strings"
 	"sync"
@@ -181,16 +182,9 @@ func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encodin
 	return nil
 }
 
-// About is what every run says of itself to Describe: who it is, and its arm.
-func About(id *identity.Identity, r robot.Robot, bus string) map[string]string {
-	return map[string]string{
-		"id": id.ID, "instance": id.Instance, "host": id.Host, "robot": r.Name, "bus": bus,
-		"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(r.Units(), ","),
-	}
-}
-
-// Describe says in the files what the run is, once all of it is known.
-func (r *Recording) Describe(run map[string]string) error {
+// Describe says in the files what the run is, once all of it is known: who it is, its arm,
+// and its settings.
+func (r *Recording) Describe(id *identity.Identity, arm robot.Robot, bus string, settings map[string]string) error {
 	if r == nil {
 		return nil
 	}
@@ -198,6 +192,11 @@ func (r *Recording) Describe(run map[string]string) error {
 	for _, t := range r.taps {
 		cameras = append(cameras, t.Frames.Name)
 	}
+	run := map[string]string{
+		"id": id.ID, "instance": id.Instance, "host": id.Host, "robot": arm.Name, "bus": bus,
+		"joints": strings.Join(arm.ActionNames(), ","), "units": strings.Join(arm.Units(), ","),
+	}
+	maps.Copy(run, settings)
 	r.Recorder.SetRun(run)
 	return r.Recorder.SetCameras(cameras)
 }

@@ -12,7 +12,6 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
-	"maps"
 	"math"
 	"os"
 	"path/filepath"
@@ -130,7 +129,7 @@ func (c *Config) check() error {
 	case !(c.Speed > 0 && c.Speed <= 1):
 		return exit.Errorf(exit.Usage, "--speed is %v, want more than 0 and at most 1: an arm is not moved faster than it was shown", c.Speed)
 	}
-	return direct.CheckExit(c.OnExit)
+	return follow.CheckExit(c.OnExit)
 }
 
 // load reads the episode, before anything is opened.
@@ -160,13 +159,11 @@ func (s *session) openRecord() (err error) {
 	if s.record = s.recording.Lanes(); err != nil {
 		return err
 	}
-	about := recording.About(s.identity, r, c.Arm.Bus)
-	maps.Copy(about, map[string]string{
+	return s.recording.Describe(s.identity, r, c.Arm.Bus, map[string]string{
 		"schedule": "replay", "fps": strconv.FormatFloat(s.episode.Rate, 'g', -1, 64),
 		"interpolation_multiplier": "1", "on_exit": c.OnExit, "record": string(c.Record), "replays": filepath.Base(c.File),
 		"replays_episode": strconv.FormatUint(uint64(s.episode.Number), 10), "speed": strconv.FormatFloat(c.Speed, 'g', -1, 64),
 	})
-	return s.recording.Describe(about)
 }
 
 // openArm opens the arm, and refuses one whose bus does not keep the record's rate.

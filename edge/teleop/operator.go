@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 
+	"edgert/edge/direct"
 	"edgert/edge/episode"
 	"edgert/edge/operator"
 	"edgert/record"
@@ -101,7 +102,7 @@ func (a leaderArm) NotReady() string {
 		return "the run is ending"
 	case a.paused.Load():
 		return "the follower is paused: edge-rt ctl resume goes on"
-	case !a.armed.Load():
+	case record.RunStates[a.state.Load()] == direct.Connecting:
 		return "the follower is not under torque yet"
 	case a.pending.Load() > 0:
 		return "a camera has not given its first picture"

@@ -2,7 +2,6 @@ package teleop
 
 import (
 	"cmp"
-	"maps"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -11,7 +10,6 @@ import (
 	"edgert/edge/capture"
 	"edgert/edge/device"
 	"edgert/edge/direct"
-	"edgert/edge/follow"
 	"edgert/edge/identity"
 	"edgert/edge/operator"
 	"edgert/edge/recording"
@@ -103,13 +101,11 @@ func (s *session) describeRecord() error {
 	for _, cam := range s.cameras {
 		cameras = append(cameras, cam.Name)
 	}
-	about := recording.About(s.identity, c.Follower.Robot, c.Follower.Bus)
-	maps.Copy(about, map[string]string{
+	return s.recording.Describe(s.identity, c.Follower.Robot, c.Follower.Bus, map[string]string{
 		"leader": c.Leader.Bus, "leader_robot": c.Leader.Robot.Name, "cameras": strings.Join(cameras, ","),
 		"fps": strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": "1", "schedule": "teleop", "task": c.Task,
 		"jpeg_quality": strconv.Itoa(c.Encoding.Quality), "on_exit": c.OnExit, "record": string(c.Record),
 	})
-	return s.recording.Describe(about)
 }
 
 // recordAction notes what the leader wanted of this tick.
@@ -128,7 +124,6 @@ func (s *session) recordAction() {
 //
 //rt:noalloc
 func (s *session) commitRecord(t rt.Tick, read rt.Instant) {
-	s.armed.Store(s.arm.Phase == follow.Armed)
 	s.state.Store(direct.State(s.arm.Phase, s.driven))
 	e := s.entry
 	if e == nil {

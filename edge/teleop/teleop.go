@@ -126,7 +126,7 @@ func (c *Config) check() error {
 			return err
 		}
 	}
-	err := cmp.Or(direct.CheckExit(c.OnExit), device.CheckPorts(c.Leader.Bus, c.Follower.Bus))
+	err := cmp.Or(follow.CheckExit(c.OnExit), device.CheckPorts(c.Leader.Bus, c.Follower.Bus))
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,6 @@ type session struct {
 	task      atomic.Pointer[string]
 
 	paused  atomic.Bool    // by an operator: the follower stays
-	armed   atomic.Bool    // the follower follows, or could
 	state   atomic.Uint32  // in the newest tick, a number of record.RunStates
 	pending atomic.Int32   // cameras without a first picture
 	stuck   bool           // a thread did not end: what it may use is not closed

@@ -1,0 +1,18 @@
+package follow
+
+import (
+	"testing"
+
+	"edgert/internal/exit"
+)
+
+func TestCheckExit(t *testing.T) {
+	for mode := range ExitModes {
+		if err := CheckExit(mode); err != nil {
+			t.Error(err)
+		}
+	}
+	if err := CheckExit("stay"); exit.Of(err) != exit.Usage {
+		t.Errorf("--on-exit stay: %v", err)
+	}
+}
