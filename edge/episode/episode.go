@@ -21,8 +21,12 @@ const Start = "start"
 // Words are all of them. Those behind Start are outcomes.
 var Words = []string{Start, record.Success, record.Failure, record.Discard, record.Rerecord}
 
-// retryEvery is between attempts to begin the next episode.
-const retryEvery = time.Second
+// Attempts to begin the next episode.
+const (
+	retryEvery = time.Second      // between two
+	warnAfter  = 10 * time.Second // of attempts that failed, a person is warned
+	warnEvery  = 10 * time.Minute // and again, while they go on failing
+)
 
 // Robot does what is recorded.
 type Robot interface {
@@ -77,12 +81,14 @@ type Episodes struct {
 	since   rt.Instant // of the phase
 	until   rt.Instant // 0: it has no end by itself
 	retryAt rt.Instant
-	number  uint32 // of the newest episode
-	task    string // its task
-	last    string // outcome of the newest, once it has ended
-	counts  [5]int // by outcomes
-	waits   string // why the next does not begin
-	warning string // what the newest episode has lost
+	warnAt  rt.Instant // when a person is warned that the next does not begin
+	refused uint64     // attempts to begin an episode that failed
+	number  uint32     // of the newest episode
+	task    string     // its task
+	last    string     // outcome of the newest, once it has ended
+	counts  [5]int     // by outcomes
+	waits   string     // why the next does not begin
+	warning string     // what the newest episode has lost
 
 	messages, pictures uint64 // lost when it began
 	failing            string // why nothing is recorded now
@@ -125,12 +131,23 @@ func (e *Episodes) Do(ctx context.Context, word, text string) error {
 	case phase == Recording && !e.cfg.rolling():
 		return fmt.Errorf("%s is under way: end it first, with success, failure, discard or rerecord", e.name())
 	case phase == Recording:
-		e.end(record.Timeout, false)
-		return e.begin(ctx, text)
+		return e.roll(ctx, text)
 	case phase == Over:
 		return errors.New(e.all())
 	}
 	return e.begin(ctx, text)
+}
+
+// roll ends the episode that is under way and begins the next in its place. If the arm
+// cannot begin, the episode goes on: sentry records without a break.
+func (e *Episodes) roll(ctx context.Context, task string) error {
+	if err := e.prepare(ctx, task); err != nil {
+		err = fmt.Errorf("%w; %s goes on", err, e.name())
+		e.cfg.Say("the next episode does not begin: "+err.Error(), true)
+		return err
+	}
+	e.end(record.Timeout, true)
+	return nil
 }
 
 // mark ends the episode that is under way, or says something else of the one before.
@@ -184,14 +201,27 @@ const (
 
 // begin begins the next episode.
 func (e *Episodes) begin(ctx context.Context, task string) error {
+	err := e.prepare(ctx, task)
+	if err == nil {
+		e.open()
+	}
+	return err
+}
+
+// prepare has the arm begin its task anew. It counts each failure.
+func (e *Episodes) prepare(ctx context.Context, task string) error {
+	var err error
 	if why := e.cfg.Robot.NotReady(); why != "" {
-		return errors.New(why)
+		err = errors.New(why)
+	} else {
+		err = e.cfg.Robot.Begin(ctx, task)
 	}
-	if err := e.cfg.Robot.Begin(ctx, task); err != nil {
-		return err
+	if err != nil {
+		e.mu.Lock()
+		e.refused++
+		e.mu.Unlock()
 	}
-	e.open()
-	return nil
+	return err
 }
 
 // open notes the begin of an episode.
@@ -235,6 +265,7 @@ func (e *Episodes) end(outcome string, next bool) {
 	case done:
 		e.phase = Over
 	case e.cfg.rolling():
+		e.phase, e.warnAt = Waiting, 0
 	case e.cfg.scheduled():
 		e.phase, e.until = Reset, now.Add(e.reset)
 	}
@@ -336,7 +367,7 @@ func (e *Episodes) Step(ctx context.Context) {
 	e.mu.Lock()
 	due := e.until != 0 && now >= e.until
 	if e.phase == Reset && due {
-		e.phase, e.since, e.until = Waiting, now, 0
+		e.phase, e.since, e.until, e.warnAt = Waiting, now, 0, 0
 	}
 	phase, ready := e.phase, !e.ended && now >= e.retryAt
 	e.mu.Unlock()
@@ -344,18 +375,32 @@ func (e *Episodes) Step(ctx context.Context) {
 	case phase == Recording && due:
 		e.end(record.Timeout, true)
 	case phase == Waiting && ready:
-		err := e.begin(ctx, "")
-		if err == nil {
-			return
+		if err := e.begin(ctx, ""); err != nil {
+			e.wait(now, err)
 		}
-		e.mu.Lock()
-		said := e.waits == err.Error()
-		e.waits, e.retryAt = err.Error(), now.Add(retryEvery)
-		e.mu.Unlock()
-		if said {
-			return
-		}
-		e.cfg.Say("the next episode waits: "+err.Error(), false)
+	}
+}
+
+// wait has the next episode tried again later, and reports why it does not begin: each
+// reason when it is new, and a reason that lasts as a warning.
+func (e *Episodes) wait(now rt.Instant, why error) {
+	e.mu.Lock()
+	known := e.waits == why.Error()
+	e.waits, e.retryAt = why.Error(), now.Add(retryEvery)
+	if e.warnAt == 0 {
+		e.warnAt = now.Add(warnAfter)
+	}
+	warn := now >= e.warnAt
+	if warn {
+		e.warnAt = now.Add(warnEvery)
+	}
+	refused, since := e.refused, now.Sub(e.since)
+	e.mu.Unlock()
+	switch {
+	case warn:
+		e.warn(fmt.Sprintf("no episode is under way for %.0f s, after %d attempts to begin one: %v", since.Seconds(), refused, why))
+	case !known:
+		e.cfg.Say("the next episode waits: "+why.Error(), false)
 	}
 }
 
@@ -426,6 +471,7 @@ type Status struct {
 	Last     string  `json:"last,omitempty"`
 	Waits    string  `json:"waits,omitempty"`
 	Warning  string  `json:"warning,omitempty"`
+	Refused  uint64  `json:"refused_begins,omitempty"` // attempts to begin an episode that failed
 }
 
 // Status may be called by any thread; nil where there are no episodes and none are to
@@ -441,7 +487,7 @@ func (e *Episodes) Status() *Status {
 	}
 	now := e.cfg.Clock.Now()
 	s := &Status{
-		Phase: e.phase, Number: e.number, Wanted: e.cfg.Count, Seconds: seconds(now.Sub(e.since)), Last: e.last, Waits: e.waits, Warning: e.warning,
+		Phase: e.phase, Number: e.number, Wanted: e.cfg.Count, Seconds: seconds(now.Sub(e.since)), Last: e.last, Waits: e.waits, Warning: e.warning, Refused: e.refused,
 		Success: e.counts[0], Failure: e.counts[1], Timeout: e.counts[2], Discard: e.counts[3], Rerecord: e.counts[4],
 	}
 	if e.phase == Recording {

@@ -243,6 +243,66 @@ func TestSentry(t *testing.T) {
 	}
 }
 
+// Where the next episode cannot begin, sentry's goes on, whichever way the arm refuses: a
+// person that asks for another task ends no recording.
+func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
+	for _, tt := range []struct {
+		name     string
+		notReady string
+		refuses  error
+	}{
+		{"not ready", "the run is paused", nil},
+		{"refused", "", errors.New("the server does not know that task")},
+	} {
+		for _, line := range []string{"start", "start fly", "task fly"} {
+			s := newStand(t, Plan{Strategy: Sentry, Time: lasts(20 * time.Second)})
+			s.after(time.Second)
+			s.arm.notReady, s.arm.refuses = tt.notReady, tt.refuses
+			err := s.do(line)
+			if err == nil || !strings.Contains(err.Error(), tt.notReady) || !strings.Contains(err.Error(), "episode 1 goes on") {
+				t.Errorf("%s, %s: %v, want why not, and that the episode goes on", tt.name, line, err)
+			}
+			if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Refused != 1 || len(s.warnings) != 1 {
+				t.Errorf("%s, %s: %+v, it warns %q; want episode 1, one refusal and one warning", tt.name, line, st, s.warnings)
+			}
+			s.after(25 * time.Second) // its time is over
+			if st := s.Status(); st.Phase != Recording || st.Number != 2 {
+				t.Errorf("%s, %s: %+v, want episode 2", tt.name, line, st)
+			}
+			s.arm.notReady, s.arm.refuses = "", nil
+			if err := s.do(line); err != nil || s.Status().Number != 3 || s.Status().Phase != Recording {
+				t.Errorf("%s, %s again: %v, %+v; want episode 3", tt.name, line, err, s.Status())
+			}
+		}
+	}
+}
+
+// An episode that cannot begin is tried again each second, counted, and reported: each
+// reason once, and one that lasts as a warning, not more often than every ten minutes.
+func TestAnEpisodeThatCannotBeginIsReported(t *testing.T) {
+	for _, plan := range []Plan{{Strategy: Sentry}, {Count: 3}, {Strategy: Episodic, Count: 3}} {
+		s := newStand(t, plan)
+		s.arm.notReady = "there is no session with a server"
+		s.after(9 * time.Second)
+		if len(s.said) != 1 || len(s.warnings) != 0 || s.Status().Refused != 9 {
+			t.Errorf("%+v: after 9 s it says %q, refused %d times; want it once, and 9", plan, s.said, s.Status().Refused)
+		}
+		s.after(2 * time.Second)
+		if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "no session") || s.Status().Warning != s.warnings[0] {
+			t.Errorf("%+v: after 11 s it warns %q", plan, s.warnings)
+		}
+		s.after(20 * time.Minute)
+		if len(s.warnings) != 3 {
+			t.Errorf("%+v: after 20 minutes it warns %q, want three times", plan, s.warnings)
+		}
+		s.arm.notReady = ""
+		s.after(2 * time.Second)
+		if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Waits != "" || st.Warning != "" {
+			t.Errorf("%+v: %+v, want episode 1", plan, st)
+		}
+	}
+}
+
 // DAgger's episodes are the corrections; the arm is told nothing, since the person has it.
 func TestCorrections(t *testing.T) {
 	s := newStand(t, Plan{Strategy: DAgger, Leader: true, Count: 2})
