@@ -16,9 +16,11 @@ package policy
 import (
 	"crypto/sha256"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -32,6 +34,7 @@ import (
 const (
 	maxManifestBytes = 1 << 20
 	maxBundleFiles   = 1000
+	maxUnlisted      = 10
 
 	manifestName = "bundle.json"
 	graphName    = "policy.onnx"
@@ -54,8 +57,10 @@ type Bundle struct {
 	Dir string
 
 	// SHA256 names what is served: the digest, in hex, of the lines that `sha256sum`
-	// prints for all files sorted by path, bundle.json included, but for report.json,
-	// which tells how the export went and has its times.
+	// prints for bundle.json and the files that it lists, sorted by path, but for
+	// report.json, which tells how the export went and has its times. Files that
+	// bundle.json does not list are not the bundle's: a download, a file manager or a
+	// file system leaves some, other ones on every machine.
 	SHA256 string
 
 	// Text turns tasks into tokens; nil for a policy that does not read its task.
@@ -64,7 +69,7 @@ type Bundle struct {
 	golden []string // paths of the golden sets, sorted
 }
 
-// LoadBundle reads bundle.json, strictly, and the digest of every file in dir.
+// LoadBundle reads bundle.json, strictly, and the digest of every file that it lists.
 // Every failure wraps ErrBundle and names the file and the key that is wrong.
 func LoadBundle(dir string) (*Bundle, error) {
 	if err := ordinary(filepath.Join(dir, manifestName)); err != nil {
@@ -82,30 +87,39 @@ func LoadBundle(dir string) (*Bundle, error) {
 		return nil, fmt.Errorf("%w: %s: %w", ErrBundle, dir, err)
 	}
 	if len(b.golden) == 0 {
-		return nil, fmt.Errorf("%w: %s: no golden set, want at least one %s/*%s", ErrBundle, dir, goldenDir, goldenExt)
+		return nil, fmt.Errorf("%w: %s: no golden set, want at least one %s/*%s listed with its sha256 under files in %s",
+			ErrBundle, dir, goldenDir, goldenExt, manifestName)
 	}
 	if b.Tokenizer != nil {
-		if b.Text, err = tokenizer.Load(filepath.Join(dir, tokenizerDir), b.Tokenizer); err != nil {
+		if b.Text, err = b.loadTokenizer(); err != nil {
 			return nil, fmt.Errorf("%w: %s: %w", ErrBundle, filepath.Join(dir, tokenizerDir), err)
 		}
 	}
 	return b, nil
 }
 
-// digest hashes every file of the bundle, compares the listed ones with
-// bundle.json, and returns the digest of the whole.
-func (b *Bundle) digest() (string, error) {
-	paths, err := listFiles(b.Dir)
-	if err != nil {
-		return "", err
-	}
-	for name := range b.Files {
-		if !slices.Contains(paths, name) {
-			return "", fmt.Errorf("%s is listed in %s but absent", name, manifestName)
+// loadTokenizer reads the listed file of the folder tokenizer.
+func (b *Bundle) loadTokenizer() (*tokenizer.Tokenizer, error) {
+	names := tokenizer.FileNames(b.Tokenizer)
+	for _, name := range names {
+		if _, listed := b.Files[tokenizerDir+"/"+name]; listed {
+			return tokenizer.LoadFile(filepath.Join(b.Dir, tokenizerDir, name), b.Tokenizer)
 		}
 	}
+	return nil, fmt.Errorf("%s lists no %s/%s: export the bundle again", manifestName, tokenizerDir,
+		strings.Join(names, " and no "+tokenizerDir+"/"))
+}
+
+// digest hashes bundle.json and every file that it lists, compares those with their
+// sums, and returns the digest of the whole.
+func (b *Bundle) digest() (string, error) {
 	whole := sha256.New()
-	for _, name := range paths {
+	for _, name := range slices.Sorted(maps.Keys(b.Files)) {
+		if err := b.contained(name); err != nil {
+			return "", err
+		}
+	}
+	for _, name := range b.paths() {
 		sum, err := hashFile(filepath.Join(b.Dir, filepath.FromSlash(name)))
 		if err != nil {
 			return "", err
@@ -124,21 +138,70 @@ func (b *Bundle) digest() (string, error) {
 	return hex.EncodeToString(whole.Sum(nil)), nil
 }
 
-// listFiles returns the slash paths of all files under dir, sorted bytewise.
-func listFiles(dir string) ([]string, error) {
-	var paths []string
-	err := fs.WalkDir(os.DirFS(dir), ".", func(path string, entry fs.DirEntry, err error) error { // dir itself may be a link
-		if err != nil || entry.IsDir() {
-			return err
-		}
-		if len(paths) == maxBundleFiles {
-			return fmt.Errorf("more than %d files: this is not a bundle directory", maxBundleFiles)
-		}
-		paths = append(paths, path)
-		return ordinary(filepath.Join(dir, filepath.FromSlash(path)))
-	})
+// paths returns the slash paths of bundle.json and of the files that it lists, sorted bytewise.
+func (b *Bundle) paths() []string {
+	paths := slices.AppendSeq([]string{manifestName}, maps.Keys(b.Files))
 	slices.Sort(paths)
-	return paths, err
+	return paths
+}
+
+// contained refuses a listed file that is absent, that is no ordinary file, or that a
+// linked folder keeps outside the bundle. A link to an ordinary file is allowed: the
+// hub's cache keeps every file as one, and its sum is compared like any other's.
+func (b *Bundle) contained(name string) error {
+	for i := range name {
+		if name[i] != '/' {
+			continue
+		}
+		folder := filepath.Join(b.Dir, filepath.FromSlash(name[:i]))
+		if info, err := os.Lstat(folder); err == nil && !info.IsDir() {
+			return fmt.Errorf("%s of the listed %s is no folder (%s): copy the folder itself to %s",
+				name[:i], name, info.Mode().Type(), folder)
+		}
+	}
+	err := ordinary(filepath.Join(b.Dir, filepath.FromSlash(name)))
+	if errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%s is listed in %s but absent: copy the whole bundle again", name, manifestName)
+	}
+	return err
+}
+
+// Unlisted names what lies in the bundle's folder and is not the bundle's, at most
+// maxUnlisted entries, sorted: a folder ends with a slash and stands for all in it. The
+// number is that of all entries that were found. Nothing of it is opened.
+func (b *Bundle) Unlisted() (names []string, found int) {
+	read := 0
+	fs.WalkDir(os.DirFS(b.Dir), ".", func(path string, entry fs.DirEntry, err error) error {
+		if read++; read > maxBundleFiles {
+			return fs.SkipAll
+		}
+		if path == "." || err != nil || b.holds(path, entry.IsDir()) {
+			return nil // what cannot be read is named by its folder
+		}
+		skip := error(nil)
+		if entry.IsDir() {
+			path, skip = path+"/", fs.SkipDir
+		}
+		if found++; found <= maxUnlisted {
+			names = append(names, path)
+		}
+		return skip
+	})
+	return names, found
+}
+
+// holds reports whether a path is the bundle's, or a folder with files of the bundle.
+func (b *Bundle) holds(path string, folder bool) bool {
+	if !folder {
+		_, listed := b.Files[path]
+		return listed || path == manifestName || path == reportName
+	}
+	for name := range b.Files {
+		if strings.HasPrefix(name, path+"/") {
+			return true
+		}
+	}
+	return false
 }
 
 // ordinary refuses what is no file, or no link to one: reading a pipe waits, a device

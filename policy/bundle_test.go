@@ -6,10 +6,13 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
+	"syscall"
 	"testing"
 
 	"edgert/jpeg"
@@ -94,22 +97,136 @@ func TestLoadBundleReadsTheDemo(t *testing.T) {
 	}
 }
 
+// digestRecipe is docs/policy.md's.
+const digestRecipe = `jq -r '"bundle.json", (.files | keys[])' bundle.json | grep -vx report.json | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum`
+
 // The digest is defined by a command, so that anybody can compute it: compare with
 // that command.
 func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
-	const dir = "../testdata/pi05" // with a report.json, which is not of what is served
+	if doc, err := os.ReadFile("../docs/policy.md"); err != nil || !bytes.Contains(doc, []byte("\n    "+digestRecipe+"\n")) {
+		t.Errorf("docs/policy.md does not hold the recipe %s (%v)", digestRecipe, err)
+	}
+	for _, from := range []string{"../testdata/pi05", demoDir} { // the first with a report.json, which is not of what is served
+		dir := copyBundle(t, from, nil)
+		litter(t, dir)
+		b, err := LoadBundle(dir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cmd := exec.Command("sh", "-c", digestRecipe+" | cut -c1-64")
+		cmd.Dir = dir
+		out, err := cmd.Output()
+		if err != nil {
+			t.Skipf("no sha256sum or jq here: %v", err)
+		}
+		if want := strings.TrimSpace(string(out)); b.SHA256 != want {
+			t.Errorf("%s: SHA256 = %s, want %s", from, b.SHA256, want)
+		}
+	}
+}
+
+// litter leaves in a bundle's folder what downloads, file managers and file systems do.
+func litter(t *testing.T, dir string) {
+	t.Helper()
+	for _, name := range []string{
+		".cache/huggingface/download/policy.onnx.metadata", ".cache/huggingface/.gitignore", ".git/HEAD", ".DS_Store", "README.md", "notes",
+		"golden/._b1.safetensors", "golden/b0_copy.safetensors", "golden/.DS_Store", "tokenizer/tokenizer.json.bak", "policy.onnx.1",
+	} {
+		path := filepath.Join(dir, name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(dir), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	lost := filepath.Join(dir, "lost+found")
+	if err := errors.Join(os.Mkdir(lost, 0), syscall.Mkfifo(filepath.Join(dir, goldenDir, "pipe.safetensors"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.Chmod(lost, 0o755) })
+}
+
+// A bundle that was downloaded, opened in a file manager or put on a disk of its own is
+// the same bundle: a robot that waits for its server's weights must find them there.
+func TestUnlistedFilesAreNotTheBundles(t *testing.T) {
+	clean, err := LoadBundle(copyBundle(t, demoDir, nil))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if names, found := clean.Unlisted(); found != 0 {
+		t.Errorf("Unlisted of a clean bundle = %q (%d), want none", names, found)
+	}
+	dir := copyBundle(t, demoDir, nil)
+	litter(t, dir)
 	b, err := LoadBundle(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	cmd := exec.Command("sh", "-c", "find * -type f ! -name report.json | LC_ALL=C sort | xargs sha256sum | sha256sum | cut -c1-64")
-	cmd.Dir = dir
-	out, err := cmd.Output()
-	if err != nil {
-		t.Skipf("no sha256sum here: %v", err)
+	if b.SHA256 != clean.SHA256 || !slices.Equal(b.golden, clean.golden) {
+		t.Errorf("digest %.12s and golden sets %q, want %.12s and %q", b.SHA256, b.golden, clean.SHA256, clean.golden)
 	}
-	if want := strings.TrimSpace(string(out)); b.SHA256 != want {
-		t.Errorf("SHA256 = %s, want %s", b.SHA256, want)
+	names, found := b.Unlisted()
+	want := []string{
+		".DS_Store", ".cache/", ".git/", "README.md", "golden/.DS_Store", "golden/._b1.safetensors", "golden/b0_copy.safetensors",
+		"golden/pipe.safetensors", "lost+found/", "notes",
+	}
+	if !slices.Equal(names, want) || found != 12 {
+		t.Errorf("Unlisted = %q (%d), want %q and 12", names, found, want)
+	}
+}
+
+// What a policy reads is what its digest covers, so that it must be listed.
+func TestUnlistedFilesAreNotRead(t *testing.T) {
+	unlist := func(m map[string]any, has func(name string) bool) {
+		for name := range m["files"].(map[string]any) {
+			if has(name) {
+				delete(m["files"].(map[string]any), name)
+			}
+		}
+	}
+	golden := func(name string) bool { return strings.HasPrefix(name, "golden/") }
+	words := func(name string) bool { return strings.HasPrefix(name, "tokenizer/") }
+	for _, tt := range []struct {
+		name, from string
+		has        func(name string) bool
+		want       string
+	}{
+		{"golden sets", demoDir, golden, "no golden set, want at least one golden/*.safetensors listed"},
+		{"the tokenizer", "../testdata/pi05", words, "bundle.json lists no tokenizer/tokenizer.json"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			_, err := LoadBundle(copyBundle(t, tt.from, func(m map[string]any) { unlist(m, tt.has) }))
+			if !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("LoadBundle = %v, want ErrBundle with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// A tokenizer.json beside the listed tokenizer.model is a stranger's.
+func TestTheListedTokenizerIsRead(t *testing.T) {
+	dir := copyBundle(t, "../testdata/pi05", nil)
+	want, err := LoadBundle(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, manifestName)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Contains(raw, []byte("tokenizer/tokenizer.json")) {
+		t.Skip("the bundle has another tokenizer now")
+	}
+	raw = bytes.Replace(raw, []byte("tokenizer/tokenizer.json"), []byte("tokenizer/tokenizer.model"), 1)
+	folder := filepath.Join(dir, tokenizerDir)
+	err = errors.Join(os.WriteFile(path, raw, 0o644), os.Rename(filepath.Join(folder, "tokenizer.json"), filepath.Join(folder, "tokenizer.model")),
+		os.WriteFile(filepath.Join(folder, "tokenizer.json"), []byte("{}"), 0o644))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &Bundle{Dir: dir, Meta: want.Meta}
+	b.Files = map[string]string{"tokenizer/tokenizer.model": strings.Repeat("0", 64)}
+	if _, err := b.loadTokenizer(); err == nil || strings.Contains(err.Error(), "lists no") {
+		t.Errorf("loadTokenizer = %v, want that JSON is no SentencePiece model", err)
 	}
 }
 
@@ -138,6 +255,9 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 	}
 	remove := func(key string) func(map[string]any) {
 		return func(m map[string]any) { delete(m, key) }
+	}
+	listed := func(name string) func(map[string]any) {
+		return func(m map[string]any) { m["files"].(map[string]any)[name] = strings.Repeat("0", 64) }
 	}
 	tests := []struct {
 		name string
@@ -186,6 +306,21 @@ func TestLoadBundleNamesWhatIsWrong(t *testing.T) {
 		{"tolerance missing", remove("golden_tolerance"), "golden_tolerance.chunk_model is 0"},
 		{"graph not listed", func(m map[string]any) { delete(m["files"].(map[string]any), graphName) }, "files does not list policy.onnx"},
 		{"digest malformed", func(m map[string]any) { m["files"].(map[string]any)[graphName] = "00" }, `files["policy.onnx"] is "00"`},
+		{"file above the bundle", listed("../outside"), `files["../outside"] is no path within the bundle`},
+		{"file by a folder and back", listed("golden/../../outside"), "is no path within the bundle"},
+		{"file by a path from the root", listed("/etc/passwd"), `files["/etc/passwd"] is no path within the bundle`},
+		{"file by a path that is not plain", listed("golden//b1.safetensors"), "is no path within the bundle"},
+		{"the folder itself", listed("."), "is no path within the bundle"},
+		{"file of no name", listed(""), "is no path within the bundle"},
+		{"file whose name a terminal obeys", listed("a\x1b[2Jb"), "is no path within the bundle"},
+		{"file by Windows' path", listed(`golden\b1.safetensors`), "is no path within the bundle"},
+		{"the manifest itself", listed(manifestName), "files lists bundle.json itself"},
+		{"folder as a file", listed("golden"), "golden is no ordinary file"},
+		{"more files than a bundle has", func(m map[string]any) {
+			for i := range maxBundleFiles {
+				listed(fmt.Sprint(i))(m)
+			}
+		}, "files lists 1006 files, want at most 1000"},
 		{"listed file absent", func(m map[string]any) {
 			m["files"].(map[string]any)["policy.onnx.data"] = strings.Repeat("0", 64)
 		}, "policy.onnx.data is listed"},

@@ -174,7 +174,7 @@ func (m *Model) sessionOptions(graph string, inputs []port) (*ort.Options, error
 // Runtime would copy them into the order that its kernels like best: 1,300 MiB of
 // SmolVLA's, 1.6 s of CPU time at the start, for no time in a run.
 func (m *Model) mapWeights(options *ort.Options, graph string) error {
-	if _, err := os.Stat(filepath.Join(m.bundle.Dir, graph+weightsExt)); err != nil {
+	if _, listed := m.bundle.Files[graph+weightsExt]; !listed {
 		return nil // they are in the graph
 	}
 	return options.Set("session.disable_prepacking", "1")

@@ -102,6 +102,7 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 		{"by a folder and back", "golden/../../outside.data", 0, "outside.data"},
 		{"a file of the system", "/etc/passwd", 0, "Absolute paths not allowed"},
 		{"a file that is not there", "nothing.data", 0, "nothing.data"},
+		{"a file that is not listed", "unlisted.data", 0, `it keeps weights in "unlisted.data", which files in bundle.json does not list`},
 		{"more than the file has", graphName + weightsExt, 1 << 40, graphName},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -110,18 +111,17 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 				t.Fatal(err)
 			}
 			changed, weights := weightsAt(t, graph, tt.location, tt.length)
-			if err := os.WriteFile(outside, weights, 0o600); err != nil {
+			if err := errors.Join(os.WriteFile(outside, weights, 0o600), os.WriteFile(filepath.Join(dir, "unlisted.data"), weights, 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			replaceFile(t, dir, graphName, changed)
 			replaceFile(t, dir, graphName+weightsExt, weights)
 			b, err := LoadBundle(dir)
-			if err != nil {
-				t.Fatal(err)
-			}
-			m, err := b.Open(Options{})
 			if err == nil {
-				m.Close()
+				var m *Model
+				if m, err = b.Open(Options{}); err == nil {
+					m.Close()
+				}
 			}
 			if tt.want == "" && err != nil || tt.want != "" && (!errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want)) {
 				t.Errorf("Open = %v, want %q", err, tt.want)
@@ -133,25 +133,30 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 // A bundle's files are ordinary ones: what waits for a writer, or never ends, must
 // not hold up a server's start.
 func TestLoadBundleRefusesWhatIsNoFile(t *testing.T) {
+	const golden = "golden/b1_mode0.safetensors"
+	instead := func(name string, put func(path string) error) func(dir string) error {
+		return func(dir string) error {
+			path := filepath.Join(dir, name)
+			return errors.Join(os.RemoveAll(path), put(path))
+		}
+	}
+	pipe := func(path string) error { return syscall.Mkfifo(path, 0o600) }
+	link := func(to string) func(path string) error {
+		return func(path string) error { return os.Symlink(to, path) }
+	}
 	for _, tt := range []struct {
 		name, want string
 		put        func(dir string) error
 	}{
-		{"a pipe", "golden/pipe.safetensors", func(dir string) error {
-			return syscall.Mkfifo(filepath.Join(dir, goldenDir, "pipe.safetensors"), 0o600)
-		}},
-		{"a pipe for a manifest", manifestName, func(dir string) error {
-			path := filepath.Join(dir, manifestName)
-			return errors.Join(os.Remove(path), syscall.Mkfifo(path, 0o600))
-		}},
-		{"a device without an end", "golden/zero.safetensors", func(dir string) error {
-			return os.Symlink("/dev/zero", filepath.Join(dir, goldenDir, "zero.safetensors"))
-		}},
-		{"a link to a folder", "tokenizer", func(dir string) error {
-			return os.Symlink(os.TempDir(), filepath.Join(dir, tokenizerDir))
-		}},
-		{"a link to nothing", "nowhere.data", func(dir string) error {
-			return os.Symlink("/nowhere", filepath.Join(dir, "nowhere.data"))
+		{"a pipe", golden, instead(golden, pipe)},
+		{"a pipe for a manifest", manifestName, instead(manifestName, pipe)},
+		{"a device without an end", golden, instead(golden, link("/dev/zero"))},
+		{"a link to a folder", graphName, instead(graphName, link(os.TempDir()))},
+		{"a link to nothing", golden + " is listed in bundle.json but absent", instead(golden, link("/nowhere"))},
+		{"a linked folder", "golden of the listed " + golden + " is no folder", func(dir string) error {
+			outside := t.TempDir()
+			return errors.Join(os.Rename(filepath.Join(dir, goldenDir), filepath.Join(outside, goldenDir)),
+				os.Symlink(filepath.Join(outside, goldenDir), filepath.Join(dir, goldenDir)))
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -6,9 +6,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
+	"maps"
 	"math"
 	"slices"
 	"strings"
+	"unicode"
 
 	"edgert/internal/capped"
 	"edgert/jpeg"
@@ -149,7 +152,8 @@ type Meta struct {
 	BatchInvariant bool      `json:"batch_invariant,omitempty"`
 	GoldenTol      Tolerance `json:"golden_tolerance"`
 
-	// Files holds the SHA-256 in hex of the bundle's other files, by slash path.
+	// Files holds the SHA-256 in hex of the bundle's other files, by slash path. They
+	// and bundle.json are the bundle; other files of its folder are not read.
 	Files map[string]string `json:"files"`
 }
 
@@ -294,11 +298,19 @@ func (m *Meta) checkFiles() (c checks) {
 	for _, name := range m.graphs() {
 		c.want(m.Files[name] != "", "files does not list %s with its sha256", name)
 	}
-	for name, sum := range m.Files {
+	c.want(len(m.Files) <= maxBundleFiles, "files lists %d files, want at most %d", len(m.Files), maxBundleFiles)
+	for _, name := range slices.Sorted(maps.Keys(m.Files)) {
+		sum := m.Files[name]
+		c.want(fs.ValidPath(name) && name != "." && strings.IndexFunc(name, unprintable) < 0,
+			"files[%q] is no path within the bundle, want one like golden/b1.safetensors: no /, . or .. at its beginning or in it, no backslash", name)
+		c.want(name != manifestName, "files lists %s itself, want the other files: no file holds its own sha256", manifestName)
 		c.want(len(sum) == 64 && strings.Trim(sum, "0123456789abcdef") == "", "files[%q] is %q, want a sha256 in lower-case hex", name, sum)
 	}
 	return c
 }
+
+// unprintable reports whether sha256sum would escape the character, or a terminal obey it.
+func unprintable(r rune) bool { return r == '\\' || !unicode.IsPrint(r) }
 
 // promptLen returns the tokens of a task, 0 for a policy that does not read it.
 //

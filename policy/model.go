@@ -197,7 +197,10 @@ func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (se
 		}
 		return nil, nil, fmt.Errorf("%w: %s: %w", ErrBundle, path, err)
 	}
-	inputs, err := session.Inputs()
+	var inputs []ort.Port
+	if err = m.bundle.checkWeights(name); err == nil {
+		inputs, err = session.Inputs()
+	}
 	if err == nil {
 		inputs, err = takeScalars(inputs, scalars)
 	}

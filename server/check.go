@@ -37,6 +37,8 @@ type Report struct {
 	Tokenizer   string   `json:"tokenizer,omitempty"` // kind and longest task of a policy that reads it
 	MaxSessions int      `json:"max_sessions"`        // or their bound, with auto
 	auto        bool
+	Unlisted    []string `json:"unlisted,omitempty"`       // files and folders beside the bundle's, the first ten
+	UnlistedAll int      `json:"unlisted_count,omitempty"` // all of them
 	Mode        string   `json:"serving_mode"`
 	Listen      []string `json:"listen"`
 	Connect     []string `json:"connect"`
@@ -88,6 +90,7 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	placement := model.Placement()
 	report.Device, report.Instead = placement.Device.String(), placement.Why()
 	report.TensorBytes, report.DeviceBytes = model.TensorBytes()
+	report.Unlisted, report.UnlistedAll = b.Unlisted()
 	report.InferenceMs, err = medianMs(model)
 	return report, err
 }
@@ -140,7 +143,7 @@ func (r *Report) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `ok: would serve %s
   model      %s @ %s, type %s, %g Hz, chunks of %d actions
   bundle     %s
-             sha256 %s, golden sets reproduced
+             sha256 %s, golden sets reproduced%s
   actions    %s
   state      %s
   cameras    %s (height x width)
@@ -153,10 +156,34 @@ func (r *Report) Print(w io.Writer) error {
   inference  %.2f ms (median of %d) on %s, ONNX Runtime %s
              %s
   tensors    %s
-`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256,
+`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
 		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library, r.tensorText())
 	return err
+}
+
+// unlistedText names the files that are not the bundle's; empty where the folder has none.
+func (r *Report) unlistedText() string {
+	if r.UnlistedAll == 0 {
+		return ""
+	}
+	more := ""
+	if n := r.UnlistedAll - len(r.Unlisted); n > 0 {
+		more = fmt.Sprintf(" and %d more", n)
+	}
+	return fmt.Sprintf("\n  beside it  %s%s: not listed in bundle.json, so not read and not in the digest", quotedNames(r.Unlisted), more)
+}
+
+// quotedNames lists names of files, which may hold what a terminal would obey.
+func quotedNames(names []string) string {
+	shown := make([]string, len(names))
+	for i, name := range names {
+		shown[i] = name
+		if quoted := strconv.Quote(name); quoted != `"`+name+`"` {
+			shown[i] = quoted
+		}
+	}
+	return strings.Join(shown, ", ")
 }
 
 func (r *Report) sessionsText() string {

@@ -351,6 +351,39 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 	}
 }
 
+// Files that are not the bundle's change neither its digest nor what is read: check names them once.
+func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
+	needRuntime(t)
+	examine := func(path string) (r server.Report, text string) {
+		t.Helper()
+		code, stdout, stderr := leanServer(t, nil, "check", "--manifest", path, "--json", "-")
+		if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
+			t.Fatalf("check = %d, %v, %s%s", code, err, stdout, stderr)
+		}
+		var b strings.Builder
+		if err := r.Print(&b); err != nil {
+			t.Fatal(err)
+		}
+		return r, b.String()
+	}
+	path := brokenBundle(t, func(map[string][]byte, map[string]any) {})
+	clean, text := examine(path)
+	if clean.Unlisted != nil || strings.Contains(text, "beside it") {
+		t.Errorf("a clean bundle's report names %q: %s", clean.Unlisted, text)
+	}
+	for _, name := range []string{".cache/huggingface/download/policy.onnx.metadata", "golden/._b1.safetensors", ".DS_Store", "an\x1b[2J"} {
+		file := filepath.Join(filepath.Dir(path), "bundle", name)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, []byte("x"), 0o644)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, text := examine(path)
+	const line = "\n  beside it  .DS_Store, .cache/, \"an\\x1b[2J\", golden/._b1.safetensors: not listed in bundle.json, so not read and not in the digest\n"
+	if r.SHA256 != clean.SHA256 || r.UnlistedAll != 4 || strings.Count(text, line) != 1 {
+		t.Errorf("digest %.12s, want %.12s; %d unlisted, want 4; report %s, want %q", r.SHA256, clean.SHA256, r.UnlistedAll, text, line)
+	}
+}
+
 // The variables of a server that is being set up name its audit file too: only
 // serving creates it.
 func TestOnlyServingCreatesTheAuditFile(t *testing.T) {

@@ -87,19 +87,42 @@ type Tokenizer struct {
 // none is the token of what has none.
 const none = -1
 
-// Load reads a bundle's tokenizer folder: tokenizer.json, or tokenizer.model where
-// there is none. Spec.Check comes before it.
-func Load(dir string, spec *Spec) (*Tokenizer, error) {
-	parse := parseJSON
-	data, err := capped.ReadFile(filepath.Join(dir, "tokenizer.json"), maxFileBytes)
-	if errors.Is(err, os.ErrNotExist) && spec.Kind == SentencePiece {
-		parse = parseModel
-		data, err = capped.ReadFile(filepath.Join(dir, "tokenizer.model"), maxFileBytes)
+// The files that Load reads.
+const (
+	jsonName  = "tokenizer.json"
+	modelName = "tokenizer.model"
+)
+
+// FileNames are the files that a kind of tokenizer can be read from, the first that is
+// there being the one to read.
+func FileNames(spec *Spec) []string {
+	if spec.Kind == SentencePiece {
+		return []string{jsonName, modelName}
 	}
+	return []string{jsonName}
+}
+
+// Load reads a tokenizer's folder: the first of FileNames that it holds. Spec.Check
+// comes before it.
+func Load(dir string, spec *Spec) (t *Tokenizer, err error) {
+	for _, name := range FileNames(spec) {
+		if t, err = LoadFile(filepath.Join(dir, name), spec); !errors.Is(err, os.ErrNotExist) {
+			return t, err
+		}
+	}
+	return nil, err
+}
+
+// LoadFile reads one file, whose name is one of FileNames.
+func LoadFile(path string, spec *Spec) (*Tokenizer, error) {
+	data, err := capped.ReadFile(path, maxFileBytes)
 	if err != nil {
 		return nil, err
 	}
-	return parse(data, spec)
+	if filepath.Base(path) == modelName {
+		return parseModel(data, spec)
+	}
+	return parseJSON(data, spec)
 }
 
 // Encode returns the ids of a task: special tokens, template and all, without

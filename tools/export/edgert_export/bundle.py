@@ -111,10 +111,15 @@ def _texts(family, out: Path, report: dict[str, Any], flags: str) -> None:
     two exports have the same, and a bundle's digest is that of what is served."""
     (out / "LICENSE").write_text(licence.licence(family.checkpoint)[1], encoding="utf-8")
     (out / "SOURCE").write_text(licence.source(family.checkpoint, family.meta, flags), encoding="utf-8")
-    files = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file())
+    # A file manager or a file system may leave hidden files while the export runs.
+    files = sorted(p.relative_to(out).as_posix() for p in out.rglob("*") if p.is_file() and not hidden(p.relative_to(out)))
     write_json(out / "report.json", report)
     family.meta["files"] = {name: sha256(out / name) for name in files}
     write_json(out / "bundle.json", family.meta)
+
+
+def hidden(path: Path) -> bool:
+    return any(part.startswith(".") for part in path.parts)
 
 
 def write_json(path: Path, value: Any) -> None:

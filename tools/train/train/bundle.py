@@ -98,9 +98,9 @@ def describe(facts: Facts) -> dict[str, object]:
 
 
 def digests(out: Path) -> dict[str, str]:
-    """The SHA-256 of every file under out but bundle.json, by slash path."""
+    """The SHA-256 of every file under out but bundle.json and hidden files, by slash path."""
     return {
         path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(out.rglob("*"))
-        if path.is_file() and path.name != "bundle.json"
+        if path.is_file() and path.name != "bundle.json" and not any(part.startswith(".") for part in path.relative_to(out).parts)
     }

@@ -1,0 +1,71 @@
+package policy
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"google.golang.org/protobuf/encoding/protowire"
+)
+
+// located is a tensor whose values are in a file.
+func located(name string) []byte {
+	return field(nil, tensorExternal, field(field(nil, entryKey, []byte(externalName)), entryValue, []byte(name)))
+}
+
+// scan writes a graph and returns the files that it names.
+func scan(t testing.TB, model []byte) ([]string, error) {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), graphName)
+	if err := os.WriteFile(path, model, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return externalFiles(path)
+}
+
+// Tensors are not in the graph's own list only: nodes, their inner graphs, functions and
+// sparse tensors hold some, too.
+func TestExternalFilesOfEveryPlace(t *testing.T) {
+	inAttribute := func(number protowire.Number, value []byte) []byte {
+		return field(nil, graphNode, field(nil, 5, field(nil, number, value)))
+	}
+	inner := field(nil, graphTensor, located("inner"))
+	deep := inAttribute(6, inAttribute(11, inner))
+	graph := slices.Concat(
+		field(nil, graphTensor, located("plain")), field(nil, graphTensor, located("plain")),
+		field(nil, 15, field(nil, 1, located("sparse"))), field(nil, 15, field(nil, 2, located("indices"))),
+		inAttribute(5, located("constant")), inAttribute(10, located("list")), inAttribute(22, field(nil, 1, located("sparse attribute"))),
+		deep, field(nil, graphTensor, field(nil, tensorRaw, []byte(strings.Repeat("x", 1<<20)))), field(nil, graphTensor, located("last")),
+	)
+	function := field(nil, 7, field(nil, 5, field(nil, 5, located("function"))))
+	model := slices.Concat(protowire.AppendVarint(protowire.AppendTag(nil, 1, protowire.VarintType), 9), field(nil, modelGraph, graph), field(nil, 25, function))
+	got, err := scan(t, model)
+	want := []string{"plain", "sparse", "indices", "constant", "list", "sparse attribute", "inner", "last", "function"}
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("externalFiles = %q, %v, want %q", got, err, want)
+	}
+	for _, cut := range []int{1, 100, len(model) - 1} {
+		if got, err := scan(t, model[:cut]); !errors.Is(err, errNoGraph) && err == nil {
+			t.Errorf("the first %d bytes give %q, %v, want an error", cut, got, err)
+		}
+	}
+}
+
+// Property: no bytes crash the scan, and a graph that it accepts names as many files as
+// are allowed, each once.
+func FuzzExternalFiles(f *testing.F) {
+	f.Add(field(nil, modelGraph, field(nil, graphTensor, located("weights"))))
+	f.Add([]byte{0x3b, 0x3c})
+	f.Add([]byte("\x3a\xff\xff\xff\xff\xff\xff\xff\xff\x7f"))
+	f.Fuzz(func(t *testing.T, model []byte) {
+		got, err := scan(t, model)
+		sorted := slices.Clone(got)
+		slices.Sort(sorted)
+		if len(got) > maxLocations || len(slices.Compact(sorted)) != len(got) || err != nil && got != nil {
+			t.Fatalf("externalFiles = %q, %v", got, err)
+		}
+	})
+}
