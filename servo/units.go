@@ -85,3 +85,32 @@ func Normalize(m robot.Motor, c MotorCalibration, raw int) float64 {
 	s := newScale(m, c)
 	return s.value(raw)
 }
+
+// InTurn returns a raw position moved by whole turns of so many counts to the place that is
+// nearest to a range, and there nearest to raw. A servo that counts turns forgets them at
+// power-up: its position is then known modulo one turn, and its range says which turn it is.
+//
+//rt:noalloc
+func InTurn(raw, low, high, turn int) int {
+	if turn <= 0 || raw >= low && raw <= high {
+		return raw
+	}
+	up := low - raw // below the range: the first place at or above low, or the last below it
+	if raw > high {
+		up = high - raw
+	}
+	near := raw + up/turn*turn // between raw and the range, less than a turn from it
+	past := near + turn
+	if up < 0 {
+		past = near - turn
+	}
+	if outside(past, low, high) < outside(near, low, high) {
+		return past
+	}
+	return near
+}
+
+// outside is how many counts raw is outside a range; 0: it is inside.
+//
+//rt:noalloc
+func outside(raw, low, high int) int { return max(low-raw, raw-high, 0) }

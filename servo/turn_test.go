@@ -1,0 +1,52 @@
+package servo
+
+import "testing"
+
+// Goal: a position that is known modulo one turn goes into the turn that fits the range.
+func TestInTurn(t *testing.T) {
+	for _, tt := range []struct {
+		why                  string
+		raw, low, high, want int
+	}{
+		{"a Koch's shoulder after a restart", 3900, -306, 2419, -196},
+		{"inside stays", 2000, -306, 2419, 2000},
+		{"a gripper a turn above", 2719 + 1300, -200, 1306, -77},
+		{"a turn below", -3000, 900, 3100, 1096},
+		{"several turns above", 3*4096 + 100, 0, 4095, 100},
+		{"several turns below", -5*4096 + 100, 0, 4095, 100},
+		{"the homing of a servo that reads 4196", 4196, 0, 4095, 100},
+		{"no turn fits: the nearer end", 3500, 900, 3100, 3500},
+		{"no turn fits: the other end", 4500, 900, 3100, 404},
+		{"a range of more than a turn keeps what is inside", 4150, -200, 4200, 4150},
+		{"a range of more than a turn takes the nearest of two", 4250, -200, 4200, 154},
+		{"beyond the seam of a servo that counts no turns", 14, 2900, 4000, 4110},
+		{"on the edges", -306, -306, 2419, -306},
+	} {
+		if got := InTurn(tt.raw, tt.low, tt.high, 4096); got != tt.want {
+			t.Errorf("%s: %d in %d to %d is %d, want %d", tt.why, tt.raw, tt.low, tt.high, got, tt.want)
+		}
+	}
+	if got := InTurn(5000, 0, 1023, 0); got != 5000 {
+		t.Errorf("without a turn 5000 became %d", got)
+	}
+}
+
+// Goal: no other turn is nearer to the range, whatever the numbers.
+func FuzzInTurn(f *testing.F) {
+	f.Add(3900, -306, 2419)
+	f.Fuzz(func(t *testing.T, raw, low, high int) {
+		if max(raw, -raw) > maxRaw || max(low, -low) > maxRaw || max(high, -high) > maxRaw || low > high {
+			return
+		}
+		const turn = 4096
+		got := InTurn(raw, low, high, turn)
+		if (got-raw)%turn != 0 {
+			t.Fatalf("%d became %d, which is not whole turns away", raw, got)
+		}
+		for _, other := range []int{got - turn, got + turn} {
+			if outside(other, low, high) < outside(got, low, high) {
+				t.Fatalf("%d in %d to %d: %d is nearer than %d", raw, low, high, other, got)
+			}
+		}
+	})
+}
