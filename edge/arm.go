@@ -34,11 +34,11 @@ func (e *Edge) openArm(ctx context.Context) error {
 		}
 		path = e.simBus.Path()
 	}
-	calibration, err := e.calibration()
+	calibration, file, err := e.calibration()
 	if err != nil {
 		return err
 	}
-	cfg := servo.ArmConfig{Path: path, Robot: e.robot, Calibration: calibration, Clock: e.clock}
+	cfg := servo.ArmConfig{Path: path, Robot: e.robot, Calibration: calibration, File: file, Clock: e.clock}
 	arm, err := e.retryArm(ctx, cfg)
 	if err != nil {
 		return err
@@ -78,13 +78,14 @@ func (e *Edge) openSim() (err error) {
 	return nil
 }
 
-// calibration loads the robot's file; the simulated arm brings its own.
-func (e *Edge) calibration() (servo.Calibration, error) {
+// calibration loads the robot's file; the simulated arm brings its own, without a file.
+func (e *Edge) calibration() (c servo.Calibration, file string, err error) {
 	if e.cfg.Bus == device.Sim && e.cfg.Calibration == "" {
-		return device.SimCalibration(e.robot), nil
+		return device.SimCalibration(e.robot), "", nil
 	}
 	place := device.Place{Bus: e.cfg.Bus, Robot: e.robot, ID: e.cfg.ID, Calibration: e.cfg.Calibration}
-	return place.Load()
+	c, err = place.Load()
+	return c, place.File(), err
 }
 
 // retryArm opens the arm; ports, power and cables that fail may become better.
@@ -182,7 +183,7 @@ func (e *Edge) openLeader(ctx context.Context) error {
 		return fmt.Errorf("the leader: %w", err)
 	}
 	e.waitFor("the leader")
-	cfg := servo.ArmConfig{Path: place.Bus, Robot: place.Robot, Calibration: calibration, Clock: e.clock}
+	cfg := servo.ArmConfig{Path: place.Bus, Robot: place.Robot, Calibration: calibration, File: place.File(), Clock: e.clock}
 	arm, err := e.openLimp(ctx, cfg)
 	if err != nil {
 		return fmt.Errorf("the leader: %w", err)

@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"edgert/internal/ort"
+	"edgert/internal/userpath"
 )
 
 // The oldest ONNX Runtime that has the C API this program is built for. Newer ones
@@ -71,7 +72,7 @@ func RuntimeVersion() (version, path string) {
 
 func findRuntime(path, device string) (found, version string, err error) {
 	if path == "" {
-		path = os.Getenv(runtimeEnv)
+		path = userpath.Expand(os.Getenv(runtimeEnv))
 	}
 	if path != "" {
 		return loadNamed(path)

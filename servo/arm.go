@@ -19,6 +19,7 @@ type ArmConfig struct {
 	Path        string      // serial device, such as /dev/ttyACM0; with Port only a name for messages
 	Robot       robot.Robot // from robot.ByName
 	Calibration Calibration // from LoadCalibration
+	File        string      // which LoadCalibration read, for messages; empty: there is none
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
 	Cycle       *rt.Hist    // where Read records its time; nil: one of its own
@@ -104,7 +105,7 @@ type rows struct{ position, goal, torque table.Row }
 // port closed then.
 func OpenArm(cfg ArmConfig) (*Arm, error) {
 	if err := cfg.Calibration.Check(cfg.Robot); err != nil {
-		return nil, err
+		return nil, cfg.nameFile(err)
 	}
 	clock := cfg.Clock
 	if clock == nil {
@@ -128,9 +129,17 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 		if a.bus.lost {
 			err = fmt.Errorf("%w: %w; plug the adapter in again", ErrPortAbsent, err)
 		}
-		return nil, errors.Join(err, port.Close())
+		return nil, errors.Join(cfg.nameFile(err), port.Close())
 	}
 	return a, nil
+}
+
+// nameFile adds the calibration's path to an error about the calibration.
+func (cfg *ArmConfig) nameFile(err error) error {
+	if cfg.File == "" || !errors.Is(err, ErrCalibration) {
+		return err
+	}
+	return fmt.Errorf("%w (the calibration file is %s)", err, cfg.File)
 }
 
 func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {

@@ -62,6 +62,7 @@ func TestOpenRefuses(t *testing.T) {
 		{"another homing offset", func(l *line) { l.servos[2].put(31, 0x0864) }, ErrCalibration,
 			"motor 2 (shoulder_lift) on fake: the servo has homing offset -100 and range 0 to 4095, the file has 0 and 0 to 4095"},
 		{"other limits", func(l *line) { l.servos[2].put(9, 800); l.servos[2].put(11, 3000) }, ErrCalibration, "range 800 to 3000"},
+		{"a calibration with a name", func(l *line) { l.servos[2].put(9, 800) }, ErrCalibration, "(the calibration file is black.json)"},
 		{"wheel mode under torque", func(l *line) { l.servos[1].mem[33], l.servos[1].mem[40] = 1, 1 }, ErrTorqueOn, "motor 1 (shoulder_pan) on fake: wants Operating_Mode = 0"},
 		{"a plug that was pulled", func(l *line) { l.dead = true }, ErrPortAbsent, "plug the adapter in again"},
 		{"a plug that is pulled meanwhile", func(l *line) {

@@ -16,6 +16,7 @@ import (
 	"strings"
 
 	"edgert/internal/capped"
+	"edgert/internal/userpath"
 	"edgert/servo/robot"
 	"edgert/servo/table"
 )
@@ -36,6 +37,9 @@ type Calibration map[string]MotorCalibration
 // LoadCalibration reads a LeRobot calibration file. Unlike LeRobot it accepts exactly the
 // five integer keys per motor; every failure wraps ErrCalibration.
 func LoadCalibration(path string) (Calibration, error) {
+	if err := userpath.Check(path); err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCalibration, err)
+	}
 	data, err := capped.ReadFile(path, maxCalibration)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -67,6 +71,10 @@ func parseCalibration(data []byte) (Calibration, error) {
 	if err != nil {
 		return nil, err
 	}
+	if isListFormat(data) {
+		return nil, errors.New("this is LeRobot's old format of lists (motor_names, start_pos, end_pos), from before June 2025; " +
+			"its numbers mean something else and cannot be converted: calibrate the arm again (edge-rt calibrate)")
+	}
 	dec := json.NewDecoder(bytes.NewReader(data))
 	dec.DisallowUnknownFields()
 	var file map[string]*motorJSON
@@ -88,6 +96,20 @@ func parseCalibration(data []byte) (Calibration, error) {
 		c[name] = entry
 	}
 	return c, nil
+}
+
+// isListFormat recognises a file that LeRobot wrote before June 2025: one list for each kind of value.
+func isListFormat(data []byte) bool {
+	var lists map[string]json.RawMessage
+	if json.Unmarshal(data, &lists) != nil {
+		return false
+	}
+	for _, key := range []string{"motor_names", "calib_mode", "start_pos", "end_pos", "homing_offset", "drive_mode"} {
+		if bytes.HasPrefix(lists[key], []byte("[")) {
+			return true
+		}
+	}
+	return false
 }
 
 func (m *motorJSON) calibration() (MotorCalibration, error) {
@@ -182,8 +204,10 @@ func (c Calibration) names() []string {
 // Save writes the file as LeRobot does: motors by id, four spaces of indent, no
 // newline at the end. A reader sees the old file or the new one, never half.
 func (c Calibration) Save(path string) error {
-	tmp := path + ".tmp"
-	err := os.MkdirAll(filepath.Dir(path), 0o755)
+	tmp, err := path+".tmp", userpath.Check(path)
+	if err == nil {
+		err = os.MkdirAll(filepath.Dir(path), 0o755)
+	}
 	if err == nil {
 		err = os.WriteFile(tmp, c.appendJSON(nil), 0o644)
 	}
@@ -211,36 +235,78 @@ func (c Calibration) appendJSON(dst []byte) []byte {
 	return append(dst, "\n}"...)
 }
 
-// CalibrationPath returns where LeRobot keeps the calibration of the robot
-// called id (empty: LeRobot's None): below $HF_LEROBOT_CALIBRATION, else
-// $HF_LEROBOT_HOME/calibration, else $HF_HOME/lerobot/calibration, else
-// ~/.cache/huggingface/lerobot/calibration. Older releases of LeRobot called
-// some robots otherwise; such a file is taken when there is no newer one.
+// CalibrationPath returns where LeRobot keeps the calibration of the robot called id
+// (empty: LeRobot's None), see calibrationRoots. Older releases of LeRobot called some
+// robots otherwise; such a file is taken when there is no newer one.
 func CalibrationPath(r robot.Robot, id string) string {
 	if id == "" {
 		id = "None"
 	}
-	dir := filepath.Join(calibrationRoot(), r.Role())
-	for _, folder := range r.Calibration {
-		path := filepath.Join(dir, folder, id+".json")
-		if _, err := os.Stat(path); err == nil {
-			return path
+	roots := calibrationRoots()
+	for _, root := range roots {
+		for _, folder := range r.Calibration {
+			path := calibrationFile(root, r, folder, id)
+			if _, err := os.Stat(path); err == nil {
+				return path
+			}
 		}
 	}
-	return filepath.Join(dir, r.Calibration[0], id+".json")
+	return calibrationFile(roots[0], r, r.Calibration[0], id)
 }
 
-func calibrationRoot() string {
-	if dir := os.Getenv("HF_LEROBOT_CALIBRATION"); dir != "" {
-		return dir
+// calibrationFile joins without filepath.Join, which would cut link/.. out of the
+// variables' paths.
+func calibrationFile(root string, r robot.Robot, folder, id string) string {
+	return strings.Join([]string{root, r.Role(), folder, id + ".json"}, "/")
+}
+
+// calibrationRoots returns the folders that may have LeRobot's calibrations, the first of
+// which gets new ones. For LeRobot a variable that is set and empty means the working
+// directory, probably by mistake: here it counts as not set, and LeRobot's folder is the second.
+func calibrationRoots() []string {
+	roots := []string{calibrationRoot(func(name string) (string, bool) {
+		value := os.Getenv(name)
+		return value, value != ""
+	})}
+	if exact := calibrationRoot(os.LookupEnv); exact != roots[0] {
+		roots = append(roots, exact)
 	}
-	if dir := os.Getenv("HF_LEROBOT_HOME"); dir != "" {
-		return filepath.Join(dir, "calibration")
+	return roots
+}
+
+// calibrationRoot is $HF_LEROBOT_CALIBRATION, else $HF_LEROBOT_HOME/calibration, else
+// $HF_HOME/lerobot/calibration, where HF_HOME is by default $XDG_CACHE_HOME/huggingface, else
+// ~/.cache/huggingface. A ~ is expanded in all of them, and $NAME in the last two.
+//
+// Source: LeRobot utils/constants.py; huggingface_hub constants.py.
+func calibrationRoot(lookup func(name string) (value string, ok bool)) string {
+	or := func(name, otherwise string) string {
+		if value, ok := lookup(name); ok {
+			return value
+		}
+		return otherwise
 	}
-	hub := os.Getenv("HF_HOME")
-	if hub == "" {
-		home, _ := os.UserHomeDir() // without a home the path is relative, and the error names it
-		hub = filepath.Join(home, ".cache", "huggingface")
+	hub := userpath.Expand(or("HF_HOME", pythonJoin(or("XDG_CACHE_HOME", "~/.cache"), "huggingface")))
+	home := expandPath(or("HF_LEROBOT_HOME", pythonJoin(hub, "lerobot")))
+	return expandPath(or("HF_LEROBOT_CALIBRATION", pythonJoin(home, "calibration")))
+}
+
+// expandPath is Python's pathlib.Path(path).expanduser(), which drops every ./ at the
+// beginning first.
+func expandPath(path string) string {
+	for strings.HasPrefix(path, "./") {
+		path = strings.TrimLeft(path[1:], "/")
 	}
-	return filepath.Join(hub, "lerobot", "calibration")
+	if path = userpath.Home(path); path == "" {
+		return "."
+	}
+	return path
+}
+
+// pythonJoin is Python's os.path.join: the second path alone after an empty first one.
+func pythonJoin(dir, name string) string {
+	if dir == "" || strings.HasSuffix(dir, "/") {
+		return dir + name
+	}
+	return dir + "/" + name
 }

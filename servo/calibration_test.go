@@ -43,6 +43,7 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 		{"no motors", `{}`, "got none"},
 		{"more behind it", `{"a": {` + motor + `}} {}`, "more behind it"},
 		{"a motor that is null", `{"a": null}`, "motor a: got null"},
+		{"LeRobot's old lists", `{"homing_offset": [0], "drive_mode": [0], "start_pos": [1], "end_pos": [2], "calib_mode": ["DEGREE"], "motor_names": ["a"]}`, "before June 2025"},
 		{"a missing key", `{"a": {"id": 1, "drive_mode": 0, "range_min": 0, "range_max": 4095}}`, "motor a: no homing_offset"},
 		{"an unknown key", `{"a": {` + motor + `, "speed": 1}}`, `unknown field "speed"`},
 		{"a fraction", `{"a": {"id": 1.5}}`, "number 1.5"},
@@ -109,7 +110,7 @@ func TestCalibrationPath(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			for _, key := range []string{"HF_LEROBOT_CALIBRATION", "HF_LEROBOT_HOME", "HF_HOME"} {
+			for _, key := range placeVariables {
 				t.Setenv(key, tt.env[key])
 			}
 			if home, ok := tt.env["HOME"]; ok {

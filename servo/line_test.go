@@ -238,5 +238,5 @@ func openLine(t testing.TB) (*Arm, *line) {
 }
 
 func (l *line) open() (*Arm, error) {
-	return OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l})
+	return OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), File: "black.json", Clock: l.clock, Port: l})
 }

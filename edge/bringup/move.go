@@ -53,7 +53,7 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	open := servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, Clock: s.Clock, Canceled: func() bool { return ctx.Err() != nil }}
+	open := servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, File: s.File(), Clock: s.Clock, Canceled: func() bool { return ctx.Err() != nil }}
 	arm, err := device.OpenArm(open)
 	switch {
 	case errors.Is(err, servo.ErrCanceled):

@@ -25,6 +25,15 @@ import (
 	"edgert/wire"
 )
 
+func TestParseExpandsTheSource(t *testing.T) {
+	t.Setenv("HOME", "/u")
+	for text, want := range map[string]string{"a=~/run1": "/u/run1", "a=sim:$HOME/w.sock@30": "sim:/u/w.sock", "a=/dev/video0": "/dev/video0"} {
+		if got, err := Parse(text); err != nil || got.Source != want {
+			t.Errorf("Parse(%q) has the source %q (%v), want %q", text, got.Source, err, want)
+		}
+	}
+}
+
 func TestParse(t *testing.T) {
 	for _, tt := range []struct {
 		text string

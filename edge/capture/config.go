@@ -19,6 +19,7 @@ import (
 	"edgert/camera"
 	"edgert/camera/v4l2"
 	"edgert/internal/exit"
+	"edgert/internal/userpath"
 )
 
 // Limits of what a --camera may ask for.
@@ -94,7 +95,7 @@ func Parse(text string) (c Config, err error) {
 	if source == "" || !strings.Contains(source, "/") && source != Sim && source != Pattern {
 		return bad("source %q, want sim, sim:SOCKET of an edge-rt sim-bus --scene, pattern, a device such as /dev/video0, or the path of a picture or folder, such as ./run1", source)
 	}
-	c.Source = source
+	c.Source = expandSource(source)
 	if options == "" {
 		return c, nil
 	}
@@ -112,6 +113,14 @@ func Parse(text string) (c Config, err error) {
 		}
 	}
 	return c, nil
+}
+
+// expandSource expands the path of a source, which may be a world's socket behind sim:.
+func expandSource(source string) string {
+	if path, ok := strings.CutPrefix(source, simOf); ok {
+		return simOf + userpath.Expand(path)
+	}
+	return userpath.Expand(source)
 }
 
 // synthetic reports whether the pictures are painted here.

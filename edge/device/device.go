@@ -9,6 +9,7 @@ import (
 	"path/filepath"
 
 	"edgert/internal/exit"
+	"edgert/internal/userpath"
 	"edgert/servo"
 	"edgert/servo/robot"
 )
@@ -18,7 +19,7 @@ const Sim = "sim"
 
 // Robot returns a built-in arm, or the one that a file describes.
 func Robot(name string) (robot.Robot, error) {
-	r, err := robot.ByName(name)
+	r, err := robot.ByName(userpath.Expand(name))
 	if errors.Is(err, robot.ErrInvalid) {
 		return r, exit.With(exit.Config, err)
 	}
@@ -87,6 +88,11 @@ func (p *Place) File() string {
 // Load reads the arm's calibration. Its errors are exit.Config.
 func (p *Place) Load() (servo.Calibration, error) {
 	c, err := servo.LoadCalibration(p.File())
+	if err == nil {
+		if err = c.Check(p.Robot); err != nil {
+			err = fmt.Errorf("%s: %w", p.File(), err)
+		}
+	}
 	if errors.Is(err, os.ErrNotExist) {
 		err = fmt.Errorf("no calibration for %s at %s: give the --%sid under which it was calibrated, or --%[3]scalibration FILE, or run edge-rt calibrate --bus %s --robot %s",
 			p.Robot.Name, p.File(), p.Flags, p.Bus, p.Robot.Flag())

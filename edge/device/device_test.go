@@ -22,6 +22,10 @@ func TestFailuresCarryTheirExitCode(t *testing.T) {
 		t.Fatal(err)
 	}
 	robotError := func(name string) error { _, err := Robot(name); return err }
+	other := filepath.Join(t.TempDir(), "other.json")
+	if err := (servo.Calibration{"tail": {ID: 1, RangeMax: 1}}).Save(other); err != nil {
+		t.Fatal(err)
+	}
 	loadError := func(p Place) error { p.Robot = so101; _, err := p.Load(); return err }
 	_, absent := OpenArm(servo.ArmConfig{Path: "/dev/ttyNONE", Robot: so101, Clock: rt.KernelClock()})
 	for _, tt := range []struct {
@@ -35,6 +39,7 @@ func TestFailuresCarryTheirExitCode(t *testing.T) {
 		{"never calibrated", loadError(Place{Bus: "/dev/a", ID: "black"}), exit.Config, "edge-rt calibrate --bus /dev/a --robot so101"},
 		{"no such file", loadError(Place{Calibration: "/none.json"}), exit.Config, "/none.json"},
 		{"a file that is no calibration", loadError(Place{Calibration: broken}), exit.Config, broken},
+		{"another robot's calibration", loadError(Place{Calibration: other}), exit.Config, other},
 		{"an arm without a calibration", absent, exit.Config, "calibrat"},
 	} {
 		if exit.Of(tt.err) != tt.code || tt.err == nil || !strings.Contains(tt.err.Error(), tt.says) {

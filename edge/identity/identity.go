@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgert/internal/exit"
+	"edgert/internal/userpath"
 	"edgert/wire"
 )
 
@@ -64,7 +65,7 @@ func Dir() (string, error) {
 		return dir, nil
 	}
 	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
-		return filepath.Join(dir, "edge-rt"), nil
+		return filepath.Join(userpath.Expand(dir), "edge-rt"), nil
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {

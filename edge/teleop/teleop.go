@@ -177,7 +177,7 @@ func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error
 	if err != nil {
 		return nil, err
 	}
-	cfg := servo.ArmConfig{Path: path, Robot: a.Robot, Calibration: c, Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
+	cfg := servo.ArmConfig{Path: path, Robot: a.Robot, Calibration: c, File: a.File(), Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
 	arm, err := device.OpenArm(cfg)
 	if err != nil {
 		return nil, err

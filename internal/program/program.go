@@ -19,6 +19,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"edgert/internal/exit"
+	"edgert/internal/userpath"
 )
 
 // Program is one of them.
@@ -59,6 +60,9 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	if err == nil && left < 0 {
 		err = checkRanges(ctx)
 	}
+	if err == nil && left < 0 {
+		expandPaths(ctx)
+	}
 	switch {
 	case left >= 0:
 		return nil, exit.Code(left), true
@@ -71,6 +75,19 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		return nil, code, true
 	}
 	return ctx, exit.Clean, false
+}
+
+// isPath finds the flags that name a file, a folder or a device, by their placeholder.
+var isPath = regexp.MustCompile(`^(FILE|DIR|FOLDER|PATH|PORT)\b`)
+
+// expandPaths replaces ~ and $NAME in paths: no shell has done so in a variable, in the file behind --config
+// and behind --flag=.
+func expandPaths(ctx *kong.Context) {
+	for _, f := range ctx.Flags() {
+		if f.Target.Kind() == reflect.String && isPath.MatchString(f.PlaceHolder) {
+			f.Target.SetString(userpath.Expand(f.Target.String()))
+		}
+	}
 }
 
 // checkUTF8 refuses what the parser would change without a word: it puts U+FFFD for

@@ -2,6 +2,7 @@ package program
 
 import (
 	"errors"
+	"io"
 	"os"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,30 @@ func TestParse(t *testing.T) {
 	_, _, code, done, _, stderr = parse("--buss", "x")
 	if code != exit.Usage || !done || !strings.HasPrefix(stderr, "robot: ") || !strings.HasSuffix(stderr, "; see robot --help\n") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("a wrong flag: code %d, done %t, said %q", code, done, stderr)
+	}
+}
+
+// No shell expands what comes from a variable, a file or behind an equals sign.
+func TestPathsAreExpanded(t *testing.T) {
+	t.Setenv("HOME", "/u")
+	file := filepath.Join(t.TempDir(), "flags.yaml")
+	if err := os.WriteFile(file, []byte("config-dir: $HOME/d\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PROGRAM_TEST_CALIBRATION", "~/c.json")
+	var g struct {
+		Config      kong.ConfigFlag
+		Calibration string `placeholder:"FILE"`
+		ConfigDir   string `placeholder:"DIR"`
+		Bus         string `placeholder:"PORT"`
+		Task        string `placeholder:"TEXT"`
+	}
+	p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: io.Discard, Stderr: io.Discard}
+	if _, code, done := p.Parse(&g, []string{"--config", file, "--bus=~/arm", "--task=~/$HOME"}); done {
+		t.Fatalf("Parse ends with code %d", code)
+	}
+	if g.Calibration != "/u/c.json" || g.ConfigDir != "/u/d" || g.Bus != "/u/arm" || g.Task != "~/$HOME" {
+		t.Errorf("Parse = %+v, want every path below /u, and the task as it was written", g)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"edgert/internal/strictyaml"
+	"edgert/internal/userpath"
 	"edgert/policy"
 	"edgert/server/queue"
 	"edgert/wire"
@@ -162,14 +163,14 @@ func Load(path string) (Config, error) {
 	return cfg, nil
 }
 
-// resolve makes every path absolute to the manifest's folder.
+// resolve expands ~ and variables in every path, and makes it absolute to the manifest's folder.
 func (c *Config) resolve(folder string) {
 	tls := &c.Zenoh.TLS
 	for _, p := range []*string{
 		&c.Model.RepoOrPath, &c.Model.CacheDir, &c.Debug.CaptureDir, &tls.RootCACertificate, &tls.ConnectCertificate,
 		&tls.ConnectPrivateKey, &tls.ListenCertificate, &tls.ListenPrivateKey,
 	} {
-		if *p != "" && !filepath.IsAbs(*p) {
+		if *p = userpath.Expand(*p); *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(folder, *p)
 		}
 	}

@@ -20,6 +20,14 @@ func load(t *testing.T, text string) (Config, error) {
 	return Load(path)
 }
 
+func TestPathsAreExpanded(t *testing.T) {
+	t.Setenv("HOME", "/u")
+	cfg, err := load(t, "model: {repo_or_path: ~/bundle}\ndebug: {capture_dir: $HOME/captures}\n")
+	if err != nil || cfg.Model.RepoOrPath != "/u/bundle" || cfg.Debug.CaptureDir != "/u/captures" {
+		t.Errorf("Load = %q and %q (%v), want /u/bundle and /u/captures", cfg.Model.RepoOrPath, cfg.Debug.CaptureDir, err)
+	}
+}
+
 // A manifest with every key that this build has.
 const fullManifest = `
 model:

@@ -1,0 +1,141 @@
+package servo
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"os/user"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+var placeVariables = []string{"HF_LEROBOT_CALIBRATION", "HF_LEROBOT_HOME", "HF_HOME", "XDG_CACHE_HOME"}
+
+// daemonHome is the home of a user that every Linux has.
+var daemonHome = func() string {
+	u, err := user.Lookup("daemon")
+	if err != nil {
+		return "~daemon"
+	}
+	return u.HomeDir
+}()
+
+// places are settings of the variables, and LeRobot's folder then. TestCalibrationPlaceIsLeRobots
+// holds them against LeRobot itself.
+var places = []struct {
+	env  map[string]string
+	want string
+}{
+	{map[string]string{}, "/u/.cache/huggingface/lerobot/calibration"},
+	{map[string]string{"XDG_CACHE_HOME": "/x"}, "/x/huggingface/lerobot/calibration"},
+	{map[string]string{"XDG_CACHE_HOME": "~/x/"}, "/u/x/huggingface/lerobot/calibration"},
+	{map[string]string{"XDG_CACHE_HOME": "$HOME/x"}, "/u/x/huggingface/lerobot/calibration"},
+	{map[string]string{"XDG_CACHE_HOME": "/x", "HF_HOME": "~/h"}, "/u/h/lerobot/calibration"},
+	{map[string]string{"HF_HOME": "${HOME}/h/"}, "/u/h/lerobot/calibration"},
+	{map[string]string{"HF_HOME": "$TILDE/h"}, "/u/h/lerobot/calibration"},
+	{map[string]string{"HF_HOME": "/h/$NO_SUCH_NAME"}, "/h/$NO_SUCH_NAME/lerobot/calibration"},
+	{map[string]string{"HF_HOME": "h"}, "h/lerobot/calibration"},
+	{map[string]string{"HF_LEROBOT_HOME": "~/l", "HF_HOME": "/h"}, "/u/l/calibration"},
+	{map[string]string{"HF_LEROBOT_HOME": "$HOME/l"}, "$HOME/l/calibration"},
+	{map[string]string{"HF_LEROBOT_HOME": ".//~/l"}, "/u/l/calibration"},
+	{map[string]string{"HF_LEROBOT_HOME": "/l/../m"}, "/l/../m/calibration"},
+	{map[string]string{"HF_LEROBOT_CALIBRATION": "~/c", "HF_LEROBOT_HOME": "/l"}, "/u/c"},
+	{map[string]string{"HF_LEROBOT_CALIBRATION": "~daemon/c"}, daemonHome + "/c"},
+	{map[string]string{"HF_LEROBOT_CALIBRATION": "$HOME/c"}, "$HOME/c"},
+	{map[string]string{"HF_LEROBOT_CALIBRATION": "./c"}, "c"},
+}
+
+func TestCalibrationPlace(t *testing.T) {
+	t.Setenv("HOME", "/u")
+	t.Setenv("TILDE", "~")
+	for _, tt := range places {
+		for _, key := range placeVariables {
+			t.Setenv(key, tt.env[key])
+		}
+		want := tt.want + "/robots/so_follower/black.json"
+		if got := CalibrationPath(so101(), "black"); got != want {
+			t.Errorf("%v: CalibrationPath = %s, want %s", tt.env, got, want)
+		}
+	}
+}
+
+// LeRobot takes a variable that is set and empty as the working directory.
+func TestCalibrationPlaceOfAnEmptyVariable(t *testing.T) {
+	t.Chdir(t.TempDir())
+	for _, key := range placeVariables {
+		t.Setenv(key, "")
+	}
+	t.Setenv("HOME", "/u")
+	want := "/u/.cache/huggingface/lerobot/calibration/robots/so_follower/black.json"
+	if got := CalibrationPath(so101(), "black"); got != want {
+		t.Errorf("CalibrationPath = %s, want %s as if nothing were set", got, want)
+	}
+	if err := demoCalibration().Save("robots/so_follower/black.json"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := LoadCalibration(CalibrationPath(so101(), "black")); err != nil {
+		t.Errorf("LeRobot's file in the working directory is not found: %v", err)
+	}
+}
+
+func TestCalibrationPlaceIsLeRobots(t *testing.T) {
+	python, err := filepath.Abs("../.venv-export/bin/python")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(python); err != nil {
+		t.Skip("LeRobot is not installed here: make setup-export")
+	}
+	var envs []map[string]string
+	for _, tt := range places {
+		envs = append(envs, tt.env)
+	}
+	input, err := json.Marshal(envs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const script = `
+import importlib, json, os, sys
+import huggingface_hub.constants as hub
+import lerobot.utils.constants as constants
+for env in json.load(sys.stdin):
+    for name in sys.argv[1:]:
+        os.environ.pop(name, None)
+    os.environ.update(env)
+    importlib.reload(hub)
+    importlib.reload(constants)
+    print(constants.HF_LEROBOT_CALIBRATION)
+`
+	cmd := exec.CommandContext(t.Context(), python, append([]string{"-c", script}, placeVariables...)...)
+	cmd.Env = append(os.Environ(), "HOME=/u", "TILDE=~", "PYTHONDONTWRITEBYTECODE=1")
+	cmd.Stdin = strings.NewReader(string(input))
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatalf("LeRobot: %v", err)
+	}
+	got := strings.Split(strings.TrimSpace(string(out)), "\n")
+	if len(got) != len(places) {
+		t.Fatalf("LeRobot answers %d times, want %d:\n%s", len(got), len(places), out)
+	}
+	for i, tt := range places {
+		if got[i] != tt.want {
+			t.Errorf("%v: LeRobot's folder is %s, want %s", tt.env, got[i], tt.want)
+		}
+	}
+}
+
+func TestNoFolderNamedTilde(t *testing.T) {
+	dir := t.TempDir()
+	t.Chdir(dir)
+	const path = "~no-such-user/c.json"
+	if err := demoCalibration().Save(path); err == nil || !strings.Contains(err.Error(), "~no-such-user") {
+		t.Errorf("Save(%s) = %v, want an error that names the user", path, err)
+	}
+	if _, err := LoadCalibration(path); err == nil || !strings.Contains(err.Error(), "no user for ~no-such-user") {
+		t.Errorf("LoadCalibration(%s) = %v, want an error that names the user", path, err)
+	}
+	if left, _ := os.ReadDir(dir); len(left) > 0 {
+		t.Errorf("%s was made", left[0].Name())
+	}
+}
