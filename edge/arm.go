@@ -34,12 +34,13 @@ func (e *Edge) openArm(ctx context.Context) error {
 		}
 		path = e.simBus.Path()
 	}
-	calibration, file, err := e.calibration()
+	place := device.Place{Bus: e.cfg.Bus, Robot: e.robot, ID: e.cfg.ID, Calibration: e.cfg.Calibration}
+	calibration, file, err := e.calibration(&place)
 	if err != nil {
 		return err
 	}
 	cfg := servo.ArmConfig{Path: path, Robot: e.robot, Calibration: calibration, File: file, Clock: e.clock}
-	arm, err := e.retryArm(ctx, cfg)
+	arm, err := e.retryArm(ctx, &place, &cfg)
 	if err != nil {
 		return err
 	}
@@ -79,21 +80,21 @@ func (e *Edge) openSim() (err error) {
 }
 
 // calibration loads the robot's file; the simulated arm brings its own, without a file.
-func (e *Edge) calibration() (c servo.Calibration, file string, err error) {
+func (e *Edge) calibration(place *device.Place) (c servo.Calibration, file string, err error) {
 	if e.cfg.Bus == device.Sim && e.cfg.Calibration == "" {
 		return device.SimCalibration(e.robot), "", nil
 	}
-	place := device.Place{Bus: e.cfg.Bus, Robot: e.robot, ID: e.cfg.ID, Calibration: e.cfg.Calibration}
 	c, err = place.Load()
 	return c, place.File(), err
 }
 
 // retryArm opens the arm; ports, power and cables that fail may become better.
-func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (arm *servo.Arm, err error) {
+// Its calibration is put into cfg where only the motors say which it is.
+func (e *Edge) retryArm(ctx context.Context, place *device.Place, cfg *servo.ArmConfig) (arm *servo.Arm, err error) {
 	cfg.Canceled = func() bool { return ctx.Err() != nil }
 	denied := rt.Instant(0) // since when
 	err = e.retry(ctx, "the bus", func() (passes bool, err error) {
-		arm, err = device.OpenArm(cfg)
+		arm, err = place.Open(cfg)
 		switch now := e.clock.Now(); {
 		case !errors.Is(err, servo.ErrPortDenied):
 			denied = 0
@@ -105,6 +106,10 @@ func (e *Edge) retryArm(ctx context.Context, cfg servo.ArmConfig) (arm *servo.Ar
 	if err == nil && ctx.Err() != nil {
 		arm.Close()
 		return nil, ctx.Err()
+	}
+	if err == nil && place.Taken != "" {
+		e.log.Info(place.Taken)
+		place.Taken = "" // said
 	}
 	return arm, err
 }
@@ -184,7 +189,7 @@ func (e *Edge) openLeader(ctx context.Context) error {
 	}
 	e.waitFor("the leader")
 	cfg := servo.ArmConfig{Path: place.Bus, Robot: place.Robot, Calibration: calibration, File: place.File(), Clock: e.clock}
-	arm, err := e.openLimp(ctx, cfg)
+	arm, err := e.openLimp(ctx, &place, &cfg)
 	if err != nil {
 		return fmt.Errorf("the leader: %w", err)
 	}
@@ -227,9 +232,9 @@ func measureLeader(arm *servo.Arm) (every time.Duration, err error) {
 
 // openLimp opens an arm and lets it go, which a killed run may have left stiff. What could
 // not be set while it was is set then.
-func (e *Edge) openLimp(ctx context.Context, cfg servo.ArmConfig) (*servo.Arm, error) {
+func (e *Edge) openLimp(ctx context.Context, place *device.Place, cfg *servo.ArmConfig) (*servo.Arm, error) {
 	for {
-		arm, err := e.retryArm(ctx, cfg)
+		arm, err := e.retryArm(ctx, place, cfg)
 		if err != nil {
 			return nil, err
 		}

@@ -87,7 +87,8 @@ func TestAnArmThatComesLater(t *testing.T) {
 			c := device.SimCalibration(r)
 			tt.change(t, b, c)
 			e := &Edge{cfg: Config{MaxOffline: tt.offline, ReconnectInitialBackoff: 50 * time.Millisecond}, clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
-			arm, err := e.retryArm(t.Context(), servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: c})
+			place := device.Place{Bus: b.Path(), Robot: r}
+			arm, err := e.retryArm(t.Context(), &place, &servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: c})
 			if exit.Of(err) != tt.code {
 				t.Errorf("it ends with %v (code %d), want code %d", err, exit.Of(err), tt.code)
 			}
@@ -150,7 +151,7 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 			}
 		})
 	}}
-	arm, err := waitingEdge(log).retryArm(t.Context(), servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)})
+	arm, err := waitingEdge(log).retryArm(t.Context(), &device.Place{Bus: path, Robot: r}, &servo.ArmConfig{Path: path, Robot: r, Calibration: device.SimCalibration(r)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func TestWaitingForAnArmIsCanceled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {
-		_, err := waitingEdge(io.Discard).retryArm(ctx, servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
+		_, err := waitingEdge(io.Discard).retryArm(ctx, &device.Place{Bus: b.Path(), Robot: r}, &servo.ArmConfig{Path: b.Path(), Robot: r, Calibration: device.SimCalibration(r)})
 		ended <- err
 	}()
 	rttest.Eventually(t, "the search for the motors", func() bool { return b.Counters().Requests >= 5 })

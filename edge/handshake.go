@@ -12,6 +12,7 @@ import (
 
 	"edgert/chunk"
 	"edgert/edge/capture"
+	"edgert/edge/device"
 	"edgert/edge/event"
 	"edgert/edge/replica"
 	"edgert/internal/exit"
@@ -175,6 +176,7 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 			}
 			l.closeSession(prefix, ack.SessionID) // or it would take a place until it idles out
 		}
+		err = l.nameCameraFlags(err, servers[i].ExpectedCameras)
 		switch {
 		case ctx.Err() != nil || errors.As(err, new(*deniedError)):
 			return nil, t, err
@@ -191,6 +193,29 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 		return nil, contract{}, &temporaryError{fmt.Errorf("not every server of %s has answered, and those that have refuse: %s", prefix, refused), unheardWait, event.WaitOther}
 	}
 	return nil, contract{}, refused
+}
+
+// nameCameraFlags adds to a refusal for missing cameras the flags that give them.
+func (l *link) nameCameraFlags(err error, expected []string) error {
+	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "camera") {
+		return err
+	}
+	var flags []string
+	for _, key := range expected {
+		name := strings.TrimPrefix(key, capture.ImageKey)
+		if slices.ContainsFunc(l.cfg.Cameras, func(c capture.Config) bool { return c.Name == name }) {
+			continue
+		}
+		source := fmt.Sprintf("/dev/video%d", 2*len(flags)) // a USB camera has two nodes, the first has the pictures
+		if l.cfg.Bus == device.Sim {
+			source = device.Sim
+		}
+		flags = append(flags, fmt.Sprintf("--camera %s=%s", name, source))
+	}
+	if len(flags) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w; the policy needs pictures, so add %s (edge-rt cameras lists the cameras of this machine)", err, strings.Join(flags, " "))
 }
 
 // sooner returns which of two errors that pass says to ask again first, a if none does.

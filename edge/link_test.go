@@ -3,6 +3,7 @@ package edge
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -547,5 +548,31 @@ func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 		if n := strings.Count(log.String(), "cannot continue"); n != want {
 			t.Errorf("%s: said %d times, want %d:\n%s", tt.name, n, want, log)
 		}
+	}
+}
+
+// A refusal for missing cameras names the flags that give them, one for each camera.
+func TestARefusalForCamerasNamesTheFlags(t *testing.T) {
+	refused := exit.Errorf(exit.Config, "session refused by x: missing camera features ['observation.images.wrist'] (client provides [])")
+	expected := []string{"observation.images.top", "observation.images.wrist", "observation.images.side"}
+	for _, tt := range []struct {
+		bus  string
+		err  error
+		says string
+		not  string
+	}{
+		{"/dev/ttyACM0", refused, "add --camera wrist=/dev/video0 --camera side=/dev/video2", "--camera top="},
+		{"sim", refused, "add --camera wrist=sim --camera side=sim", "video"},
+		{"/dev/ttyACM0", exit.Errorf(exit.Config, "state dim mismatch"), "state dim", "--camera"},
+		{"/dev/ttyACM0", errors.New("no camera server answers"), "answers", "--camera"},
+	} {
+		l := &link{cfg: &Config{Bus: tt.bus, Cameras: []capture.Config{{Name: "top", Source: "x"}}}}
+		err := l.nameCameraFlags(tt.err, expected)
+		if exit.Of(err) != exit.Of(tt.err) || !strings.Contains(err.Error(), tt.says) || strings.Contains(err.Error(), tt.not) {
+			t.Errorf("--bus %s: %v (code %d), want %q and not %q", tt.bus, err, exit.Of(err), tt.says, tt.not)
+		}
+	}
+	if l := (&link{cfg: &Config{}}); l.nameCameraFlags(nil, expected) != nil {
+		t.Error("a session without an error is refused")
 	}
 }

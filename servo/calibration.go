@@ -310,3 +310,42 @@ func pythonJoin(dir, name string) string {
 	}
 	return dir + "/" + name
 }
+
+// calibrationFolders returns the folders that may have calibrations of this kind of robot.
+func calibrationFolders(r robot.Robot) (folders []string) {
+	for _, root := range calibrationRoots() {
+		for _, folder := range r.Calibration {
+			folders = append(folders, strings.Join([]string{root, r.Role(), folder}, "/"))
+		}
+	}
+	return folders
+}
+
+// maxCalibrationFiles bounds the files of one kind of robot that are compared with its motors.
+const maxCalibrationFiles = 256
+
+// CalibrationFiles returns the files of all arms of this kind that LeRobot's folders have, by
+// their names. Of two files for one id only the file of CalibrationPath counts.
+func CalibrationFiles(r robot.Robot) ([]string, error) {
+	var files []string
+	seen := map[string]bool{}
+	for _, folder := range calibrationFolders(r) {
+		entries, err := os.ReadDir(folder)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("%w: %w", ErrCalibration, err)
+		}
+		for _, entry := range entries {
+			id, isJSON := strings.CutSuffix(entry.Name(), ".json")
+			if !isJSON || id == "" || seen[id] {
+				continue
+			}
+			if len(files) == maxCalibrationFiles {
+				return nil, fmt.Errorf("%w: more than %d calibration files of %s in %s", ErrCalibration, maxCalibrationFiles, r.Name, folder)
+			}
+			seen[id] = true
+			files = append(files, folder+"/"+entry.Name())
+		}
+	}
+	slices.SortFunc(files, func(a, b string) int { return strings.Compare(filepath.Base(a), filepath.Base(b)) })
+	return files, nil
+}

@@ -1,10 +1,12 @@
 package servo
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"time"
 
+	"edgert/rt"
 	"edgert/servo/packet"
 	"edgert/servo/robot"
 	"edgert/servo/table"
@@ -46,6 +48,54 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	return fmt.Errorf("%w: motor %d (%s) on %s: the servo has homing offset %d and range %d to %d, the file has %d and %d to %d; "+
 		"take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)",
 		ErrCalibration, u.id, u.name, a.path, offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
+}
+
+// MatchCalibrations compares candidates with the arm's motors: ids, models and the registers
+// that OpenArm checks. It writes nothing. differs has nil for each candidate that matches, else
+// the difference. It fails as OpenArm does when the arm is not there, is another one, or
+// cfg.Canceled ends it.
+func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error, err error) {
+	differs = make([]error, len(candidates))
+	var fit []int // candidates with the robot's motors
+	for i, c := range candidates {
+		if differs[i] = c.Check(cfg.Robot); differs[i] == nil {
+			fit = append(fit, i)
+		}
+	}
+	if len(fit) == 0 {
+		return differs, nil
+	}
+	clock := cfg.Clock
+	if clock == nil {
+		clock = rt.KernelClock()
+	}
+	port := cfg.Port
+	if port == nil {
+		if port, err = OpenPortWait(cfg.Path, cfg.Robot.Baud, clock, cfg.Canceled); err != nil {
+			return nil, err
+		}
+		defer func() { err = errors.Join(err, port.Close()) }()
+	}
+	cfg.Calibration = candidates[fit[0]]
+	a := newArm(cfg, port, clock)
+	a.bus.canceled = cfg.Canceled
+	a.bus.DetectEcho(a.unusedID())
+	if err := a.findMotors(); err != nil {
+		return nil, err
+	}
+	if err := a.eachUnit(a.checkModel); err != nil {
+		return nil, err
+	}
+	for _, i := range fit {
+		err := a.eachUnit(func(u int) error {
+			return a.checkCalibration(a.units[u], candidates[i][a.robot.Motors[a.units[u].joint].Name])
+		})
+		if err != nil && !errors.Is(err, ErrCalibration) {
+			return nil, err
+		}
+		differs[i] = err
+	}
+	return differs, nil
 }
 
 // limited reports whether a servo limits its goals itself: an STS and an SCS go to

@@ -56,10 +56,15 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	if err := s.pingAll(); err != nil {
 		return err
 	}
-	calibration, err := servo.LoadCalibration(s.File())
-	if err != nil || calibration.Check(s.Robot) != nil {
+	calibration, err := s.Find(&servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Port: s.port, Clock: s.Clock})
+	switch {
+	case err != nil && s.ID == "" && s.Calibration == "":
+		s.say("Positions are raw: %v", err)
+	case err != nil || calibration.Check(s.Robot) != nil:
 		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
 		calibration = nil
+	case s.Taken != "":
+		s.say("%s.", s.Taken)
 	}
 	var began rt.Instant // instant of the first table
 	if cfg.Duration > 0 {

@@ -54,12 +54,15 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		return err
 	}
 	open := servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Calibration: calibration, File: s.File(), Clock: s.Clock, Canceled: func() bool { return ctx.Err() != nil }}
-	arm, err := device.OpenArm(open)
+	arm, err := s.Open(&open)
 	switch {
 	case errors.Is(err, servo.ErrCanceled):
 		return exit.Errorf(exit.Failure, "interrupted before the arm was there: nothing was moved")
 	case err != nil:
 		return err
+	}
+	if s.Taken != "" {
+		s.say("%s.", s.Taken)
 	}
 	bus := hotplug.New(arm, open, s.Clock)
 	defer bus.Close()

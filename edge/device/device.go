@@ -75,6 +75,7 @@ type Place struct {
 	ID          string // names the calibration file
 	Calibration string // file; empty: LeRobot's place
 	Flags       string // what the names of its flags begin with: "leader-", or ""
+	Taken       string // after Open: the file that it chose, and why; empty when the flags name one
 }
 
 // File is where the arm's calibration is, or shall be.
@@ -85,8 +86,20 @@ func (p *Place) File() string {
 	return servo.CalibrationPath(p.Robot, p.ID)
 }
 
-// Load reads the arm's calibration. Its errors are exit.Config.
+// Load reads the arm's calibration. Its errors are exit.Config. It returns nil when neither
+// --id nor --calibration is given and LeRobot's folder has files: then Open chooses by the motors.
 func (p *Place) Load() (servo.Calibration, error) {
+	if p.ID == "" && p.Calibration == "" {
+		files, err := servo.CalibrationFiles(p.Robot)
+		switch {
+		case err != nil:
+			return nil, exit.With(exit.Config, err)
+		case len(files) == 0:
+			return nil, exit.Errorf(exit.Config, "no calibration for %s in %s: calibrate the arm (edge-rt calibrate --bus %s --robot %s --id NAME), or give its file with --%scalibration FILE",
+				p.Robot.Name, filepath.Dir(p.File()), p.Bus, p.Robot.Flag(), p.Flags)
+		}
+		return nil, nil
+	}
 	c, err := servo.LoadCalibration(p.File())
 	if err == nil {
 		if err = c.Check(p.Robot); err != nil {
@@ -100,18 +113,47 @@ func (p *Place) Load() (servo.Calibration, error) {
 	return c, exit.With(exit.Config, err)
 }
 
+// Find is Load, and where that leaves the choice to the motors, the calibration that matches
+// them.
+func (p *Place) Find(cfg *servo.ArmConfig) (servo.Calibration, error) {
+	c, err := p.Load()
+	if c != nil || err != nil {
+		return c, err
+	}
+	c, _, err = p.choose(*cfg)
+	return c, err
+}
+
+// Open opens the arm with cfg.Calibration. Where that is nil, Open puts in the only calibration
+// of LeRobot's folder that matches the motors. Its errors have the codes of OpenArm.
+func (p *Place) Open(cfg *servo.ArmConfig) (*servo.Arm, error) {
+	if cfg.Calibration == nil {
+		c, file, err := p.choose(*cfg)
+		if err != nil {
+			return nil, err
+		}
+		cfg.Calibration, cfg.File = c, file
+	}
+	return OpenArm(*cfg)
+}
+
 // OpenArm is servo.OpenArm with exit codes, but none for servo.ErrCanceled.
 func OpenArm(cfg servo.ArmConfig) (*servo.Arm, error) {
 	arm, err := servo.OpenArm(cfg)
+	return arm, openError(err)
+}
+
+// openError gives an error of opening an arm its exit code, but servo.ErrCanceled none.
+func openError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, servo.ErrCanceled):
-		return arm, err
+		return err
 	case errors.Is(err, servo.ErrCalibration):
-		return nil, exit.With(exit.Config, err)
+		return exit.With(exit.Config, err)
 	case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched):
-		return nil, exit.With(exit.Fault, err)
+		return exit.With(exit.Fault, err)
 	}
-	return nil, exit.With(exit.Absent, err)
+	return exit.With(exit.Absent, err)
 }
 
 // Absent gives an error without an exit code exit.Absent.

@@ -178,9 +178,12 @@ func (s *session) openArm(ctx context.Context) (err error) {
 	} else if cfg.Calibration, err = place.Load(); err != nil {
 		return err
 	}
-	arm, err := device.OpenArm(cfg)
+	arm, err := place.Open(&cfg)
 	if err != nil {
 		return err
+	}
+	if place.Taken != "" {
+		s.cfg.Log.Info(place.Taken)
 	}
 	s.bus = hotplug.New(arm, cfg, s.clock)
 	limit := time.Duration(busShare * float64(s.period))

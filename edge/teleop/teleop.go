@@ -178,9 +178,12 @@ func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error
 		return nil, err
 	}
 	cfg := servo.ArmConfig{Path: path, Robot: a.Robot, Calibration: c, File: a.File(), Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
-	arm, err := device.OpenArm(cfg)
+	arm, err := a.Open(&cfg)
 	if err != nil {
 		return nil, err
+	}
+	if a.Taken != "" {
+		s.cfg.Log.Info(a.Taken)
 	}
 	if _, err := arm.MeasureCycles(measured); err != nil {
 		return nil, errors.Join(exit.With(exit.Absent, err), arm.Close())

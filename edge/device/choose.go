@@ -1,0 +1,87 @@
+package device
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+
+	"edgert/internal/exit"
+	"edgert/servo"
+)
+
+// unnamed is the file name, without .json, that LeRobot gives an arm without an id.
+const unnamed = "None"
+
+// choose returns the only calibration of LeRobot's folder that matches the arm's motors, and
+// says in Taken which it is. A file that was calibrated without an id comes before the others:
+// the run has no id either.
+func (p *Place) choose(cfg servo.ArmConfig) (c servo.Calibration, file string, err error) {
+	files, err := servo.CalibrationFiles(p.Robot)
+	if err != nil {
+		return nil, "", exit.With(exit.Config, err)
+	}
+	cfg.File = "" // the errors below name the file of each candidate
+	unreadable := make([]error, len(files))
+	candidates := make([]servo.Calibration, len(files))
+	for i, file := range files {
+		candidates[i], unreadable[i] = servo.LoadCalibration(file)
+	}
+	differs, err := servo.MatchCalibrations(cfg, candidates)
+	if err != nil {
+		return nil, "", openError(err)
+	}
+	var match []int
+	for i := range files {
+		switch {
+		case unreadable[i] != nil:
+			differs[i] = unreadable[i]
+		case differs[i] != nil:
+		case idOf(files[i]) == unnamed:
+			return p.take(files, i, candidates[i])
+		default:
+			match = append(match, i)
+		}
+	}
+	switch len(match) {
+	case 1:
+		return p.take(files, match[0], candidates[match[0]])
+	case 0:
+		return nil, "", p.noMatch(files, differs)
+	}
+	return nil, "", p.manyMatch(files, match)
+}
+
+func (p *Place) take(files []string, i int, c servo.Calibration) (servo.Calibration, string, error) {
+	why := "the only one"
+	switch {
+	case idOf(files[i]) == unnamed:
+		why = "calibrated without an id, and it matches the motors"
+	case len(files) > 1:
+		why = fmt.Sprintf("of %d files the only one that matches the motors", len(files))
+	default:
+		why += ", and it matches the motors"
+	}
+	p.Taken = fmt.Sprintf("calibration %s (%s)", files[i], why)
+	return c, files[i], nil
+}
+
+func (p *Place) noMatch(files []string, differs []error) error {
+	var lines []string
+	for i, file := range files {
+		lines = append(lines, fmt.Sprintf("%s: %s", file, strings.TrimPrefix(differs[i].Error(), servo.ErrCalibration.Error()+": ")))
+	}
+	return exit.Errorf(exit.Config, "no calibration of LeRobot's folder matches the motors on %s: %s; calibrate this arm (edge-rt calibrate --bus %s --robot %s --id NAME), or give its own file with --%scalibration FILE",
+		p.Bus, strings.Join(lines, "; "), p.Bus, p.Robot.Flag(), p.Flags)
+}
+
+func (p *Place) manyMatch(files []string, match []int) error {
+	var ids, paths []string
+	for _, i := range match {
+		ids, paths = append(ids, idOf(files[i])), append(paths, files[i])
+	}
+	return exit.Errorf(exit.Config, "%d calibrations match the motors on %s (%s): choose one with --%sid, which is one of %s",
+		len(match), p.Bus, strings.Join(paths, ", "), p.Flags, strings.Join(ids, ", "))
+}
+
+// idOf is the id that a calibration file is for.
+func idOf(file string) string { return strings.TrimSuffix(filepath.Base(file), ".json") }

@@ -1,0 +1,217 @@
+package device
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgert/internal/exit"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+	"edgert/servo/table"
+)
+
+// calibratedArm is a simulated arm whose motors have the registers of c, and a folder of
+// LeRobot's calibrations with the given files.
+func calibratedArm(t *testing.T, name string, c servo.Calibration, files map[string]servo.Calibration) (Place, string) {
+	t.Helper()
+	root := t.TempDir()
+	t.Setenv("HF_LEROBOT_CALIBRATION", root)
+	r, err := Robot(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	folder := filepath.Join(root, r.Role(), r.Calibration[0])
+	for id, f := range files {
+		if err := f.Save(filepath.Join(folder, id+".json")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	bus, err := servosim.Open(SimBus(r, nil, rt.KernelClock()))
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	writeCalibration(t, bus.Path(), r, c)
+	return Place{Bus: bus.Path(), Robot: r}, folder
+}
+
+func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibration) {
+	t.Helper()
+	port, err := servo.OpenPort(path, r.Baud)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	bus := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
+	for _, m := range r.Motors {
+		k := c[m.Name]
+		for register, v := range map[table.Register]int{table.HomingOffset: k.HomingOffset, table.MinPositionLimit: k.RangeMin, table.MaxPositionLimit: k.RangeMax} {
+			if !m.Model.Has(register) {
+				continue
+			}
+			if _, err := bus.WriteRegister(m.ID, m.Model.Row(register), v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// ranges is a calibration whose joints all have this offset and range.
+func ranges(t *testing.T, name string, offset, low, high int) servo.Calibration {
+	t.Helper()
+	r, err := Robot(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := servo.Calibration{}
+	for _, m := range r.Motors {
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: offset, RangeMin: low, RangeMax: high}
+	}
+	return c
+}
+
+// changed is a copy with another calibration of one joint.
+func changed(c servo.Calibration, joint string, change func(*servo.MotorCalibration)) servo.Calibration {
+	other := servo.Calibration{}
+	for name, m := range c {
+		if name == joint {
+			change(&m)
+		}
+		other[name] = m
+	}
+	return other
+}
+
+// Without --id and --calibration the motors say whose file it is.
+func TestTheMotorsChooseTheCalibration(t *testing.T) {
+	arm := ranges(t, "so101", 100, 900, 3100)
+	limit := changed(arm, "elbow_flex", func(m *servo.MotorCalibration) { m.RangeMax++ })
+	offset := changed(arm, "gripper", func(m *servo.MotorCalibration) { m.HomingOffset = -100 })
+	ids := changed(arm, "gripper", func(m *servo.MotorCalibration) { m.ID = 16 })
+	type files = map[string]servo.Calibration
+	for _, tt := range []struct {
+		name  string
+		files files
+		taken string   // id of the file; empty: refused
+		says  []string // in Taken or in the error
+	}{
+		{"the only file", files{"black": arm}, "black", []string{"black.json", "the only one"}},
+		{"one of three", files{"a": limit, "black": arm, "c": offset}, "black", []string{"black.json", "of 3 files the only one that matches"}},
+		{"other ids", files{"a": ids, "black": arm}, "black", []string{"of 2 files"}},
+		{"a file without an id comes first", files{"None": arm, "black": arm}, unnamed, []string{"without an id"}},
+		{"a file without an id of another arm", files{"None": offset, "black": arm}, "black", []string{"of 2 files"}},
+		{"two match", files{"black": arm, "white": arm, "c": limit}, "", []string{"2 calibrations match", "black.json", "white.json", "--id", "one of black, white"}},
+		{"none matches", files{"a": limit, "b": offset}, "", []string{"a.json", "(elbow_flex)", "b.json", "(gripper)", "edge-rt calibrate --bus", "--calibration FILE"}},
+		{"the only file is another arm's", files{"a": limit}, "", []string{"a.json", "(elbow_flex)"}},
+		{"other ids only", files{"a": ids}, "", []string{"a.json", "gripper"}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			p, folder := calibratedArm(t, "so101", arm, tt.files)
+			c, err := p.Load()
+			if err != nil || c != nil {
+				t.Fatalf("Load = %v, %v, want nothing yet: the motors say which", c, err)
+			}
+			cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
+			opened, err := p.Open(&cfg)
+			if err == nil {
+				defer opened.Close()
+			}
+			if (err == nil) != (tt.taken != "") {
+				t.Fatalf("Open: %v, want file %q", err, tt.taken)
+			}
+			text := p.Taken
+			if err != nil {
+				text = err.Error()
+				if exit.Of(err) != exit.Config {
+					t.Errorf("code %d, want %d", exit.Of(err), exit.Config)
+				}
+			} else if want := filepath.Join(folder, tt.taken+".json"); !strings.Contains(text, want) {
+				t.Errorf("Taken is %q, want the file %s", text, want)
+			}
+			for _, want := range tt.says {
+				if !strings.Contains(text, want) {
+					t.Errorf("it does not say %q: %s", want, text)
+				}
+			}
+		})
+	}
+}
+
+// A file that cannot be read is named when no other one matches, and passed over else.
+func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
+	arm := ranges(t, "so101", 0, 900, 3100)
+	p, folder := calibratedArm(t, "so101", arm, map[string]servo.Calibration{"black": arm})
+	if err := os.WriteFile(filepath.Join(folder, "a.json"), []byte("[]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	open := func() error {
+		cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
+		opened, err := p.Open(&cfg)
+		if err == nil {
+			opened.Close()
+		}
+		return err
+	}
+	if err := open(); err != nil {
+		t.Errorf("with one broken file beside it: %v", err)
+	}
+	if err := os.Remove(filepath.Join(folder, "black.json")); err != nil {
+		t.Fatal(err)
+	}
+	if err := open(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "a.json") {
+		t.Errorf("with a broken file alone: %v (code %d), want it named and code %d", err, exit.Of(err), exit.Config)
+	}
+}
+
+// Choosing writes nothing into the motors, and an arm that is away is only absent.
+func TestChoosingNeedsTheArm(t *testing.T) {
+	arm := ranges(t, "koch", 0, 900, 3100)
+	p, _ := calibratedArm(t, "koch", arm, map[string]servo.Calibration{"black": arm})
+	cfg := servo.ArmConfig{Path: filepath.Join(t.TempDir(), "ttyNONE"), Robot: p.Robot, Clock: rt.KernelClock()}
+	if _, err := p.Open(&cfg); exit.Of(err) != exit.Absent {
+		t.Errorf("without a port: %v (code %d), want code %d", err, exit.Of(err), exit.Absent)
+	}
+	cfg.Path, cfg.Canceled = p.Bus, func() bool { return true }
+	if _, err := p.Open(&cfg); exit.Of(err) != exit.Failure || cfg.Calibration != nil {
+		t.Errorf("canceled: %v (code %d), calibration %v", err, exit.Of(err), cfg.Calibration)
+	}
+}
+
+// An empty folder is named, and not a file that no command has ever written.
+func TestNoCalibrationAtAll(t *testing.T) {
+	root := t.TempDir()
+	t.Setenv("HF_LEROBOT_CALIBRATION", root)
+	r, err := Robot("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := Place{Bus: "/dev/ttyACM0", Robot: r}
+	_, err = p.Load()
+	for _, want := range []string{filepath.Join(root, "robots", "so_follower"), "edge-rt calibrate --bus /dev/ttyACM0 --robot so101 --id NAME", "--calibration FILE"} {
+		if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "None") {
+			t.Errorf("%v (code %d), want %q and no None.json", err, exit.Of(err), want)
+		}
+	}
+}
+
+// A named file and a named id are not overruled by the motors.
+func TestWhatIsNamedIsTaken(t *testing.T) {
+	arm := ranges(t, "so101", 0, 900, 3100)
+	other := changed(arm, "gripper", func(m *servo.MotorCalibration) { m.RangeMax-- })
+	p, folder := calibratedArm(t, "so101", arm, map[string]servo.Calibration{"black": arm, "white": other})
+	for _, named := range []Place{{ID: "white"}, {Calibration: filepath.Join(folder, "white.json")}} {
+		named.Bus, named.Robot = p.Bus, p.Robot
+		c, err := named.Load()
+		if err != nil || c["gripper"] != other["gripper"] {
+			t.Fatalf("Load = %v, %v", c, err)
+		}
+		cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Calibration: c, Clock: rt.KernelClock()}
+		if _, err := named.Open(&cfg); exit.Of(err) != exit.Config || named.Taken != "" {
+			t.Errorf("white on black's arm: %v (code %d), taken %q, want a refusal", err, exit.Of(err), named.Taken)
+		}
+	}
+}
