@@ -262,7 +262,7 @@ func (e *episode) values(i int, place *place) func(name string) any {
 	person := t.person
 	if f.action >= 0 {
 		a := &e.of.ticks[f.action]
-		wanted, person = a.action, a.person
+		wanted, person = e.of.sent(f.action), a.person
 		if !a.person && e.of.info["schedule"] != "teleop" {
 			seq, epoch, row = float64(a.seq), float64(a.epoch), float64(a.row)
 		}
@@ -303,6 +303,30 @@ func (e *episode) values(i int, place *place) func(name string) any {
 		}
 		return nil
 	}
+}
+
+// sent is what the arm was sent for the action that began on tick i: the action, but of the
+// joints that the gate held back the goal that they had at its end. A policy that learned the
+// action there would expect a motion that the arm never made.
+func (r *run) sent(i int) []float32 {
+	action, last, cut := r.ticks[i].action, i, r.ticks[i].cut
+	ticks := min(r.every(), int(math.Round(1e9/r.period/r.rate))) // that the action lasts
+	for k := i + 1; k < len(r.ticks) && r.ticks[k].action == nil; k++ {
+		if r.ticks[k].deadline-r.ticks[i].deadline > rt.Instant((float64(ticks)-0.5)*r.period) {
+			break
+		}
+		last, cut = k, cut|r.ticks[k].cut
+	}
+	if cut == 0 {
+		return action
+	}
+	sent := slices.Clone(action)
+	for j := range sent {
+		if cut&(1<<j) != 0 {
+			sent[j] = r.ticks[last].goal[j]
+		}
+	}
+	return sent
 }
 
 // place is where an episode is in the dataset.

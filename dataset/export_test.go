@@ -145,6 +145,27 @@ func TestFewerFramesThanTicks(t *testing.T) {
 	refused(t, cfg, "60 ticks per second", "--fps 25")
 }
 
+// Where the gate did not let a joint follow its action, as at a change of control, a frame has
+// the goal that was sent: after the last of the action's ticks.
+func TestTheActionIsWhatWasSent(t *testing.T) {
+	for _, clipped := range []uint32{1, 0} { // in its speed, or held
+		s := &scene{seconds: 1, held: [2]int{10, 12}, clipped: clipped, task: "x"}
+		cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+		exporting(t, cfg)
+		d := read(t, cfg.Out)
+		same(t, "actions", d.firsts(actionName)[9:13], []float64{9.25, 10.5, 11.5, 12.25})
+	}
+	s := &scene{rate: 30, multiplier: 2, seconds: 1, held: [2]int{11, 12}, clipped: 1, task: "x"}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "b.mcap")))
+	exporting(t, cfg)
+	d := read(t, cfg.Out)
+	same(t, "actions of two ticks", d.firsts(actionName)[4:7], []float64{8.25, 11.5, 12.25})
+	cfg.Out, cfg.FPS = cfg.Out+"60", 60
+	exporting(t, cfg)
+	d = read(t, cfg.Out)
+	same(t, "a frame for each tick", d.firsts(actionName)[9:13], []float64{9.5, 10.25, 11.5, 12.25})
+}
+
 // A tick that is missing moves nothing in time: short gaps are held, long ones cut.
 func TestGaps(t *testing.T) {
 	s := &scene{seconds: 5.1, lost: map[int]bool{10: true, 11: true}}

@@ -33,6 +33,8 @@ type scene struct {
 	mode             string
 	slip             int    // the tick from which on actions begin one tick later; 0: none
 	taken            [2]int // ticks of a person at a leader arm
+	held             [2]int // ticks on which the gate keeps the first joint from its action
+	clipped          uint32 // joints that it then notes as clipped in their speed
 	phase            int    // of a ring's number in the pictures
 }
 
@@ -123,6 +125,9 @@ func (s *scene) tick(i int) *record.Tick {
 	x := float32(i)
 	m.State.Set([]float32{x, -x, 1})
 	m.Goal.Set([]float32{x + 0.5, -x, 1})
+	if i >= s.held[0] && i < s.held[1] {
+		m.StepClipped, m.Held = s.clipped, 1&^s.clipped
+	}
 	begins := i%s.multiplier == 0
 	if s.slip > 0 && i >= s.slip {
 		begins = i%s.multiplier == 1

@@ -65,6 +65,7 @@ type tick struct {
 	state    []float32
 	goal     []float32
 	action   []float32 // nil: none began
+	cut      uint32    // joints, one bit each, that the gate did not let follow the action
 	source   rt.Instant
 	seq      uint64
 	epoch    uint32
@@ -316,6 +317,7 @@ func (r *run) addTick(t *record.Tick) error {
 	if t.Action.N > 0 {
 		k.action = rows[2*n:]
 	}
+	k.cut = t.RangeClipped | t.StepClipped | t.Held | t.Frozen
 	r.ticks = append(r.ticks, k)
 	return nil
 }

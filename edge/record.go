@@ -44,6 +44,7 @@ func (e *Edge) describeRecord() error {
 		"revision": e.link.contract.revision, "model_sha256": e.link.contract.sha256, "horizon": strconv.Itoa(e.link.contract.horizon),
 		"max_action_age": c.MaxActionAge.String(), "jpeg_quality": strconv.Itoa(c.JPEGQuality), "on_exit": c.OnExit,
 		"record": string(c.Record), "schedule_settings": fmt.Sprintf("%+v", c.Schedule), "stages": fmt.Sprintf("%+v", c.Stages),
+		recording.Calibration: e.arm.Calibration().Text(),
 	})
 }
 

@@ -235,6 +235,27 @@ func (c Calibration) appendJSON(dst []byte) []byte {
 	return append(dst, "\n}"...)
 }
 
+// Text returns the calibration in one line of JSON, as a record's metadata holds it.
+func (c Calibration) Text() string {
+	var line bytes.Buffer
+	if err := json.Compact(&line, c.appendJSON(nil)); err != nil {
+		return "" // a reader then finds no calibration
+	}
+	return line.String()
+}
+
+// ParseCalibration reads the text of a calibration. Every failure wraps ErrCalibration.
+func ParseCalibration(text string) (Calibration, error) {
+	if len(text) > maxCalibration {
+		return nil, fmt.Errorf("%w: a text of %d bytes, want at most %d", ErrCalibration, len(text), maxCalibration)
+	}
+	c, err := parseCalibration([]byte(text))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrCalibration, err)
+	}
+	return c, nil
+}
+
 // CalibrationPath returns where LeRobot keeps the calibration of the robot called id
 // (empty: LeRobot's None), see calibrationRoots. Older releases of LeRobot called some
 // robots otherwise; such a file is taken when there is no newer one.

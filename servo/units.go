@@ -1,6 +1,9 @@
 package servo
 
 import (
+	"fmt"
+	"math"
+
 	"edgert/servo/robot"
 	"edgert/servo/table"
 )
@@ -114,3 +117,61 @@ func InTurn(raw, low, high, turn int) int {
 //
 //rt:noalloc
 func outside(raw, low, high int) int { return max(low-raw, raw-high, 0) }
+
+// Difference is a joint that two calibrations describe differently.
+type Difference struct {
+	Joint    string
+	Was, Is  MotorCalibration
+	Degrees  float64 // how far the same value in robot units puts the joint elsewhere, at most
+	Mirrored bool    // the motor turns the other way round
+}
+
+func (d Difference) String() string {
+	text := fmt.Sprintf("%s: range %d..%d, homing_offset %d, drive_mode %d then, and range %d..%d, homing_offset %d, drive_mode %d now",
+		d.Joint, d.Was.RangeMin, d.Was.RangeMax, d.Was.HomingOffset, d.Was.DriveMode, d.Is.RangeMin, d.Is.RangeMax, d.Is.HomingOffset, d.Is.DriveMode)
+	if d.Mirrored {
+		return text + ", which mirrors the joint"
+	}
+	return fmt.Sprintf("%s, which is up to %.1f degrees elsewhere", text, d.Degrees)
+}
+
+// Compare returns the joints of a robot whose calibration has changed. same: both are of one
+// arm, so that its homing offsets can be compared; of two arms only the ranges can be. A
+// motor that one of them lacks counts as a whole turn.
+func Compare(r robot.Robot, was, is Calibration, same bool) (changed []Difference) {
+	for _, m := range r.Motors {
+		a, known := was[m.Name]
+		b, here := is[m.Name]
+		if a == b && known == here {
+			continue
+		}
+		d := Difference{Joint: m.Name, Was: a, Is: b, Mirrored: a.DriveMode != b.DriveMode && m.Model.Has(table.DriveMode)}
+		d.Degrees = m.Model.Span
+		if known && here && a.check() == nil && b.check() == nil {
+			d.Degrees = elsewhere(m, a, b, same)
+		}
+		changed = append(changed, d)
+	}
+	return changed
+}
+
+// elsewhere returns how far a value between the ends of the range lies elsewhere, in degrees.
+func elsewhere(m robot.Motor, was, is MotorCalibration, same bool) float64 {
+	turn := float64(m.Model.MaxRaw() + 1)
+	degree := m.Model.Span / float64(m.Model.MaxRaw())
+	if !same {
+		return math.Abs(float64((was.RangeMax-was.RangeMin)-(is.RangeMax-is.RangeMin))) / 2 * degree
+	}
+	then, now := newScale(m, was), newScale(m, is)
+	far := 0.
+	for _, raw := range []int{was.RangeMin, was.RangeMax} {
+		d := float64(shaft(m, is, now.raw(then.unclamped(raw))) - shaft(m, was, raw))
+		far = max(far, math.Abs(d-turn*math.Round(d/turn)))
+	}
+	return far * degree
+}
+
+// shaft returns the motor's own position, without its homing offset.
+func shaft(m robot.Motor, c MotorCalibration, raw int) int {
+	return raw - m.Model.Offset*c.HomingOffset
+}

@@ -16,9 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 
 	"edgert/edge/episode"
+	"edgert/edge/recording"
 	"edgert/record"
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/servo"
 	"edgert/servo/servosim"
 	"edgert/wire"
 )
@@ -383,6 +385,9 @@ func TestHighlight(t *testing.T) {
 	infos, err := record.ReadFolder(dir, record.Visitor{Tick: func(*record.Tick) error { ticks++; return nil }})
 	if err != nil || len(infos) != 1 || infos[0].Run["why"] != "edge-rt ctl save" || ticks < 3 || len(marksOf(t, dir)) != 0 {
 		t.Errorf("%d files (%v) with %d ticks, %v; want what was before s, and no episode\n%s", len(infos), infos, ticks, err, log)
+	}
+	if c, err := servo.ParseCalibration(infos[0].Run[recording.Calibration]); err != nil || len(c) != 6 {
+		t.Errorf("the arm's calibration is on record as %v, %v", c, err)
 	}
 	if strings.Contains(log.String(), "level=WARN msg=\"no episode") {
 		t.Errorf("it complains of keys:\n%s", log)

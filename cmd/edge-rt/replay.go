@@ -11,10 +11,12 @@ type replayCmd struct {
 	File    string  `arg:"" help:"The record, *.mcap."`
 	Episode uint32  `help:"Number of the episode, as the record has it; default: the only one." placeholder:"N"`
 	Speed   float64 `range:">0..1;an arm is not moved faster than it was shown" default:"1" help:"Share of the speed at which it was recorded."`
+
+	OtherCalibration bool `help:"Go on where the record's calibration puts joints elsewhere than this arm's."`
 }
 
 func (replayCmd) Help() string {
-	return `The arm is armed where it stands and goes slowly to where the episode began; then what the record says runs, at its rate and within the same limits as a policy's actions. Joints and units must be the record's. At the end, and on Ctrl-C, --on-exit decides. Keep clear: nothing looks where the arm goes.
+	return `The arm is armed where it stands and goes slowly to where the episode began; then it moves as the recorded arm did, at the record's rate and never faster than was shown, within the same limits as a policy's actions. Joints and units must be the record's; joints that the calibration of the record puts elsewhere are named, and refused where that is far. At the end, and on Ctrl-C, --on-exit decides. Keep clear: nothing looks where the arm goes.
 
 Examples:
   edge-rt replay black-20261124T140320.123Z.mcap --bus /dev/ttyACM0 --id black
@@ -31,7 +33,8 @@ func (c *replayCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	return withWatchdogs(func() error {
 		return replay.Run(interrupt, replay.Config{
 			File: c.File, Number: c.Episode, Speed: c.Speed, Arm: place, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Seed: flags.Seed,
-			Record: flags.Record, RecordDir: flags.RecordDir, RecordSize: int64(flags.RecordSize), Log: flags.log(screen), Out: os.Stdout,
+			OtherCalibration: c.OtherCalibration,
+			Record:           flags.Record, RecordDir: flags.RecordDir, RecordSize: int64(flags.RecordSize), Log: flags.log(screen), Out: os.Stdout,
 		})
 	}, armAt{flags.Bus, flags.Robot})
 }

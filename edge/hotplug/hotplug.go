@@ -85,6 +85,9 @@ func (a *Arm) use(arm *servo.Arm) {
 	a.current.Store(arm)
 }
 
+// Calibration is the one that the arm was opened with.
+func (a *Arm) Calibration() servo.Calibration { return a.cfg.Calibration }
+
 // SetPeriod is servo.Arm's, also for the arms opened later. Before the first tick.
 func (a *Arm) SetPeriod(period time.Duration) {
 	a.period = period

@@ -45,6 +45,9 @@ const (
 	// Folder is where records are, beside the robot's id.
 	Folder = "records"
 
+	// Calibration is the setting that holds the arm's calibration, as servo.Calibration.Text.
+	Calibration = "calibration"
+
 	// MinSize is the least --record-size: one save of the ring and room beside it.
 	MinSize = 64 << 20
 )

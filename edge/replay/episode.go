@@ -21,15 +21,18 @@ const (
 	maxHole    = time.Second
 	maxRate    = 1000 // ticks per second
 	listed     = 12   // episodes that a refusal names
+	jumpSlack  = 1.02 // of a tick's farthest travel: what float32 makes of it
 )
 
-// Episode is what an arm was told, tick by tick.
+// Episode is where an arm was sent, tick by tick.
 type Episode struct {
-	Number uint32
-	DOF    int
-	Rate   float64   // ticks per second
-	Rows   []float32 // [ticks*DOF], in robot units
-	Torn   bool      // the record has no end
+	Number      uint32
+	DOF         int
+	Rate        float64   // ticks per second
+	Rows        []float32 // [ticks*DOF], in robot units: the goals that the gate let pass
+	Torn        bool      // the record has no end
+	ID          string    // the arm's name
+	Calibration string    // the arm's, as servo.Calibration.Text; empty: an older record
 }
 
 // Len is how many ticks it has.
@@ -54,7 +57,38 @@ func (e *Episode) At(place float64, row []float32) {
 	}
 }
 
-// frame is a tick with what the arm was to do on it.
+// Jumps reports whether a joint goes farther from row i to the next than step, its farthest
+// travel in a tick. The arm was not driven there: it was away, or moved by hand.
+//
+//rt:noalloc
+func (e *Episode) Jumps(i int, step []float32) bool {
+	if i < 0 || i+1 >= e.Len() {
+		return false
+	}
+	for j, most := range step {
+		d := e.Rows[(i+1)*e.DOF+j] - e.Rows[i*e.DOF+j]
+		if most *= jumpSlack; d > most || d < -most {
+			return true
+		}
+	}
+	return false
+}
+
+// Peak writes each joint's farthest travel in a tick, where it was driven.
+func (e *Episode) Peak(step, peak []float32) {
+	clear(peak)
+	for i := range e.Len() - 1 {
+		if e.Jumps(i, step) {
+			continue
+		}
+		for j := range peak {
+			d := e.Rows[(i+1)*e.DOF+j] - e.Rows[i*e.DOF+j]
+			peak[j] = max(peak[j], d, -d)
+		}
+	}
+}
+
+// frame is a tick with where the arm was sent on it.
 type frame struct {
 	at      rt.Instant
 	episode uint32
@@ -101,7 +135,10 @@ func Load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 	if err != nil {
 		return Episode{}, err
 	}
-	e := Episode{Number: s.number, DOF: r.dof, Rate: rate, Torn: info.Torn}
+	e := Episode{
+		Number: s.number, DOF: r.dof, Rate: rate, Torn: info.Torn,
+		ID: info.Run["id"], Calibration: info.Run["calibration"],
+	}
 	return e, r.fill(&e, s)
 }
 
@@ -132,16 +169,24 @@ func (r *reader) tick(m *record.Tick) error {
 	switch {
 	case m.Action.N > 0 && m.Action.N != r.dof:
 		return fmt.Errorf("an action of %d joints, want %d", m.Action.N, r.dof)
+	case m.Action.N > 0 && m.Goal.N != r.dof:
+		return fmt.Errorf("an action with goals for %d joints, want %d: only the goals say how fast the arm moved", m.Goal.N, r.dof)
 	case len(r.rows)+r.dof > maxNumbers:
 		return fmt.Errorf("more than %d ticks in one record", maxNumbers/r.dof)
 	}
 	f := frame{at: m.At, began: m.Action.N > 0, row: -1}
-	switch {
-	case f.began:
-		r.now, f.row = m.Episode, len(r.rows)
-		r.rows = append(r.rows, m.Action.Values()...)
-	case r.multiplied && !m.Starved && !m.Paused && m.Goal.N == r.dof && len(r.frames) > 0:
-		f.row = len(r.rows) // between two actions: what the run made of them
+	if f.began {
+		r.now = m.Episode
+	}
+	// Between two actions the goals are those that the run has interpolated.
+	between := r.multiplied && !m.Starved && !m.Paused && m.Goal.N == r.dof && len(r.frames) > 0
+	if f.began || between {
+		for j, v := range m.Goal.Values() {
+			if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+				return fmt.Errorf("the goal of joint %d is %v, want a number", j+1, v)
+			}
+		}
+		f.row = len(r.rows)
 		r.rows = append(r.rows, m.Goal.Values()...)
 	}
 	f.episode = r.now

@@ -1,8 +1,10 @@
-// Package replay runs a recorded episode's actions on an arm: through the same gate and core
-// as a policy's (package follow), at the record's rate, from where the arm stands to where
-// the episode began at a safe speed first.
+// Package replay moves an arm as a recorded episode did: it follows the goals that the gate
+// let pass then, not the actions that were wanted, through the same gate and core as a
+// policy's (package follow), at the record's rate. First the arm goes slowly from where it is
+// to where the episode began.
 //
-// episode.go reads the record, replay.go drives the arm. What runs is recorded like a run.
+// episode.go reads the record, calibration.go compares the arm with it, replay.go drives the
+// arm. What runs is recorded like a run.
 package replay
 
 import (
@@ -34,14 +36,18 @@ import (
 
 // Config is one edge-rt replay.
 type Config struct {
-	File       string
-	Number     uint32  // of the episode; 0: the only one
-	Speed      float64 // share of the record's, at most 1
-	Arm        device.Place
-	RT         rt.Mode
-	CPU        int
-	OnExit     string // park, hold, off
-	Rescue     bool   // an arm outside its range is walked in slowly instead of refused
+	File   string
+	Number uint32  // of the episode; 0: the only one
+	Speed  float64 // share of the record's, at most 1
+	Arm    device.Place
+	RT     rt.Mode
+	CPU    int
+	OnExit string // park, hold, off
+	Rescue bool   // an arm outside its range is walked in slowly instead of refused
+
+	// OtherCalibration replays although the record's numbers mean other places on this arm.
+	OtherCalibration bool
+
 	Seed       uint64 // the simulated world's
 	Record     record.Mode
 	RecordDir  string
@@ -76,14 +82,19 @@ type session struct {
 	record    *record.Recorder // its lanes; nil: nothing is recorded
 	run       *direct.Run
 	velocity  []float32 // of each joint, units per second
+	catchUp   []float32 // of each joint, its travel per tick while its goal is after the episode's
+
+	calibration servo.Calibration
 
 	// Owner: tick thread.
 	arm      *follow.Follower
 	events   *event.Queue
 	entry    *record.Tick
-	place    float64 // in the episode, in ticks
-	step     int64   // actions that ran
-	row      []float32
+	place    float64   // in the episode, in ticks
+	step     int64     // actions that ran
+	row      []float32 // the episode's, at place
+	before   []float32 // the row of the tick before
+	bounded  []float32 // row, within what was shown from the goals
 	approach bool
 	giveUp   rt.Instant // of the approach; 0: it has not begun
 	stillAt  rt.Instant // since when a joint is silent or held; 0: none is
@@ -106,9 +117,10 @@ func Run(ctx context.Context, cfg Config) (err error) {
 		return err
 	}
 	defer s.close()
-	err = s.openRecord()
-	if err == nil {
-		err = s.openArm(ctx)
+	for _, step := range []func(context.Context) error{s.loadCalibration, s.openRecord, s.compareCalibrations, s.openArm} {
+		if err = step(ctx); err != nil {
+			break
+		}
 	}
 	switch {
 	case errors.Is(err, servo.ErrCanceled):
@@ -147,7 +159,7 @@ func (s *session) load() error {
 }
 
 // openRecord claims the arm's name, and makes the recorder.
-func (s *session) openRecord() (err error) {
+func (s *session) openRecord(context.Context) (err error) {
 	if s.identity, err = identity.Claim(s.cfg.Arm.ID); err != nil {
 		return exit.With(exit.Config, err)
 	}
@@ -163,20 +175,22 @@ func (s *session) openRecord() (err error) {
 		"schedule": "replay", "fps": strconv.FormatFloat(s.episode.Rate, 'g', -1, 64),
 		"interpolation_multiplier": "1", "on_exit": c.OnExit, "record": string(c.Record), "replays": filepath.Base(c.File),
 		"replays_episode": strconv.FormatUint(uint64(s.episode.Number), 10), "speed": strconv.FormatFloat(c.Speed, 'g', -1, 64),
+		recording.Calibration: s.calibration.Text(),
 	})
 }
 
 // openArm opens the arm, and refuses one whose bus does not keep the record's rate.
 func (s *session) openArm(ctx context.Context) (err error) {
 	place := s.cfg.Arm
-	cfg := servo.ArmConfig{Path: place.Bus, Robot: place.Robot, Clock: s.clock, Canceled: func() bool { return ctx.Err() != nil }}
+	cfg := servo.ArmConfig{
+		Path: place.Bus, Robot: place.Robot, Calibration: s.calibration, Clock: s.clock,
+		Canceled: func() bool { return ctx.Err() != nil },
+	}
 	if place.Bus == device.Sim {
 		if s.simBus, _, err = device.OpenSim(place.Robot, s.cfg.Seed, s.clock); err != nil {
 			return err
 		}
-		cfg.Path, cfg.Calibration = s.simBus.Path(), device.SimCalibration(place.Robot)
-	} else if cfg.Calibration, err = place.Load(); err != nil {
-		return err
+		cfg.Path = s.simBus.Path()
 	}
 	arm, err := place.Open(&cfg)
 	if err != nil {
@@ -207,11 +221,16 @@ func (s *session) openArm(ctx context.Context) (err error) {
 
 func (s *session) prepare() {
 	n := len(s.cfg.Arm.Robot.Motors)
-	s.row, s.events, s.approach = make([]float32, n), event.NewQueue(64), true
+	s.events, s.approach = event.NewQueue(64), true
+	for _, row := range []*[]float32{&s.row, &s.before, &s.bounded, &s.catchUp} {
+		*row = make([]float32, n)
+	}
 	s.bus.SetPeriod(s.period)
 	gate := follow.NewGate(s.bus.Arm(), s.period)
-	for _, step := range gate.Step {
+	s.episode.Peak(gate.Step, s.catchUp)
+	for j, step := range gate.Step {
 		s.velocity = append(s.velocity, step/float32(s.period.Seconds()))
+		s.catchUp[j] = min(s.catchUp[j]*float32(s.cfg.Speed), step*approachPace)
 	}
 	s.arm = follow.New(s.bus, follow.Config{
 		Period: s.period, Safety: s.cfg.Arm.Robot.Safety, Gate: gate, Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
@@ -305,17 +324,46 @@ func (s *session) follow(now rt.Instant) {
 			return
 		}
 		s.arm.DriveAt(now, s.row, approachPace)
+		copy(s.before, s.row)
 		s.approach = !there // from the next tick on
 		return
 	}
-	s.arm.Drive(now, s.row)
+	s.bound()
+	s.arm.Drive(now, s.bounded)
 	s.note(now)
 	if s.place >= float64(s.episode.Len()-1) {
 		s.done = true
 		s.run.Leave()
 		return
 	}
-	s.place += s.cfg.Speed
+	s.advance()
+}
+
+// bound keeps each goal's travel in this tick to the recorded one at the replay's speed. A
+// joint whose goal is after the episode's, as that of a blocked one, catches up slowly.
+//
+//rt:noalloc
+func (s *session) bound() {
+	for j, want := range s.row {
+		travel := max(want-s.before[j], s.before[j]-want, s.catchUp[j])
+		s.bounded[j] = min(s.arm.Goal[j]+travel, max(s.arm.Goal[j]-travel, want))
+	}
+	copy(s.before, s.row)
+}
+
+// advance goes on in the episode. Where the recorded arm was not driven from one row to the
+// next, this one goes there slowly, as to where the episode began.
+//
+//rt:noalloc
+func (s *session) advance() {
+	row, step := math.Floor(s.place), s.arm.Gate().Step
+	if s.place == row && s.episode.Jumps(int(row), step) {
+		s.place, s.approach, s.giveUp = row+1, true, 0
+		return
+	}
+	if s.place += s.cfg.Speed; s.place > row+1 && s.episode.Jumps(int(row)+1, step) {
+		s.place = row + 1
+	}
 }
 
 // distance is how long the farthest joint has to go at the pace of the approach.
@@ -338,7 +386,7 @@ func (s *session) near() bool {
 		if d := want - s.arm.Place[j]; d > approachReach || d < -approachReach {
 			return false
 		}
-		if d := want - s.arm.Goal[j]; d > g.Step[j] || d < -g.Step[j] {
+		if d, least := want-s.arm.Goal[j], g.Step[j]*approachPace; d > least || d < -least {
 			return false
 		}
 	}

@@ -2,6 +2,7 @@ package replay
 
 import (
 	"context"
+	"errors"
 	"math"
 	"os"
 	"path/filepath"
@@ -13,6 +14,7 @@ import (
 
 	"edgert/edge/device"
 	"edgert/edge/follow"
+	"edgert/edge/recording"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
@@ -66,9 +68,13 @@ func written(t *testing.T, run map[string]string, ticks int, put func(i int, m *
 	return files[0]
 }
 
-// act is an action of an episode: all joints at v.
-func act(m *record.Tick, episode uint32, v float32) {
-	m.Action.Set([]float32{v, v, v, v, v, v})
+// act is an action of an episode that the gate let pass: all joints at v.
+func act(m *record.Tick, episode uint32, v float32) { actAt(m, episode, v, v) }
+
+// actAt is an action of which the gate made a goal.
+func actAt(m *record.Tick, episode uint32, action, goal float32) {
+	m.Action.Set(slices.Repeat([]float32{action}, 6))
+	m.Goal.Set(slices.Repeat([]float32{goal}, 6))
 	m.Episode = episode
 }
 
@@ -126,6 +132,20 @@ func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	}
 }
 
+// The rows are the goals that the gate made of the actions.
+func TestAnEpisodeIsWhatWasShown(t *testing.T) {
+	file := written(t, settings(so101(t)), 10, func(i int, m *record.Tick) { actAt(m, 1, 90, float32(i)) })
+	e, err := loaded(t, file, 1)
+	if err != nil || e.Len() != 10 {
+		t.Fatalf("%+v, %v", e, err)
+	}
+	for i := range e.Len() {
+		if got := e.Rows[i*6]; got != float32(i) {
+			t.Errorf("row %d is %v, want the goal %d", i, got, i)
+		}
+	}
+}
+
 func TestRefusals(t *testing.T) {
 	good := func(i int, m *record.Tick) { act(m, 1+uint32(i/10), 1) }
 	change := func(key, value string) map[string]string {
@@ -150,6 +170,8 @@ func TestRefusals(t *testing.T) {
 		{"too fast", change("interpolation_multiplier", "99"), good, 1, exit.Config, "want 1 to 1000"},
 		{"nothing ran", settings(so101(t)), func(int, *record.Tick) {}, 0, exit.Config, "nothing to replay"},
 		{"an action of fewer joints", settings(so101(t)), func(_ int, m *record.Tick) { m.Action.Set([]float32{1}) }, 0, exit.Config, "1 joints, want 6"},
+		{"an action without a goal", settings(so101(t)), func(_ int, m *record.Tick) { m.Action.Set(make([]float32, 6)) }, 0, exit.Config, "goals for 0 joints, want 6"},
+		{"a goal that is no number", settings(so101(t)), func(_ int, m *record.Tick) { act(m, 1, float32(math.NaN())) }, 0, exit.Config, "the goal of joint 1 is NaN"},
 		{"a hole", settings(so101(t)), func(i int, m *record.Tick) {
 			if act(m, 1, 1); i >= 15 {
 				m.At += rt.Instant(2 * time.Second)
@@ -304,6 +326,9 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 	if err != nil || len(infos) != 1 || infos[0].Run["schedule"] != "replay" {
 		t.Fatalf("%v, %v", infos, err)
 	}
+	if c, err := servo.ParseCalibration(infos[0].Run[recording.Calibration]); err != nil || c["elbow_flex"].RangeMax != 3900 {
+		t.Errorf("its calibration: %v, %v", c, err)
+	}
 	if !slices.Equal(ran, want.Rows) {
 		t.Errorf("%d rows ran, want the record's %d, as they are", len(ran)/6, want.Len())
 	}
@@ -391,7 +416,7 @@ func TestTickNoAlloc(t *testing.T) {
 	if err := r.load(); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.openArm(t.Context()); err != nil {
+	if err := errors.Join(r.loadCalibration(t.Context()), r.openArm(t.Context())); err != nil {
 		t.Fatal(err)
 	}
 	r.prepare()

@@ -105,6 +105,7 @@ func (s *session) describeRecord() error {
 		"leader": c.Leader.Bus, "leader_robot": c.Leader.Robot.Name, "cameras": strings.Join(cameras, ","),
 		"fps": strconv.FormatFloat(c.FPS, 'g', -1, 64), "interpolation_multiplier": "1", "schedule": "teleop", "task": c.Task,
 		"jpeg_quality": strconv.Itoa(c.Encoding.Quality), "on_exit": c.OnExit, "record": string(c.Record),
+		recording.Calibration: s.follower.Calibration().Text(),
 	})
 }
 

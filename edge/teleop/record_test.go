@@ -13,10 +13,12 @@ import (
 	"edgert/edge/direct"
 	"edgert/edge/episode"
 	"edgert/edge/operator"
+	"edgert/edge/recording"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
 	"edgert/rt/rttest"
+	"edgert/servo"
 )
 
 // What a teleoperation does is on record as a run's is: what the leader wanted, what the
@@ -99,6 +101,9 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 		t.Errorf("%d actions where the leader is, %d ticks held, %d pictures", wanted, still, pictures)
 	}
 	run := infos[0].Run
+	if c, err := servo.ParseCalibration(run[recording.Calibration]); err != nil || len(c) != 6 {
+		t.Errorf("the follower's calibration is on record as %v, %v", c, err)
+	}
 	for key, want := range map[string]string{"id": "black", "task": "wave", "cameras": "top", "schedule": "teleop", "leader": cfg.Leader.Bus, "fps": "50"} {
 		if run[key] != want {
 			t.Errorf("the run's %s is %q, want %q", key, run[key], want)

@@ -1,0 +1,70 @@
+package replay
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"edgert/edge/device"
+	"edgert/internal/exit"
+	"edgert/servo"
+)
+
+// How far calibrations may put a joint elsewhere, in degrees. Two arms never have the same
+// ranges; one arm only has others after it was calibrated again.
+const (
+	sameArmDegrees  = 2.0
+	otherArmDegrees = 10.0
+)
+
+// loadCalibration reads the arm's calibration; the simulated arm brings its own.
+func (s *session) loadCalibration(context.Context) (err error) {
+	place := s.cfg.Arm
+	if place.Bus == device.Sim {
+		s.calibration = device.SimCalibration(place.Robot)
+		return nil
+	}
+	s.calibration, err = place.Load()
+	return err
+}
+
+// compareCalibrations names the joints whose numbers mean another place on this arm than on
+// the recorded one, and refuses where that place is far away.
+func (s *session) compareCalibrations(context.Context) error {
+	if s.episode.Calibration == "" {
+		s.cfg.Log.Warn("the record does not hold its arm's calibration: whether its numbers mean the same places here is unknown", "file", s.cfg.File)
+		return nil
+	}
+	was, err := servo.ParseCalibration(s.episode.Calibration)
+	if err != nil {
+		return exit.Errorf(exit.Config, "%s: the arm's calibration in its metadata: %w", s.cfg.File, err)
+	}
+	same := s.episode.ID == s.identity.Asked || s.episode.ID == s.identity.ID
+	limit, whose := sameArmDegrees, "this arm was calibrated again since"
+	if !same {
+		limit, whose = otherArmDegrees, fmt.Sprintf("the record is of the arm %q", s.episode.ID)
+	}
+	var far []string
+	for _, d := range servo.Compare(s.cfg.Arm.Robot, was, s.calibration, same) {
+		if d.Degrees > limit || d.Mirrored {
+			far = append(far, d.String())
+			continue
+		}
+		s.say(fmt.Sprintf("Calibrations differ: %s.", d))
+	}
+	switch text := strings.Join(far, "; "); {
+	case text == "":
+		return nil
+	case s.cfg.OtherCalibration:
+		s.say(fmt.Sprintf("Calibrations differ: %s; --other-calibration says to go on.", text))
+		return nil
+	default:
+		return exit.Errorf(exit.Config, "the record's numbers mean other places on this arm, as %s: %s; give the calibration of the record with --calibration FILE, or look at the arm and add --other-calibration", whose, text)
+	}
+}
+
+// say writes a line for the person at the terminal, and into the log.
+func (s *session) say(line string) {
+	fmt.Fprintln(s.cfg.Out, line)
+	s.cfg.Log.Warn(line)
+}

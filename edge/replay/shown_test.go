@@ -1,0 +1,200 @@
+package replay
+
+import (
+	"bytes"
+	"fmt"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+
+	"edgert/edge/follow"
+	"edgert/edge/recording"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/servo"
+)
+
+// takeOver is a record of a change of control: the action is far away at once, and the gate
+// let the goals come after it, by perTick.
+func takeOver(t *testing.T, perTick float32) string {
+	goal := float32(0)
+	return written(t, settings(so101(t)), 3*rate, func(i int, m *record.Tick) {
+		action := float32(0)
+		if i >= rate/2 {
+			action = 40
+		}
+		goal = min(action, goal+perTick)
+		actAt(m, 1, action, goal)
+	})
+}
+
+// goals returns the first joint's goals in the stage's own record, from the first tick of the
+// episode on.
+func goals(t *testing.T, s *stage) (out []float32) {
+	t.Helper()
+	if _, err := record.ReadFolder(s.RecordDir, record.Visitor{Tick: func(m *record.Tick) error {
+		if len(out) > 0 || m.Action.N > 0 {
+			out = append(out, m.Goal.V[0])
+		}
+		return nil
+	}}); err != nil {
+		t.Fatal(err)
+	}
+	return out
+}
+
+func fastest(goals []float32) (most float32) {
+	for i := range len(goals) - 1 {
+		most = max(most, goals[i+1]-goals[i], goals[i]-goals[i+1])
+	}
+	return most
+}
+
+// The recorded goals bound a replay, and not the actions that were wanted.
+func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
+	const perTick = 2 // 40 units a second, of the 250 that a joint may
+	for _, speed := range []float64{1, 0.5} {
+		s := newStage(t, takeOver(t, perTick))
+		s.Speed = speed
+		if err := Run(t.Context(), s.Config); err != nil {
+			t.Fatalf("%v\n%s", err, s)
+		}
+		s.clean(t)
+		ran := goals(t, s)
+		if got, most := fastest(ran), float32(perTick*speed*1.01); got > most || got < most/2 {
+			t.Errorf("at speed %v a goal went %v in a tick, want at most %v, as was shown", speed, got, most)
+		}
+		if last := ran[len(ran)-1]; math.Abs(float64(last-40)) > 1 {
+			t.Errorf("at speed %v it ends at %v, want 40", speed, last)
+		}
+	}
+}
+
+// Where the recorded arm was away, its goals jump: it was moved by hand. A replay goes there
+// slowly, and then on.
+func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
+	file := written(t, settings(so101(t)), 3*rate, func(i int, m *record.Tick) {
+		switch {
+		case i < rate:
+			act(m, 1, 0)
+		case i < rate+5: // away
+			m.Goal.Set(make([]float32, 6))
+		default:
+			act(m, 1, 30+float32(i-rate)/10)
+		}
+	})
+	s := newStage(t, file)
+	if err := Run(t.Context(), s.Config); err != nil {
+		t.Fatalf("%v\n%s", err, s)
+	}
+	s.clean(t)
+	ran := goals(t, s)
+	most := float32(so101(t).Motors[0].MaxVelocity * approachPace / rate * 1.05)
+	if got := fastest(ran); got > most || got < most/2 {
+		t.Errorf("a goal went %v in a tick, want at most %v, the pace to an episode's begin", got, most)
+	}
+	if last := ran[len(ran)-1]; math.Abs(float64(last-33.9)) > 1 {
+		t.Errorf("it ends at %v, want 33.9", last)
+	}
+	if !strings.Contains(s.String(), "replayed: 3.0 of 3.0 s") {
+		t.Errorf("it says %s", s)
+	}
+}
+
+// A joint whose goal is after the episode's catches up at the approach's pace, or at the
+// fastest that was shown where that is slower.
+func TestBehindTheEpisode(t *testing.T) {
+	s := &session{
+		row: []float32{50, 50, -50}, before: []float32{49, 50, -50}, bounded: make([]float32, 3),
+		catchUp: []float32{0.5, 0.5, 0.25}, arm: follow.New(nil, follow.Config{}, 3),
+	}
+	copy(s.arm.Goal, []float32{10, 10, 10})
+	s.bound()
+	if want := []float32{11, 10.5, 9.75}; fmt.Sprint(s.bounded) != fmt.Sprint(want) {
+		t.Errorf("%v, want %v", s.bounded, want)
+	}
+	copy(s.arm.Goal, s.row)
+	s.row[0] = 52
+	if s.bound(); s.bounded[0] != 52 || s.bounded[1] != 50 {
+		t.Errorf("%v, want the row %v", s.bounded, s.row)
+	}
+}
+
+func TestJumpsAndPeaks(t *testing.T) {
+	e := Episode{DOF: 2, Rows: []float32{0, 0, 1, -2, 1, 9, 2, 9}}
+	step := []float32{3, 3}
+	for i, want := range []bool{false, true, false, false} {
+		if got := e.Jumps(i, step); got != want {
+			t.Errorf("from row %d: %v, want %v", i, got, want)
+		}
+	}
+	if e.Jumps(-1, step) {
+		t.Error("a jump before the first row")
+	}
+	peak := []float32{7, 7}
+	if e.Peak(step, peak); peak[0] != 1 || peak[1] != 2 {
+		t.Errorf("peaks %v, want 1 and 2", peak)
+	}
+}
+
+// otherwise is the stage's calibration with the elbow's homing offset changed.
+func otherwise(t *testing.T, s *stage, by int) string {
+	t.Helper()
+	c, err := servo.LoadCalibration(s.Arm.Calibration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	k := c["elbow_flex"]
+	k.HomingOffset += by
+	c["elbow_flex"] = k
+	return c.Text()
+}
+
+// The same number is another place after a calibration: the joint is named, and refused where
+// the place is far away.
+func TestCalibrationsAreCompared(t *testing.T) {
+	for _, tt := range []struct {
+		name string
+		id   string
+		by   int
+		any  bool
+		code exit.Code
+		says string
+	}{
+		{"the same", "arm", 0, false, exit.Clean, ""},
+		{"nearly", "arm", 10, false, exit.Clean, "Calibrations differ: elbow_flex: range 200..3900, homing_offset 10, drive_mode 0 then, and range 200..3900, homing_offset 0"},
+		{"far away", "arm", 300, false, exit.Config, "this arm was calibrated again since: elbow_flex"},
+		{"far away, and allowed", "arm", 300, true, exit.Clean, "up to 26.4 degrees elsewhere; --other-calibration says to go on"},
+		{"another arm's offset", "other", 300, false, exit.Clean, "elbow_flex: range 200..3900, homing_offset 300"},
+	} {
+		s := newStage(t, "")
+		run := settings(so101(t))
+		run["id"], run[recording.Calibration] = tt.id, otherwise(t, s, tt.by)
+		s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
+		s.OtherCalibration = tt.any
+		err := Run(t.Context(), s.Config)
+		said := s.String()
+		if err != nil {
+			said += err.Error()
+		}
+		if exit.Of(err) != tt.code || !strings.Contains(said, tt.says) || tt.says == "" && strings.Contains(said, "alibration") {
+			t.Errorf("%s: %v (code %d), it says %s; want code %d and %q", tt.name, err, exit.Of(err), said, tt.code, tt.says)
+		}
+	}
+}
+
+func TestARecordWithoutACalibration(t *testing.T) {
+	for text, want := range map[string]string{"": "does not hold its arm's calibration", "{}": "calibration in its metadata"} {
+		s := newStage(t, "")
+		run := settings(so101(t))
+		run[recording.Calibration] = text
+		s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
+		var log bytes.Buffer
+		s.Log = slog.New(slog.NewTextHandler(&log, nil))
+		err := Run(t.Context(), s.Config)
+		if said := log.String() + fmt.Sprint(err); !strings.Contains(said, want) || (text == "") != (err == nil) {
+			t.Errorf("%q: %v, it says %s; want %q", text, err, said, want)
+		}
+	}
+}
