@@ -3,9 +3,11 @@ package record
 import (
 	"fmt"
 	"math"
+	"unicode/utf8"
 
 	"google.golang.org/protobuf/encoding/protowire"
 
+	"edgert/internal/plain"
 	"edgert/rt"
 )
 
@@ -167,7 +169,7 @@ func (c *coder) string(name string, v *string) {
 			c.out = protowire.AppendString(protowire.AppendTag(c.out, c.num, protowire.BytesType), *v)
 		}
 	case decoding:
-		*v = string(f.bytes) //rt:allow reading a file is no path of a robot
+		*v = plain.Text(string(f.bytes)) //rt:allow reading a file is no path of a robot
 	case describing:
 		c.describe(name, typeString, labelOptional, "")
 	}
@@ -175,16 +177,55 @@ func (c *coder) string(name string, v *string) {
 
 //rt:noalloc
 func (c *coder) text(name string, v *Text) {
+	if in, decoded := c.chars(name, v.b[:v.n]); decoded {
+		v.Set(in)
+	}
+}
+
+//rt:noalloc
+func (c *coder) task(name string, v *Task) {
+	cut := c.mode == decoding && len(c.in[c.num+1].bytes) == oldTask
+	if cut {
+		f := &c.in[c.num+1]
+		f.bytes = wholeCharacters(f.bytes)
+	}
+	if in, decoded := c.chars(name, v.b[:v.n]); decoded {
+		v.Set(in)
+		v.cut = cut
+	}
+}
+
+// wholeCharacters is a text without the beginning of a character at its end.
+//
+//rt:noalloc
+func wholeCharacters(text []byte) []byte {
+	for n := 1; n < utf8.UTFMax && n <= len(text); n++ {
+		if last := text[len(text)-n:]; utf8.RuneStart(last[0]) {
+			if !utf8.FullRune(last) {
+				return text[:len(text)-n]
+			}
+			break
+		}
+	}
+	return text
+}
+
+// chars is a text in memory of a message. What is read is safe for a terminal: the file may
+// be anybody's.
+//
+//rt:noalloc
+func (c *coder) chars(name string, out []byte) (in string, decoded bool) {
 	switch f := c.next(); c.mode {
 	case encoding:
-		if v.n > 0 {
-			c.out = protowire.AppendBytes(protowire.AppendTag(c.out, c.num, protowire.BytesType), v.b[:v.n])
+		if len(out) > 0 {
+			c.out = protowire.AppendBytes(protowire.AppendTag(c.out, c.num, protowire.BytesType), out)
 		}
 	case decoding:
-		v.SetBytes(f.bytes)
+		return plain.Text(string(f.bytes)), true //rt:allow reading a file is no path of a robot
 	case describing:
 		c.describe(name, typeString, labelOptional, "")
 	}
+	return "", false
 }
 
 // row is packed floats.
@@ -220,12 +261,7 @@ func (c *coder) row(name string, v *Row) {
 func (c *coder) stamp(name string, at *rt.Instant) {
 	switch f := c.next(); c.mode {
 	case encoding:
-		const second = 1_000_000_000
-		ns := uint64(int64(*at) + c.wall)
-		size := 2 + protowire.SizeVarint(ns/second) + protowire.SizeVarint(ns%second)
-		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, c.num, protowire.BytesType), uint64(size))
-		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, 1, protowire.VarintType), ns/second)
-		c.out = protowire.AppendVarint(protowire.AppendTag(c.out, 2, protowire.VarintType), ns%second)
+		c.out = appendStamp(c.out, c.num, int64(*at)+c.wall)
 	case decoding:
 		var inner coder
 		if c.err = inner.parse(f.bytes); c.err == nil {
@@ -234,6 +270,31 @@ func (c *coder) stamp(name string, at *rt.Instant) {
 	case describing:
 		c.describe(name, typeMessage, labelOptional, ".google.protobuf.Timestamp")
 	}
+}
+
+// appendStamp appends a field that is a time of day, in ns.
+//
+//rt:noalloc
+func appendStamp(b []byte, num protowire.Number, time int64) []byte {
+	const second = 1_000_000_000
+	ns := uint64(time)
+	size := 2 + protowire.SizeVarint(ns/second) + protowire.SizeVarint(ns%second)
+	b = protowire.AppendVarint(protowire.AppendTag(b, num, protowire.BytesType), uint64(size))
+	b = protowire.AppendVarint(protowire.AppendTag(b, 1, protowire.VarintType), ns/second)
+	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), ns%second)
+}
+
+// restamp appends a message of ours whose first field is a time of day, with another one.
+func restamp(b, message []byte, time int64) []byte {
+	num, kind, n := protowire.ConsumeTag(message)
+	if n < 0 || kind != protowire.BytesType {
+		return append(b, message...)
+	}
+	size := protowire.ConsumeFieldValue(num, kind, message[n:])
+	if size < 0 {
+		return append(b, message...)
+	}
+	return append(appendStamp(b, num, time), message[n+size:]...)
 }
 
 // bytes is data in up to three parts; it is read as one.

@@ -26,6 +26,7 @@ const Extension = ".mcap"
 
 const (
 	timeLayout = "20060102T150405.000Z"
+	lastYear   = 9998 // whose names can have later ones
 	probeBytes = 4096
 	spareShare = 32
 	listShare  = 64 // the folder is listed anew when so much of its size was written: others write, too
@@ -213,9 +214,17 @@ func whole(f *os.File) bool {
 }
 
 // create makes a file for a run that begins at a time of day; nobody else may write it.
+// Files are deleted in the order of their names, so a name is later than all that are
+// there, also after the clock was set back: what the file says of its clock is exact.
 func (d folder) create(id string, t time.Time) (*os.File, error) {
 	if err := os.MkdirAll(d.dir, folderMode); err != nil {
 		return nil, err
+	}
+	if entries, _, err := d.list(); err == nil && len(entries) > 0 {
+		newest, err := time.Parse(timeLayout, entries[len(entries)-1].when)
+		if after := newest.Add(time.Millisecond); err == nil && after.Year() <= lastYear && t.Before(after) {
+			t = after
+		}
 	}
 	for try := range 10 { // names have milliseconds, and the clock may have been set back
 		f, err := os.OpenFile(filepath.Join(d.dir, nameAt(id, t.Add(time.Duration(try)*time.Millisecond))), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)

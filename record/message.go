@@ -1,13 +1,21 @@
 package record
 
-import "edgert/rt"
+import (
+	"unicode/utf8"
+
+	"edgert/rt"
+)
 
 // Limits of what one message holds.
 const (
 	MaxJoints  = 32
 	MaxCameras = 8
-	maxText    = 240 // bytes; a longer text is cut
+	MaxTask    = 4096 // bytes of a task, as many as an observation carries
+
+	maxText = 240 // bytes of another text; a longer one is cut, and ends in ellipsis
 )
+
+const ellipsis = "…"
 
 // Row is a number for each joint, in robot units.
 type Row struct {
@@ -29,22 +37,70 @@ type Text struct {
 	b [maxText]byte
 }
 
-// Set copies a text, as much as there is room for.
+// Set copies a text. One that is too long ends in an ellipsis.
 //
 //rt:noalloc
-func (t *Text) Set(text string) { t.n = uint8(copy(t.b[:], text)) }
+func (t *Text) Set(text string) { t.n = uint8(fit(t.b[:], text)) }
 
 // SetBytes is Set of bytes.
 //
 //rt:noalloc
-func (t *Text) SetBytes(text []byte) { t.n = uint8(copy(t.b[:], text)) }
+func (t *Text) SetBytes(text []byte) { t.n = uint8(fit(t.b[:], text)) }
 
 func (t *Text) String() string { return string(t.b[:t.n]) }
 
 // Is reports whether it is what Set makes of a text.
 //
 //rt:noalloc
-func (t *Text) Is(text string) bool { return string(t.b[:t.n]) == text[:min(len(text), maxText)] }
+func (t *Text) Is(text string) bool {
+	var other Text
+	other.Set(text)
+	return string(t.b[:t.n]) == string(other.b[:other.n])
+}
+
+// Task is a task in memory of its own.
+type Task struct {
+	n   uint16
+	b   [MaxTask]byte
+	cut bool // it may be the beginning of a longer one
+}
+
+// oldTask is how many bytes of a task edge-rt kept before it kept all of it. It cut the
+// rest, also within a character.
+const oldTask = 240
+
+// Set copies a text. The programs refuse one of more than MaxTask bytes where a person
+// gives it; here it would end in an ellipsis.
+//
+//rt:noalloc
+func (t *Task) Set(text string) { t.n, t.cut = uint16(fit(t.b[:], text)), false }
+
+func (t *Task) String() string { return string(t.b[:t.n]) }
+
+// Cut reports whether a task that was read may be the beginning of a longer one: the
+// record of an older edge-rt.
+func (t *Task) Cut() bool { return t.cut }
+
+// Text is the task as a text of an event has it.
+//
+//rt:noalloc
+func (t *Task) Text(to *Text) { to.SetBytes(t.b[:t.n]) }
+
+// fit copies a text into room and returns its length. A text that is too long is cut
+// between two characters and ends in an ellipsis.
+//
+//rt:noalloc
+func fit[T string | []byte](room []byte, text T) int {
+	if len(text) <= len(room) {
+		return copy(room, text)
+	}
+	n := len(room) - len(ellipsis)
+	for n > 0 && !utf8.RuneStart(text[n]) {
+		n--
+	}
+	copy(room, text[:n])
+	return n + copy(room[n:], ellipsis)
+}
 
 // Session is the session in which a chunk was requested. It never changes, so that
 // messages may point to it.
@@ -294,7 +350,7 @@ type Episode struct {
 	Number  uint32 // the first of a run is 1
 	Ended   bool
 	Outcome string // of one that has ended
-	Task    Text
+	Task    Task
 }
 
 //rt:noalloc
@@ -303,7 +359,7 @@ func (e *Episode) visit(c *coder) {
 	c.uint32("number", &e.Number)
 	c.bool("ended", &e.Ended)
 	c.string("outcome", &e.Outcome)
-	c.text("task", &e.Task)
+	c.task("task", &e.Task)
 }
 
 // Levels of an Event, foxglove.Log's.
@@ -372,6 +428,10 @@ type Image struct {
 	Camera string
 }
 
+// visit names the fields. Reading takes At from the message's place in the file (read.go):
+// the time of day may have been set between the moment in which the picture was encoded
+// and the one in which its file began.
+//
 //rt:noalloc
 func (m *Image) visit(c *coder) {
 	c.stamp("timestamp", &m.At)

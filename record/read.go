@@ -13,6 +13,9 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 	"golang.org/x/sys/unix"
+
+	"edgert/internal/plain"
+	"edgert/rt"
 )
 
 // Limits of what is read, since a file may be anybody's.
@@ -33,6 +36,14 @@ type Info struct {
 	Repaired bool // it had none, and a later start has made it whole
 }
 
+// readError means that reading failed before the end of a file: the disk or the network broke,
+// and the file may have more.
+type readError struct{ err error }
+
+func (e readError) Error() string { return "it cannot be read to its end: " + e.err.Error() }
+
+func (e readError) Unwrap() error { return e.err }
+
 // Visitor gets the messages of a file, in the order in which they were written, which is
 // within a second that of their instants. A func that is nil is passed over; what it gets
 // is lent until it returns.
@@ -47,7 +58,8 @@ type Visitor struct {
 	Image   func(*Image) error
 }
 
-// Read visits a file. One that is torn is no error.
+// Read visits a file. One that is torn is no error; one that the disk cannot read to its
+// end is, and one with a camera whose name is no name (CheckCamera).
 func Read(r io.Reader, v Visitor) (info Info, err error) {
 	info.Run = map[string]string{}
 	topics := map[uint16]string{}
@@ -66,22 +78,25 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 			}
 			info.Repaired = info.Repaired || m.Name == repairedMetadata
 			if m.Name == RunMetadata {
-				info.Run = m.Metadata
-				info.Wall, err = strconv.ParseInt(m.Metadata["clock_offset_ns"], 10, 64)
+				return info.take(m.Metadata)
 			}
-			return err
+			return nil
 		case mcap.TokenChannel:
 			c, err := mcap.ParseChannel(record)
-			if err == nil {
-				topics[c.ID] = c.Topic
+			if err != nil {
+				return err
 			}
-			return err
+			topics[c.ID] = c.Topic
+			if name, camera := strings.CutPrefix(c.Topic, CameraTopic); camera {
+				return CheckCamera(name)
+			}
+			return nil
 		case mcap.TokenMessage:
 			m, err := mcap.ParseMessage(record)
 			if err != nil {
 				return err
 			}
-			return v.message(topics[m.ChannelID], m.Data, info.Wall)
+			return v.message(topics[m.ChannelID], m, info.Wall)
 		}
 		return nil
 	})
@@ -91,8 +106,21 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 	return info, err
 }
 
+// take keeps the metadata of the run, safe for a terminal.
+func (i *Info) take(run map[string]string) (err error) {
+	i.Run = plain.Texts(run)
+	if i.Wall, err = strconv.ParseInt(run["clock_offset_ns"], 10, 64); err != nil {
+		return fmt.Errorf("its metadata has the clock_offset_ns %q, want nanoseconds", run["clock_offset_ns"])
+	}
+	if names := run["cameras"]; names != "" {
+		return CheckCameras(strings.Split(names, ","))
+	}
+	return nil
+}
+
 // message hands one to its func.
-func (v *Visitor) message(topic string, data []byte, wall int64) error {
+func (v *Visitor) message(topic string, m *mcap.Message, wall int64) error {
+	data := m.Data
 	switch {
 	case topic == TickTopic:
 		return visit(&Tick{}, v.Tick, topic, data, wall)
@@ -108,8 +136,14 @@ func (v *Visitor) message(topic string, data []byte, wall int64) error {
 		return visit(&Event{}, v.Event, topic, data, wall)
 	case topic == EpisodeTopic:
 		return visit(&Episode{}, v.Episode, topic, data, wall)
-	case strings.HasPrefix(topic, CameraTopic):
-		return visit(&Image{}, v.Image, topic, data, wall)
+	case strings.HasPrefix(topic, CameraTopic) && v.Image != nil:
+		return visit(&Image{}, func(i *Image) error {
+			if err := CheckCamera(i.Camera); err != nil {
+				return err
+			}
+			i.At = rt.Instant(int64(m.LogTime) - wall) // its own time of day may be of before the clock was set
+			return v.Image(i)
+		}, topic, data, wall)
 	}
 	return nil
 }
@@ -163,10 +197,30 @@ func ReadFolder(dir string, v Visitor) (infos []Info, err error) {
 	return infos, err
 }
 
+// honest remembers why reading failed. The library takes each failure for an end.
+type honest struct {
+	from io.Reader
+	err  error // nil: nothing failed, or the end was reached
+}
+
+func (h *honest) Read(b []byte) (n int, err error) {
+	n, err = h.from.Read(b)
+	if err != nil && !errors.Is(err, io.EOF) {
+		h.err = err
+	}
+	return n, err
+}
+
 // scan calls visit for each record, those in chunks too, of which only those count whose
-// CRC is right. ended: the file has its end. errTorn: it breaks off, or is damaged. Other
-// errors are visit's.
-func scan(r io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool, err error) {
+// CRC is right. ended: the file has its end. errTorn: it breaks off, or is damaged. A
+// readError: the file may go on, but cannot be read. Other errors are visit's.
+func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool, err error) {
+	r := &honest{from: from}
+	defer func() {
+		if r.err != nil && err != nil {
+			ended, err = false, readError{r.err}
+		}
+	}()
 	// The library slices its buffer by lengths that it has not checked.
 	visiting := false
 	defer func() {
@@ -183,7 +237,7 @@ func scan(r io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool, er
 	case n == 0 && errors.Is(err, io.EOF):
 		return false, errors.New("no MCAP file: it is empty; want a record that edge-rt has written")
 	case err != nil && !errors.Is(err, io.ErrUnexpectedEOF):
-		return false, err // of a folder, say
+		return false, err
 	case !bytes.Equal(begin, mcap.Magic):
 		return false, fmt.Errorf("no MCAP file: it begins with %q; want a record that edge-rt has written", begin)
 	}

@@ -154,8 +154,8 @@ func (l *Lane[T]) Commit() { l.ring.Commit() }
 // New returns a recorder that keeps nothing on disk yet: the threads that call Collect
 // and Write do.
 func New(cfg Config) (*Recorder, error) {
-	if len(cfg.Cameras) > MaxCameras {
-		return nil, fmt.Errorf("record: %d cameras, want at most %d", len(cfg.Cameras), MaxCameras)
+	if err := CheckCameras(cfg.Cameras); err != nil {
+		return nil, fmt.Errorf("record: %w", err)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -211,8 +211,8 @@ func (r *Recorder) SetRun(run map[string]string) { r.run.Store(&run) }
 // SetCameras says whose pictures will come, once, before any does and before a file is
 // begun.
 func (r *Recorder) SetCameras(names []string) error {
-	if len(names) > MaxCameras {
-		return fmt.Errorf("record: %d cameras, want at most %d", len(names), MaxCameras)
+	if err := CheckCameras(names); err != nil {
+		return fmt.Errorf("record: %w", err)
 	}
 	if r.cfg.Cameras = names; len(names) > 0 && r.pictures == nil && r.cfg.Mode != Off {
 		r.pictures = newWindow(pictureBytes, pictureSpan)

@@ -3,6 +3,7 @@ package record
 import (
 	"bufio"
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"io"
@@ -16,8 +17,9 @@ import (
 )
 
 // repair makes the files of ours whole that an earlier run did not end, and takes away
-// what an earlier repair left. One that cannot be repaired stays as it is: all but its
-// last chunk can be read. It ends early with the run, which does not wait for it.
+// what an earlier repair left. One that cannot be repaired stays as it is: one that the
+// disk does not read to its end, for one, of which a copy would be a part. It ends early
+// with the run, which does not wait for it.
 func (w *writer) repair(stop *atomic.Bool) {
 	entries, _, err := w.folder.list()
 	if err != nil {
@@ -88,6 +90,9 @@ func (d folder) rebuild(torn *os.File) (err error) {
 	if err := copyWhole(torn, out); err != nil {
 		return err
 	}
+	if err := onlyItsEnd(torn); err != nil {
+		return err
+	}
 	if err := out.WriteMetadata(&mcap.Metadata{Name: repairedMetadata, Metadata: map[string]string{"why": "the file had no end: a power cut, a kill or a full disk"}}); err != nil {
 		return err
 	}
@@ -98,6 +103,58 @@ func (d folder) rebuild(torn *os.File) (err error) {
 		return err
 	}
 	return d.sync()
+}
+
+// errDamaged is why a file stays as it is.
+var errDamaged = errors.New("it is damaged before its end: whole chunks follow the damage, and a repaired file would lack them")
+
+// onlyItsEnd refuses a file that goes on where reading has ended.
+func onlyItsEnd(f *os.File) error {
+	at, err := f.Seek(0, io.SeekCurrent)
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	for from := int64(len(mcap.Magic)); ; {
+		var head [recordHead]byte
+		if from+recordHead > info.Size() {
+			return nil
+		}
+		if _, err := f.ReadAt(head[:], from); err != nil {
+			return err
+		}
+		size := binary.LittleEndian.Uint64(head[1:])
+		if head[0] == 0 || size > maxRecord || from+recordHead+int64(size) > info.Size() {
+			return nil
+		}
+		if from >= at && mcap.OpCode(head[0]) == mcap.OpChunk {
+			switch holds, err := holdsMessages(io.NewSectionReader(f, from, recordHead+int64(size))); {
+			case err != nil:
+				return err
+			case holds:
+				return errDamaged
+			}
+		}
+		from += recordHead + int64(size)
+	}
+}
+
+// recordHead is how many bytes begin a record: what it is, and how long.
+const recordHead = 9
+
+// holdsMessages reports whether a chunk is whole and has messages.
+func holdsMessages(chunk io.Reader) (holds bool, err error) {
+	_, err = scan(io.MultiReader(bytes.NewReader(mcap.Magic), chunk), func(token mcap.TokenType, _ []byte) error {
+		holds = holds || token == mcap.TokenMessage
+		return nil
+	})
+	if errors.Is(err, errTorn) {
+		err = nil
+	}
+	return holds, err
 }
 
 // copyWhole copies what can be read of a torn file.

@@ -48,6 +48,7 @@ type writer struct {
 	zstd     *zstd.Encoder // nil before the first file
 	room     []byte        // entries taken out of the windows
 	buffer   *bufio.Writer // the open file's
+	stamped  []byte        // a message with another time of day
 	messages cursor
 	pictures cursor
 
@@ -274,6 +275,10 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 	}
 	f := w.file
 	before := f.written
+	if channel >= channelCamera || channel == channelLog { // encoded before the time of day was set, perhaps
+		w.stamped = restamp(w.stamped[:0], message, int64(at)+f.wall)
+		message = w.stamped
+	}
 	if err := f.write(channel, at, message, w.r.cfg.Clock.Now()); err != nil {
 		return err
 	}

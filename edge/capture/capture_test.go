@@ -57,7 +57,7 @@ func TestParse(t *testing.T) {
 		}
 	}
 	for _, bad := range []string{
-		"", "top", "=sim", "top=", "top=sims", "top=sim:640", "top=sim:/tmp/scene,exposure=1", "top=sim:0x480", "top=sim:640x9999", "top=sim@0", "top=sim@fast", "top=sim@1001", "top=:640x480",
+		"", "top", "=sim", "../x=sim", "a/b=sim", "a\x1bb=sim", "top=", "top=sims", "top=sim:640", "top=sim:/tmp/scene,exposure=1", "top=sim:0x480", "top=sim:640x9999", "top=sim@0", "top=sim@fast", "top=sim@1001", "top=:640x480",
 		"top=sim,", "top=sim,rotate", "top=sim,rotate=", "top=sim,rotate=45", "top=sim,rotate=-90", "top=sim,rotate=360", "top=sim,crop=10x10", "top=sim,crop=0x10+1+1",
 		"top=sim,send=10", "top=sim,quality=0", "top=sim,quality=101", "top=sim,max-age=5", "top=sim,max-age=0s", "top=sim,format=h264", "top=sim,exposure=1", "top=/dev/video0,Exposure=1",
 	} {

@@ -20,6 +20,7 @@ import (
 	"edgert/camera/v4l2"
 	"edgert/internal/exit"
 	"edgert/internal/userpath"
+	"edgert/record"
 )
 
 // Limits of what a --camera may ask for.
@@ -78,6 +79,9 @@ func Parse(text string) (c Config, err error) {
 	name, source, ok := strings.Cut(rest, "=")
 	if !ok || name == "" || source == "" {
 		return bad("want %s, such as top=sim, front=/dev/video0:640x480@30 or wrist=/dev/video2,rotate=180", Syntax)
+	}
+	if err := record.CheckCamera(name); err != nil {
+		return bad("%v", err)
 	}
 	c.Name = name
 	if m := fpsAtEnd.FindStringSubmatch(source); m != nil {

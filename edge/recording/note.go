@@ -18,6 +18,9 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
+// A task that a person may give has room in a record.
+const _ = uint(record.MaxTask - wire.MaxTextBytes)
+
 // Note records what another thread than the tick's has to say, with what its code says in
 // numbers, by which edge-rt why knows it. Any thread may call it; r may be nil.
 func Note(r *record.Recorder, clock rt.Clock, code event.Code, level uint32, a, b int64, text string) {

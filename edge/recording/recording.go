@@ -293,7 +293,7 @@ func (r *Recording) report(m record.Report) {
 	log := r.cfg.Log
 	switch {
 	case m.Why == record.Repaired && m.Err != nil:
-		log.Warn("a record of an earlier run has no end, and could not be repaired; all but its end can be read", "file", m.File, "why", m.Err)
+		log.Warn("a record of an earlier run has no end, was not repaired and stays as it is", "file", m.File, "why", m.Err)
 	case m.Why == record.Repaired:
 		log.Info("a record of an earlier run had no end, and was repaired", "file", m.File)
 	case m.Why == record.Deleted:

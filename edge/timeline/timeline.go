@@ -200,7 +200,7 @@ func (t *Timeline) episode(m *record.Episode) error {
 		kind, text = "episode ends", m.Outcome
 	}
 	if k := t.mark(m.At, kind, record.LevelInfo, text); k != nil && text == "" {
-		k.text = m.Task
+		m.Task.Text(&k.text)
 	}
 	return nil
 }

@@ -22,12 +22,15 @@ import (
 
 const evil = `</script><script>document.title="owned"</script><img src=x onerror=alert(1)>"'&`
 
+// evilCamera is a name that a camera may have, as hostile as such a name can be.
+const evilCamera = `<script>"'&<img onerror>`
+
 // strange writes a record whose every name and text is a stranger's.
 func strange(t *testing.T, ticks int) (file string) {
 	t.Helper()
 	dir, clock := t.TempDir(), rttest.NewClock(1_000_000_000)
 	r, err := record.New(record.Config{
-		Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Cameras: []string{evil}, Clock: clock,
+		Mode: record.All, Dir: dir, Size: 1 << 30, ID: "arm", Cameras: []string{evilCamera}, Clock: clock,
 		Now: func() time.Time {
 			return time.Date(2026, 11, 24, 14, 3, 20, 0, time.UTC).Add(time.Duration(clock.Now()))
 		},
@@ -132,7 +135,7 @@ func TestAStrangersRecordIsOnlyText(t *testing.T) {
 		t.Errorf("%+v, %d thumbnails, want 39 of 40", seen, len(s.Thumbnails))
 	}
 	for _, p := range s.Thumbnails {
-		if size, err := jpeg.DecodeConfig(bytes.NewReader(p.JPEG)); err != nil || size.Width != thumbnailWidth || size.Height != 120 || p.Camera != evil {
+		if size, err := jpeg.DecodeConfig(bytes.NewReader(p.JPEG)); err != nil || size.Width != thumbnailWidth || size.Height != 120 || p.Camera != evilCamera {
 			t.Fatalf("a thumbnail of %+v, %v", size, err)
 		}
 	}

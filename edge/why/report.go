@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"os"
 	"path/filepath"
 	"slices"
@@ -167,11 +168,17 @@ func (c *Config) files() (runs [][]string, err error) {
 	return byRun(names)
 }
 
-// byRun puts files of one process together.
+// byRun puts files of one process together, in the order of its own clock: the time of day,
+// of which their names are made, may have been set back.
 func byRun(names []string) (runs [][]string, err error) {
 	index := map[string]int{}
+	began := map[string]rt.Instant{}
 	for _, n := range names {
-		info, _, err := readFile(n, record.Visitor{})
+		began[n] = math.MaxInt64
+		info, _, err := readFile(n, record.Visitor{Tick: func(m *record.Tick) error {
+			began[n] = min(began[n], m.At)
+			return nil
+		}})
 		if err != nil {
 			return nil, err
 		}
@@ -182,6 +189,9 @@ func byRun(names []string) (runs [][]string, err error) {
 		}
 		index[who] = len(runs)
 		runs = append(runs, []string{n})
+	}
+	for _, of := range runs {
+		slices.SortStableFunc(of, func(a, b string) int { return cmp.Compare(began[a], began[b]) })
 	}
 	return runs, nil
 }

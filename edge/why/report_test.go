@@ -17,6 +17,7 @@ import (
 	"edgert/edge/event"
 	"edgert/internal/exit"
 	"edgert/record"
+	"edgert/record/recordtest"
 	"edgert/rt"
 	"edgert/rt/rttest"
 )
@@ -260,5 +261,26 @@ func TestTornFiles(t *testing.T) {
 	}
 	if r, text := run(t, Config{Path: name}); r.Files[0].Torn || !r.Files[0].Writing {
 		t.Errorf("a file that is written: %v\n%s", causesOf(r), text)
+	}
+}
+
+// Files of one run are read in the order of its own clock, also where the time of day was
+// set back and their names are in another order.
+func TestFilesOfARunAreInOrder(t *testing.T) {
+	dir := t.TempDir()
+	names := []string{"arm-20261124T140320.000Z.mcap", "arm-20261124T140310.000Z.mcap", "arm-20261124T140315.000Z.mcap"}
+	for i, name := range names {
+		f := recordtest.Create(t, filepath.Join(dir, name), map[string]string{"instance": "one"})
+		f.Tick(&record.Tick{At: rt.Instant(1+i) * second})
+		f.Close()
+	}
+	runs, err := (&Config{Path: dir}).files()
+	if err != nil || len(runs) != 1 || len(runs[0]) != len(names) {
+		t.Fatalf("%v, %v, want one run", runs, err)
+	}
+	for i, name := range runs[0] {
+		if filepath.Base(name) != names[i] {
+			t.Errorf("file %d is %s, want %s", i, filepath.Base(name), names[i])
+		}
 	}
 }

@@ -18,6 +18,7 @@ var layers = []struct {
 	{1, "rt/rttest", "the fake clock, for the tests of every layer"},
 	{1, "internal/exit", "one table of exit codes for all programs"},
 	{1, "internal/logline", "log lines of all programs"},
+	{1, "internal/plain", "text of foreign files and peers, wherever a terminal shows it"},
 	{1, "internal/bytesize", "sizes that people write, in flags and manifests"},
 	{1, "internal/capped", "files that may be anything, wherever one is read"},
 	{1, "internal/userpath", "paths that people write, in variables, flags and manifests"},

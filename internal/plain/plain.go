@@ -1,0 +1,130 @@
+// Package plain makes text of foreign files and peers safe for a terminal. A robot's id, a
+// model's name, a task and a camera's name may come from a file of anybody; a terminal obeys
+// the control characters in them.
+package plain
+
+import (
+	"fmt"
+	"io"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// unsafeFormats are characters without a glyph that change how the text around them is
+// shown: the order of its letters, or whether two texts differ at all.
+var unsafeFormats = &unicode.RangeTable{R16: []unicode.Range16{
+	{Lo: 0x061c, Hi: 0x061c, Stride: 1},
+	{Lo: 0x200e, Hi: 0x200f, Stride: 1},
+	{Lo: 0x2028, Hi: 0x202e, Stride: 1},
+	{Lo: 0x2066, Hi: 0x2069, Stride: 1},
+	{Lo: 0xfeff, Hi: 0xfeff, Stride: 1},
+}, R32: []unicode.Range32{{Lo: 0xe0001, Hi: 0xe007f, Stride: 1}}}
+
+func safe(r rune) bool { return !unicode.IsControl(r) && !unicode.Is(unsafeFormats, r) }
+
+// Text returns a text of one line with each character that a terminal would obey, and each
+// byte that is no UTF-8, written as Go writes it: \x1b, \n, \u202e.
+func Text(text string) string {
+	if isSafe(text, "") {
+		return text
+	}
+	var b strings.Builder
+	write(&b, text, "", escape)
+	return b.String()
+}
+
+// Texts is Text of keys and values. The map is a new one.
+func Texts(texts map[string]string) map[string]string {
+	out := make(map[string]string, len(texts))
+	for k, v := range texts {
+		out[Text(k)] = Text(v)
+	}
+	return out
+}
+
+// Lines is Text of a text of several lines, whose line feeds and tabs stay.
+func Lines(text string) string {
+	const kept = "\n\t"
+	if isSafe(text, kept) {
+		return text
+	}
+	var b strings.Builder
+	write(&b, text, kept, escape)
+	return b.String()
+}
+
+// JSON returns JSON in which every character that a terminal would obey is an escape of
+// JSON's. Its meaning stays: encoding/json escapes some of them already, and outside of
+// strings there are no others but white space.
+func JSON(text string) string {
+	const kept = "\n\t\r"
+	if isSafe(text, kept) {
+		return text
+	}
+	var b strings.Builder
+	write(&b, text, kept, func(b *strings.Builder, r rune, bytes string) {
+		if r == utf8.RuneError {
+			b.WriteRune(r)
+			return
+		}
+		if r > 0xffff {
+			r -= 0x10000
+			fmt.Fprintf(b, `\u%04x`, 0xd800+r>>10)
+			r = 0xdc00 + r&0x3ff
+		}
+		fmt.Fprintf(b, `\u%04x`, r)
+	})
+	return b.String()
+}
+
+func isSafe(text, kept string) bool {
+	for i, r := range text {
+		if r == utf8.RuneError {
+			if _, n := utf8.DecodeRuneInString(text[i:]); n == 1 {
+				return false
+			}
+		}
+		if !safe(r) && !strings.ContainsRune(kept, r) {
+			return false
+		}
+	}
+	return true
+}
+
+func write(b *strings.Builder, text, kept string, escape func(b *strings.Builder, r rune, bytes string)) {
+	for len(text) > 0 {
+		r, n := utf8.DecodeRuneInString(text)
+		if r == utf8.RuneError && n == 1 || !safe(r) && !strings.ContainsRune(kept, r) {
+			escape(b, r, text[:n])
+		} else {
+			b.WriteString(text[:n])
+		}
+		text = text[n:]
+	}
+}
+
+func escape(b *strings.Builder, _ rune, bytes string) {
+	quoted := strconv.QuoteToASCII(bytes)
+	b.WriteString(quoted[1 : len(quoted)-1])
+}
+
+// Writer returns a writer whose text reaches w through Lines. It is for text that is
+// complete with each Write, as fmt's functions and strings.Builder give it.
+func Writer(w io.Writer) io.Writer { return writer{w, Lines} }
+
+// JSONWriter is Writer for JSON.
+func JSONWriter(w io.Writer) io.Writer { return writer{w, JSON} }
+
+type writer struct {
+	to   io.Writer
+	safe func(string) string
+}
+
+func (w writer) Write(p []byte) (int, error) {
+	if _, err := io.WriteString(w.to, w.safe(string(p))); err != nil {
+		return 0, err
+	}
+	return len(p), nil
+}

@@ -1,0 +1,73 @@
+package plain
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"unicode"
+	"unicode/utf8"
+)
+
+// Nothing that a terminal obeys passes, whichever way it is written; all else stays.
+func TestText(t *testing.T) {
+	for text, want := range map[string]string{
+		"":                      "",
+		"hebe den Würfel auf 把": "hebe den Würfel auf 把",
+		"\x1b[2J\x1b]0;x\x07":   `\x1b[2J\x1b]0;x\a`,
+		"a\u009b31mb":           `a\u009b31mb`,
+		"a\x9bb":                `a\x9bb`,
+		"a\r\nb\tc\x00":         `a\r\nb\tc\x00`,
+		"a\u202eb\u2066c":       `a\u202eb\u2066c`,
+		"\xff\xfe":              `\xff\xfe`,
+		"a\u2028b":              `a\u2028b`,
+		"\x7f":                  `\x7f`,
+		"\ufffd":                "\ufffd",
+		`back\slash "quote"`:    `back\slash "quote"`,
+		"tag \U000e0041":        `tag \U000e0041`,
+	} {
+		if got := Text(text); got != want {
+			t.Errorf("Text(%q) = %q, want %q", text, got, want)
+		}
+	}
+	if got := Texts(map[string]string{"\x1bk": "\x1bv"}); got[`\x1bk`] != `\x1bv` || len(got) != 1 {
+		t.Errorf("Texts() = %q", got)
+	}
+}
+
+func TestWriters(t *testing.T) {
+	var b strings.Builder
+	if n, err := Writer(&b).Write([]byte("a\tb\n\x1b[1mc\r\n")); n != 11 || err != nil || b.String() != "a\tb\n\\x1b[1mc\\r\n" {
+		t.Errorf("%d, %v: %q", n, err, b.String())
+	}
+	b.Reset()
+	value := map[string]string{"k\u009b": "a\x1b\u202e\U000e0041 ü \n"}
+	enc := json.NewEncoder(JSONWriter(&b))
+	enc.SetIndent("", "  ")
+	if err := enc.Encode(value); err != nil {
+		t.Fatal(err)
+	}
+	var back map[string]string
+	if err := json.Unmarshal([]byte(b.String()), &back); err != nil || back["k\u009b"] != value["k\u009b"] {
+		t.Errorf("%v: %q is %q, want %q", err, b.String(), back, value)
+	}
+	if strings.ContainsFunc(b.String(), func(r rune) bool { return r != '\n' && !safe(r) }) {
+		t.Errorf("%q reaches the terminal", b.String())
+	}
+}
+
+func FuzzText(f *testing.F) {
+	f.Add("\x1b[0m \u009b ü")
+	f.Fuzz(func(t *testing.T, text string) {
+		for _, got := range []string{Text(text), JSON(text), Lines(text)} {
+			if !utf8.ValidString(got) {
+				t.Errorf("%q is no UTF-8", got)
+			}
+			if strings.ContainsFunc(got, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\t\r", r) }) {
+				t.Errorf("%q has a control character", got)
+			}
+		}
+		if got := Text(text); Text(got) != got {
+			t.Errorf("%q changes again", got)
+		}
+	})
+}

@@ -1,0 +1,353 @@
+package record
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/foxglove/mcap/go/mcap"
+
+	"edgert/rt/rttest"
+)
+
+// A task is kept whole, as long as an observation may carry; other texts end in an
+// ellipsis, between two characters.
+func TestTextsAreNotCutSilently(t *testing.T) {
+	task := strings.Repeat("hebe den Würfel auf ", 1+MaxTask/20)[:MaxTask]
+	for _, text := range []string{task, strings.Repeat("ü", 120), strings.Repeat("把", 80) + "x", ""} {
+		var e, back Episode
+		e.Task.Set(text)
+		if err := Parse(&back, Append(nil, &e, 0), 0); err != nil || back.Task.String() != text {
+			t.Errorf("%v: %q is %q, want it whole", err, text, back.Task.String())
+		}
+	}
+	for _, text := range []string{strings.Repeat("x", 241), "x" + strings.Repeat("ü", 140), strings.Repeat("把", 100), "xx" + strings.Repeat("\U0001f916", 70)} {
+		var cut, same Text
+		cut.Set(text)
+		same.SetBytes([]byte(text))
+		got := cut.String()
+		if !utf8.ValidString(got) || len(got) > maxText || len(got) < maxText-5 || !strings.HasSuffix(got, ellipsis) || !strings.HasPrefix(text, strings.TrimSuffix(got, ellipsis)) {
+			t.Errorf("%q is %q, want its beginning and an ellipsis", text, got)
+		}
+		if got != same.String() || !cut.Is(text) || cut.Is(text[:200]) {
+			t.Errorf("%q: Set, SetBytes and Is differ", text)
+		}
+	}
+	// An older edge-rt cut a task at 240 bytes, also within a character.
+	old := append([]byte{0x2a, 0xf0, 0x01}, strings.Repeat("x", 239)+"\xe6"...)
+	var e Episode
+	if err := Parse(&e, old, 0); err != nil || e.Task.String() != strings.Repeat("x", 239) || !e.Task.Cut() {
+		t.Errorf("%v: an old task is %q, cut %v", err, e.Task.String(), e.Task.Cut())
+	}
+}
+
+// What a terminal would obey reaches no reader of a record.
+func TestRecordsAreSafeForATerminal(t *testing.T) {
+	const evil = "a\x1b]0;x\x07\u009b31m\x00\xff"
+	const want = `a\x1b]0;x\a\u009b31m\x00\xff`
+	s := Session{ID: evil, Service: evil, ServerID: evil, Model: evil, Revision: evil, SHA256: evil}
+	r, clock := recorderAt(t, Config{Mode: All})
+	r.SetRun(map[string]string{"id": evil, "model": evil, evil: "x"})
+	r.NoteSession(clock.Now(), &s)
+	r.NoteEpisode(clock.Now(), 1, false, "", evil)
+	*r.Merges.Put() = Chunk{At: clock.Now(), Outcome: evil, Session: &s}
+	r.Merges.Commit()
+	r.Note(clock.Now(), evil, LevelInfo, evil)
+	r.Collect()
+	write(r, clock.Now(), true)
+	n := 0
+	is := func(texts ...string) error {
+		n++
+		for _, got := range texts {
+			if got != want {
+				t.Errorf("%q is read, want %q", got, want)
+			}
+		}
+		return nil
+	}
+	infos, err := ReadFolder(r.cfg.Dir, Visitor{
+		Session: func(m *Session) error { return is(m.ID, m.Service, m.ServerID, m.Model, m.Revision, m.SHA256) },
+		Chunk:   func(m *Chunk) error { return is(m.Outcome, m.Session.ID, m.Session.Model) },
+		Episode: func(m *Episode) error { return is(m.Task.String()) },
+		Event: func(m *Event) error {
+			if m.Kind != "link" {
+				return is(m.Kind, m.Text.String())
+			}
+			return nil
+		},
+	})
+	if err != nil || len(infos) != 1 || n != 4 {
+		t.Fatalf("%d files, %d messages, %v", len(infos), n, err)
+	}
+	is(infos[0].Run["id"], infos[0].Run["model"])
+	if infos[0].Run[want] != "x" {
+		t.Errorf("the run is %q", infos[0].Run)
+	}
+}
+
+var wrongNames = []string{
+	"", "x/../../../victim", "/etc", "..", ".", ".hidden", `a\b`, "a\x00b", "a\x1b[31m", "a\nb", "a,b", "a=b", "a\u202eb", "\xff", strings.Repeat("n", 65),
+}
+
+// A record in which a camera's name is more than a name is refused by every reader.
+func TestCamerasHaveNames(t *testing.T) {
+	for _, name := range []string{"top", "front_left", "Kamera-größe", "cam.0", "left wrist", strings.Repeat("n", 64)} {
+		if err := CheckCamera(name); err != nil {
+			t.Errorf("%q: %v", name, err)
+		}
+	}
+	r, _ := recorderAt(t, Config{Mode: All})
+	if err := r.SetCameras([]string{"top", "top"}); err == nil {
+		t.Error("two cameras of one name are recorded")
+	}
+	for _, name := range wrongNames {
+		if err := CheckCamera(name); err == nil || strings.ContainsAny(err.Error(), "\x1b\x00\n\u202e") {
+			t.Errorf("%q: %v, want a refusal that is safe to print", name, err)
+		}
+		if err := r.SetCameras([]string{name}); err == nil {
+			t.Errorf("camera %q is recorded", name)
+		}
+		for where, metadata := range map[string]map[string]string{
+			"topic":    {"clock_offset_ns": "0"},
+			"frame_id": {"clock_offset_ns": "0"},
+			"metadata": {"clock_offset_ns": "0", "cameras": name},
+		} {
+			if name == "" && where == "metadata" || strings.Contains(name, ",") && where == "metadata" {
+				continue // no cameras, and two
+			}
+			var b bytes.Buffer
+			w, err := mcap.NewWriter(&b, &mcap.WriterOptions{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			topic, frame := CameraTopic+"top", "top"
+			if where == "topic" {
+				topic = CameraTopic + name
+			}
+			if where == "frame_id" {
+				frame = name
+			}
+			w.WriteHeader(&mcap.Header{Profile: Profile})
+			w.WriteMetadata(&mcap.Metadata{Name: RunMetadata, Metadata: metadata})
+			w.WriteChannel(&mcap.Channel{ID: 1, Topic: topic, MessageEncoding: "protobuf"})
+			w.WriteMessage(&mcap.Message{ChannelID: 1, Data: Append(nil, &Image{Data: Bytes{A: []byte("x")}, Camera: frame}, 0)})
+			w.Close()
+			seen := 0
+			if _, err := Read(&b, Visitor{Image: func(*Image) error { seen++; return nil }}); err == nil || seen > 0 {
+				t.Errorf("%q as %s: %v, %d pictures; want a refusal", name, where, err, seen)
+			}
+		}
+	}
+}
+
+// setBack has a recorder whose time of day is set while it records.
+func setBack(t *testing.T, by time.Duration) (r *Recorder, c *rttest.Clock, run func(time.Duration)) {
+	r, c = recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
+	now, began := r.cfg.Now, c.Now()
+	r.cfg.Now = func() time.Time {
+		if c.Now().Sub(began) > 4*time.Second {
+			return now().Add(by)
+		}
+		return now()
+	}
+	step := int64(0)
+	return r, c, func(d time.Duration) {
+		for end := c.Now().Add(d); c.Now() < end; step++ {
+			c.SleepUntil(c.Now().Add(100 * time.Millisecond))
+			tick(r, c.Now(), step)
+			r.Image(0, c.Now(), Bytes{A: []byte(fmt.Sprintf("picture %d", c.Now()))})
+			write(r, c.Now(), false)
+		}
+	}
+}
+
+// A time of day that is set while pictures wait in memory moves none of them: each has the
+// instant at which it was taken, and in its file the time of day of all other messages.
+func TestClockStepsMoveNoPicture(t *testing.T) {
+	for _, by := range []time.Duration{-10 * time.Second, 10 * time.Second, -24 * time.Hour} {
+		r, clock, run := setBack(t, by)
+		run(3500 * time.Millisecond)
+		why := "a person asked"
+		r.Save(&why, true)
+		run(300 * time.Millisecond)
+		run(6 * time.Second) // it is set within
+		r.Save(&why, true)
+		run(6 * time.Second)
+		write(r, clock.Now(), true)
+		pictures := 0
+		if _, err := ReadFolder(r.cfg.Dir, Visitor{Image: func(m *Image) error {
+			pictures++
+			if want := fmt.Sprintf("picture %d", m.At); string(m.Data.A) != want {
+				t.Errorf("set by %v: %q has the instant %d", by, m.Data.A, m.At)
+			}
+			return nil
+		}}); err != nil || pictures < 100 {
+			t.Fatalf("%d pictures, %v", pictures, err)
+		}
+		names, err := Files(r.cfg.Dir, "")
+		if err != nil || len(names) < 2 {
+			t.Fatalf("%d files, %v; want one of before and one of after", len(names), err)
+		}
+		for _, name := range names { // the picture's own stamp is the message's, for other readers
+			data, err := os.ReadFile(name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := scan(bytes.NewReader(data), func(token mcap.TokenType, record []byte) error {
+				if token != mcap.TokenMessage {
+					return nil
+				}
+				m, err := mcap.ParseMessage(record)
+				if err != nil || m.ChannelID < channelCamera {
+					return err
+				}
+				var i Image
+				if err := Parse(&i, m.Data, 0); err != nil || uint64(i.At) != m.LogTime {
+					t.Errorf("set by %v: %v, a picture's stamp is %d, its message's %d", by, err, i.At, m.LogTime)
+				}
+				return nil
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}
+
+// A picture of an older record, encoded before the time of day was set and written after it,
+// has the instant at which it was taken.
+func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
+	const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
+	var b bytes.Buffer
+	w, err := mcap.NewWriter(&b, &mcap.WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.WriteHeader(&mcap.Header{Profile: Profile})
+	w.WriteMetadata(&mcap.Metadata{Name: RunMetadata, Metadata: map[string]string{"clock_offset_ns": fmt.Sprint(after)}})
+	w.WriteChannel(&mcap.Channel{ID: 1, Topic: CameraTopic + "top", MessageEncoding: "protobuf"})
+	w.WriteMessage(&mcap.Message{ChannelID: 1, LogTime: after + 5_000, Data: Append(nil, &Image{At: 5_000, Camera: "top"}, before)})
+	w.Close()
+	seen := 0
+	if _, err := Read(&b, Visitor{Image: func(m *Image) error {
+		if seen++; m.At != 5_000 {
+			t.Errorf("the picture is of %d, want 5000", m.At)
+		}
+		return nil
+	}}); err != nil || seen != 1 {
+		t.Errorf("%d pictures, %v", seen, err)
+	}
+}
+
+// Names follow each other also where the time of day was set back, so that the files that
+// are deleted first are the oldest.
+func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
+	dir := t.TempDir()
+	d := folder{dir: dir, size: 1 << 30, disk: func(string) (int64, int64) { return 0, 0 }}
+	base := time.Date(2026, 11, 24, 14, 0, 0, 0, time.UTC)
+	var made []string
+	for _, at := range []time.Time{base, base.Add(-10 * time.Second), base.Add(-10 * time.Second), base.Add(time.Second), base.Add(-24 * 365 * time.Hour), base.Add(2 * time.Second)} {
+		for _, id := range []string{"a", "b"} {
+			f, err := d.create(id, at)
+			if err != nil {
+				t.Fatal(err)
+			}
+			made = append(made, filepath.Base(f.Name()))
+			if err := f.Close(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	entries, _, err := d.list()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var listed []string
+	for _, e := range entries {
+		listed = append(listed, e.name)
+	}
+	if !slices.Equal(listed, made) {
+		t.Errorf("files are deleted in the order\n%q, and were made in\n%q", listed, made)
+	}
+	if last := made[len(made)-1]; last != nameAt("b", base.Add(2*time.Second+time.Millisecond)) {
+		t.Errorf("the last is %s, want the time of day again once it is later", last)
+	}
+}
+
+// breaks reads so many bytes and fails then.
+type breaks struct {
+	io.Reader
+	left int
+}
+
+var errDisk = errors.New("input/output error")
+
+func (b *breaks) Read(p []byte) (int, error) {
+	if b.left == 0 {
+		return 0, errDisk
+	}
+	n, err := b.Reader.Read(p[:min(len(p), b.left)])
+	b.left -= n
+	return n, err
+}
+
+// Where the disk fails while a record is read, that is no end of the record.
+func TestADiskThatFailsIsNoEnd(t *testing.T) {
+	_, whole := writeChunks(t, 6)
+	for _, at := range []int{0, 3, len(mcap.Magic), 100, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
+		_, err := Read(&breaks{bytes.NewReader(whole), at}, Visitor{})
+		if !errors.Is(err, errDisk) {
+			t.Errorf("it fails at %d of %d: %v, want the disk's error", at, len(whole), err)
+		}
+		if err := copyWhole(&breaks{bytes.NewReader(whole), at}, discarding(t)); !errors.Is(err, errDisk) {
+			t.Errorf("a repair of it: %v, want the disk's error", err)
+		}
+	}
+}
+
+func discarding(t *testing.T) *mcap.Writer {
+	t.Helper()
+	w, err := mcap.NewWriter(io.Discard, &mcap.WriterOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+// A file that is damaged before its end stays as it is: whole chunks follow.
+func TestRepairLosesNoWholeChunk(t *testing.T) {
+	name, whole := writeChunks(t, 12)
+	for what, damage := range map[string]func([]byte){
+		"a byte":  func(b []byte) { b[len(b)/3] ^= 0x55 },
+		"a block": func(b []byte) { clear(b[len(b)/3 : len(b)/3+200]) },
+	} {
+		torn := slices.Clone(whole[:len(whole)*5/6])
+		damage(torn)
+		dir := t.TempDir()
+		file := filepath.Join(dir, name)
+		if err := os.WriteFile(file, torn, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		var reports []Report
+		r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir, Report: func(x Report) { reports = append(reports, x) }})
+		r.writer.repair(new(atomic.Bool))
+		if got, err := os.ReadFile(file); err != nil || !bytes.Equal(got, torn) {
+			t.Errorf("%s: the file was replaced, %v", what, err)
+		}
+		if s := r.Stats(); s.Repaired != 0 || len(reports) != 1 || !errors.Is(reports[0].Err, errDamaged) {
+			t.Errorf("%s: %+v, %v", what, s, reports)
+		}
+		left, err := os.ReadDir(dir)
+		if err != nil || len(left) != 1 {
+			t.Errorf("%s: %v is left beside it", what, left)
+		}
+	}
+}

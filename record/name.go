@@ -1,0 +1,45 @@
+package record
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+)
+
+// maxCamera is the longest name of a camera, in bytes: LeRobot's name of its feature is the
+// name of a folder, with at most 255.
+const maxCamera = 64
+
+// CheckCamera refuses a camera's name that is more than a name. Topics of a record, folders
+// of a dataset and lines on a terminal are made of it, and the record may be anybody's.
+func CheckCamera(name string) error {
+	switch {
+	case name == "":
+		return fmt.Errorf("a camera has no name")
+	case len(name) > maxCamera:
+		return fmt.Errorf("a camera's name has %d bytes, want at most %d: %.40q", len(name), maxCamera, name)
+	case !utf8.ValidString(name), strings.ContainsFunc(name, func(r rune) bool { return !unicode.IsPrint(r) }):
+		return fmt.Errorf("a camera is named %q, want characters that are printed", name)
+	case strings.ContainsAny(name, `/\,=`), strings.HasPrefix(name, "."):
+		return fmt.Errorf("a camera is named %q, want a name without / \\ , and =, and without a dot at its begin", name)
+	}
+	return nil
+}
+
+// CheckCameras is CheckCamera of all cameras of a run, whose names differ.
+func CheckCameras(names []string) error {
+	if len(names) > MaxCameras {
+		return fmt.Errorf("%d cameras, want at most %d", len(names), MaxCameras)
+	}
+	for i, name := range names {
+		if err := CheckCamera(name); err != nil {
+			return err
+		}
+		if slices.Contains(names[:i], name) {
+			return fmt.Errorf("two cameras are named %q", name)
+		}
+	}
+	return nil
+}
