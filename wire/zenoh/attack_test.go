@@ -55,8 +55,8 @@ func TestMemoryUnderAttack(t *testing.T) {
 	}
 }
 
-// Goal: the same where each link takes a handshake and buffers of TLS beside its
-// own, and ends with garbage that nobody counts: the collector's fuse must hold.
+// Goal: the same where each link needs a handshake and buffers of TLS besides its own, and ends
+// with garbage that the budget does not count: the collector's fuse must hold.
 func TestMemoryUnderAttackOverTLS(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "127.0.0.1")
@@ -120,8 +120,8 @@ func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Se
 	}
 }
 
-// Goal: links that say nothing give their places to a node that comes when all
-// are taken; links that are in use do not.
+// Goal: silent links give their places to a new node when all places are taken; links in use do
+// not.
 func TestIdleLinksGiveWay(t *testing.T) {
 	rttest.RealTime(t)
 	const idleGrace = time.Second
@@ -131,14 +131,14 @@ func TestIdleLinksGiveWay(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		mustAttack(t, at) // and says nothing
+		mustAttack(t, at) // and stays silent
 	}
 	_, err := attack(t, at, newZID())
 	var closed *link.CloseError
 	if !errors.As(err, &closed) || closed.Reason != codec.CloseMaxSessions {
 		t.Errorf("a fourth link at once = %v, want MaxSessions", err)
 	}
-	// Silence for so long is what is tested.
+	// The test is about a silence of this length.
 	time.Sleep(idleGrace + 50*time.Millisecond)
 	for range 2 {
 		a := mustAttack(t, at)
@@ -153,8 +153,8 @@ func TestIdleLinksGiveWay(t *testing.T) {
 	}
 }
 
-// Goal: links that said a word once, or more than one address may have, do not
-// keep others out for ever; those that are in use stay.
+// Goal: links that sent one message and then fell silent, or more links than one address may have,
+// do not keep other nodes out for ever; links in use stay.
 func TestSilentLinksGiveWay(t *testing.T) {
 	rttest.RealTime(t)
 	const silentGrace = 5 * time.Second
@@ -174,7 +174,7 @@ func TestSilentLinksGiveWay(t *testing.T) {
 	if _, err := attack(t, at, newZID()); !errors.As(err, &closed) || closed.Reason != codec.CloseMaxSessions {
 		t.Errorf("a link beyond those that have spoken = %v, want MaxSessions", err)
 	}
-	// From another address, which has none, one is let in at once.
+	// A node from another address, which has no link yet, is let in at once.
 	other, err := attackFrom(t, "127.0.0.2", at, newZID())
 	if err != nil {
 		t.Fatalf("a link of an address that has none = %v, want that one of the other's gives way", err)
@@ -183,7 +183,7 @@ func TestSilentLinksGiveWay(t *testing.T) {
 	other.settle(1)
 	began := time.Now()
 	_, err = attack(t, at, newZID())
-	// Silence of the others is what is tested; the busy link keeps speaking.
+	// The test is about the silence of the others; the busy link keeps sending.
 	for end := time.Now().Add(silentGrace + 10*time.Second); err != nil && time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
 		pub.Put(nil, nil)
 		_, err = attack(t, at, newZID())

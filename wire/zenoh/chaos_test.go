@@ -21,7 +21,7 @@ import (
 	"edgert/wire/zenoh/zenohtest"
 )
 
-// chaosTime is how long TestChaos lasts: make chaos says ten minutes.
+// chaosTime is the length of TestChaos; make chaos sets ten minutes.
 func chaosTime(t *testing.T) time.Duration {
 	d, err := time.ParseDuration(os.Getenv("CHAOS"))
 	if err != nil {
@@ -41,7 +41,7 @@ const (
 type once struct {
 	mu    sync.Mutex
 	last  map[uint64]uint64 // publisher -> its newest number
-	old   int               // came twice, or behind a newer one
+	old   int               // came twice, or after a newer one
 	count atomic.Uint64
 }
 
@@ -236,8 +236,8 @@ func TestChaos(t *testing.T) {
 	}
 }
 
-// hub is an official router in a process of its own, which restart kills and
-// starts again on its port; where there is none, a listener of ours.
+// hub is an official router in a process of its own, which restart kills and starts again on its
+// port; where the official router is not installed, a listener of ours.
 func hub(t *testing.T) (at string, restart func()) {
 	python := zenohtest.Python{Path: os.Getenv("EDGERT_PYTHON")}
 	if _, err := python.Check(); err != nil {
@@ -268,7 +268,7 @@ func hub(t *testing.T) (at string, restart func()) {
 	return at, func() { n.Kill(); n = start() }
 }
 
-// whole waits until every robot hears, answers and sees every other.
+// whole waits until every robot receives from, answers and sees every other.
 func whole(t *testing.T, robots []*robot, when string) {
 	t.Helper()
 	deadline := time.Now().Add(30 * time.Second)
@@ -294,7 +294,7 @@ func whole(t *testing.T, robots []*robot, when string) {
 	}
 }
 
-// heard is the newest number of every publisher.
+// heard holds the newest number of every publisher.
 func (o *once) heard() map[uint64]uint64 {
 	o.mu.Lock()
 	defer o.mu.Unlock()

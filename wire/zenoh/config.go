@@ -10,7 +10,7 @@ import (
 	"edgert/wire/zenoh/endpoint"
 )
 
-// Config says where a Session meets others. Zero values are the defaults.
+// Config holds the endpoints and limits of a Session. Zero values are the defaults.
 //
 // Endpoints are Zenoh's: tcp/host:port, tls/host:port or unixsock-stream/path.
 type Config struct {
@@ -28,24 +28,21 @@ type Config struct {
 	MaxMessage  int // bytes of one message, both ways; default 16 MiB
 	MaxSessions int // accepted links; default 256
 
-	// Memory bounds the buffers of all links together, in bytes: what is being
-	// received and what waits to be sent. A busy link takes about 300 KiB. When
-	// all is taken, the links that hold the most are ended. Default: one largest
-	// message and 4 MiB.
+	// Memory bounds the buffers of all links together, in bytes: messages that are being received
+	// or wait to be sent. A busy link takes about 300 KiB. When all is taken, the links that hold
+	// the most are ended. Default: one largest message and 4 MiB.
 	Memory int
 
-	// Rights are those of an accepted link whose TLS certificate has these names: the DNS
-	// names of its subjectAltName, else its common name. nil rights, and no function:
-	// it may do everything. Default: none.
+	// Rights returns the rights of an accepted link whose TLS certificate has these names: the DNS
+	// names of its subjectAltName, else its common name. Nil rights, or no function, allow
+	// everything. Default: no function.
 	Rights func(names []string) *access.Rights
 
-	// Log gets one line for a link that comes or goes. It must not block.
-	// Default: none.
+	// Log gets one line for a link that comes or goes. It must not block. Default: no log.
 	Log func(line string)
 
-	// Links is called for every link that comes or goes and every attempt that failed,
-	// with the reason as an error for errors.As and errors.Is. It must not block.
-	// Default: none.
+	// Links is called for every link that comes or goes and every attempt that failed, with the
+	// reason as an error for errors.As and errors.Is. It must not block. Default: no calls.
 	Links func(LinkEvent)
 
 	connect, listen []endpoint.Endpoint // parsed by check
@@ -74,8 +71,8 @@ const (
 	DefaultMemory = DefaultMaxMessage + memoryBeside
 )
 
-// Check refuses what Open would refuse without asking the network: endpoints
-// that are none, certificate files that cannot be used, impossible values.
+// Check refuses all values that Open would refuse without a network: malformed endpoints, unusable
+// certificate files, impossible numbers.
 func (c Config) Check() error { return c.check() }
 
 func (c *Config) check() error {

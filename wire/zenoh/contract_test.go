@@ -59,7 +59,7 @@ func over(t *testing.T, listen, dial Config) (server, client *Session) {
 	return server, mustOpen(t, quiet)
 }
 
-// Goal: what a carrier can break holds over TLS, mutual TLS and a socket file, and
+// Goal: the promises that depend on the carrier hold over TLS, mutual TLS and a socket file, and
 // through a listener between two of these.
 func TestContractOverEveryTransport(t *testing.T) {
 	if testing.Short() {

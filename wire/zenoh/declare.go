@@ -9,7 +9,7 @@ import (
 	"edgert/wire/zenoh/keyexpr"
 )
 
-// object is something of ours that others are told of: a subscriber, a
+// object is one of our declarations, which the session announces to its upstream: a subscriber, a
 // queryable or a token.
 type object struct {
 	s    *Session
@@ -19,17 +19,16 @@ type object struct {
 	number   uint32 // unique in the session; constant after announce
 	declared bool   // guarded by Session.mu
 
-	sub       *subscriber // the one that is set, by kind
+	sub       *subscriber // exactly one of them is set, by kind
 	queryable *queryable
 }
 
-// entry is all that the session knows of subscribers, queryables or tokens on one
-// key. The upstream is told of ours once, however many there are. Guarded by
-// Session.mu.
+// entry is everything that the session knows of subscribers, queryables or tokens on one key. The
+// session announces its own to the upstream once, however many there are. Guarded by Session.mu.
 type entry struct {
 	kind   codec.DeclareKind
 	key    string
-	id     uint32 // by which the upstream is told
+	id     uint32 // its number at the upstream
 	own    []*object
 	remote int // tokens of the upstream's
 }
@@ -50,7 +49,7 @@ func (s *Session) entry(kind codec.DeclareKind, key string) *entry {
 	return e
 }
 
-// release drops an entry of nobody. Called with mu held.
+// release drops an entry without objects. Called with mu held.
 func (s *Session) release(e *entry) {
 	if len(e.own) == 0 && e.remote == 0 {
 		s.tree(e.kind).Delete(e.key)
@@ -113,7 +112,7 @@ func checkKey(key string) error {
 	return nil
 }
 
-// announce adds an object and tells the upstream.
+// announce adds an object and declares it at the upstream.
 func (o *object) announce() error {
 	if err := checkKey(o.key); err != nil {
 		return err
@@ -140,7 +139,7 @@ func (o *object) announce() error {
 	return nil
 }
 
-// declare tells the upstream of an entry. Called with mu held.
+// declare sends the declaration of an entry to the upstream. Called with mu held.
 func (s *Session) declare(e *entry) {
 	s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS},
 		Kind: e.kind, ID: e.id, Expr: codec.Key([]byte(e.key))}})

@@ -32,7 +32,7 @@ type deliveries struct {
 	bytes   int // size of its keys and messages
 	ended   bool
 
-	batch []event // what is acted on while the queue fills anew. Owner: run
+	batch []event // the batch in work while the queue fills anew. Owner: run
 }
 
 func (e *deliveries) init(s *Session) {

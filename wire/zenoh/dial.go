@@ -18,8 +18,8 @@ import (
 // the next one may be quicker.
 const attemptLimit = 5 * time.Second
 
-// dialer keeps the session linked to one of its endpoints: to a second one that
-// leads to the same network it would get everything twice.
+// dialer keeps the session linked to exactly one of its endpoints: over a second link to the same
+// network the session would get everything twice.
 type dialer struct {
 	s         *Session
 	endpoints []endpoint.Endpoint
@@ -29,9 +29,9 @@ type dialer struct {
 	last []error // why the last attempt at each failed, guarded by mu
 }
 
-// run dials until the session closes. It tries one endpoint after the other and
-// pauses when all have failed. After a lost link it begins with the same
-// endpoint, or with the one behind it when that one has just fallen silent.
+// run dials until the session closes. It tries one endpoint after the other and pauses when all
+// have failed. After a lost link it begins with the same endpoint, or with the next one when that
+// endpoint has just fallen silent.
 func (d *dialer) run() {
 	s := d.s
 	retry := backoff.Backoff{First: s.cfg.BackoffMin, Max: s.cfg.BackoffMax}

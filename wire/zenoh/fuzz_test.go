@@ -11,8 +11,8 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// FuzzSession lets an upstream say network messages of any bytes to a session
-// through a real link. Property: no panic, and nothing of the link is left behind.
+// FuzzSession has an upstream send network messages of any bytes to a session through a real link.
+// Property: no panic, and the link leaves nothing in the session.
 func FuzzSession(f *testing.F) {
 	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))
@@ -41,8 +41,8 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// spoken lets a router with a good handshake say msgs in pieces, and returns
-// when its link has ended.
+// spoken has a router with a good handshake send msgs in pieces, and returns when its link has
+// ended.
 func spoken(s *Session, msgs []byte, piece int) {
 	a, b := net.Pipe()
 	go func() {

@@ -11,7 +11,7 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// Bounds of what one Get collects.
+// Bounds of the replies that one Get collects.
 const (
 	maxReplies    = 4096
 	maxReplyBytes = DefaultMemory // one largest message, and others
@@ -38,9 +38,8 @@ func (q *outQuery) finish() {
 	}
 }
 
-// add keeps a reply with its own copy of what m lends. One too many, or with a
-// key that was not asked for, is counted. Deletions are none. Called with s.mu
-// held.
+// add keeps a reply with its own copy of the bytes that m lends. It counts replies above the bound,
+// and replies whose key was not asked for. A deletion is not a reply. Called with s.mu held.
 func (q *outQuery) add(key string, m *codec.Response) {
 	switch payload := m.Data.Payload; {
 	case m.Data.Delete:

@@ -19,12 +19,12 @@ import (
 	"edgert/wire/zenoh/router"
 )
 
-// attacker is a node that handshakes well and then says what it likes.
+// attacker is a node that handshakes well and then sends arbitrary messages.
 type attacker struct {
 	t    *testing.T
 	link *link.Link
 	conn net.Conn
-	said chan codec.Message // what the victim answers, its slices stale but for the keys of declarations
+	said chan codec.Message // the victim's answers, their slices stale but for the keys of declarations
 	end  chan error
 }
 
@@ -84,8 +84,8 @@ func (a *attacker) declare(kind codec.DeclareKind, id uint32, key string) {
 		Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: kind, ID: id, Expr: codec.Key([]byte(key))}})
 }
 
-// settle waits until the victim has acted on everything before: it answers a
-// query behind it.
+// settle waits until the victim has acted on everything before: it answers a query that was sent
+// last.
 func (a *attacker) settle(id uint32) {
 	a.t.Helper()
 	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: id, Expr: codec.Key([]byte("@nobody"))}})
@@ -146,8 +146,7 @@ func TestHostileKeys(t *testing.T) {
 	serves(t, victim, at)
 }
 
-// Goal: whatever a link declares, what we keep of it is bounded and counted, and
-// forgotten with the link.
+// Goal: the memory for a link's declarations is bounded and counted, and freed with the link.
 func TestHostileCounts(t *testing.T) {
 	const maxDeclared, more = 16384, 500
 	victim, at := listener(t, Config{Log: func(string) {}})
@@ -169,7 +168,7 @@ func TestHostileCounts(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		most int
-		kept func(router.Held) int // nil: it is not told
+		kept func(router.Held) int // nil: it gets no answer
 		say  func(a *attacker, id uint32, key string)
 	}{
 		{"subscribers", maxDeclared, func(h router.Held) int { return h.Subscribers }, declares(codec.DeclareSubscriber)},
@@ -193,7 +192,7 @@ func TestHostileCounts(t *testing.T) {
 	serves(t, victim, at)
 }
 
-// Goal: queries that nobody finishes and keys that never come again are bounded.
+// Goal: unfinished queries and keys that never come again are bounded.
 func TestHostileQueriesAndRoutes(t *testing.T) {
 	victim, at := listener(t, Config{})
 	held := make(chan wire.Query, maxInQueries+1)
@@ -218,9 +217,9 @@ func TestHostileQueriesAndRoutes(t *testing.T) {
 	serves(t, victim, at)
 }
 
-// Goal: long keys without anything in common are bounded by what they take, for
-// all links together, and routes likewise. A link that declares little is not
-// crowded out: those that declared the most are ended for it.
+// Goal: the memory for long keys without a common prefix is bounded for all links together, and so
+// is that for routes. A link that declares little is not crowded out: the links that declared the
+// most are ended instead.
 func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	victim, at := listener(t, Config{Log: func(string) {}})
 	for n := range 3 {
@@ -282,8 +281,8 @@ func TestManyLinksThatDeclareLittle(t *testing.T) {
 	}
 }
 
-// Goal: a querier that reads no replies holds up nobody but itself: a reply
-// from the callback does not wait for it.
+// Goal: a querier that reads no replies delays only itself: a reply from the callback does not wait
+// for it.
 func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})

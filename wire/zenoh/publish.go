@@ -24,7 +24,7 @@ type publisher struct {
 	closed  bool
 	epoch   uint64 // the session's epoch when it looked for receivers
 	targets []target
-	nobody  error        // why there are none
+	nobody  error        // why there are no receivers
 	links   []*link.Link // scratch of aim
 }
 
@@ -35,8 +35,8 @@ type target struct {
 	slot *link.Slot
 }
 
-// Publisher declares a publisher. A router gets all its samples, links that have
-// no subscriber for the key get none.
+// Publisher declares a publisher. A router gets all its samples; links without a subscriber for the
+// key get no sample.
 func (s *Session) Publisher(key string, qos wire.QoS) (wire.Publisher, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err

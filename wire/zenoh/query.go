@@ -13,8 +13,8 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// Time that a queryable has when the querier does not say, and what it has
-// beyond the querier's own timeout before the query is ended for it.
+// The time for a queryable when the querier sets no limit, and the extra time beyond the querier's
+// own timeout before the query is ended.
 const (
 	defaultQueryTimeout = 10 * time.Second
 	maxQueryTimeout     = time.Hour
@@ -23,8 +23,8 @@ const (
 
 const (
 	maxInQueries = 1024    // that wait for their last reply
-	inQueryBytes = 1 << 10 // what one costs beside its payload
-	maxInBytes   = 4 << 20 // what all of them may cost
+	inQueryBytes = 1 << 10 // the cost of a query beside its payload
+	maxInBytes   = 4 << 20 // the most that all of them may cost
 )
 
 var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier is gone")
@@ -50,7 +50,7 @@ type inQuery struct {
 	// Constant.
 	s        *Session
 	up       upstream    // on whose behalf
-	from     wire.Origin // who asks
+	from     wire.Origin // the querier
 	id       uint32      // the upstream's number for the query
 	qos      codec.QoS
 	key      string
@@ -171,7 +171,7 @@ func (q *query) Finish() {
 	}
 }
 
-// end says once that no more replies will come. Called with s.mu held.
+// end sends once that no more replies will come. Called with s.mu held.
 func (q *inQuery) end() {
 	q.watchdog.Stop()
 	if q.s.inQueries[q.id] == q {

@@ -23,7 +23,7 @@ type subscriber struct {
 	closed  bool // guarded by Session.deliver
 }
 
-// Undeclare returns when no deposit is running and none will.
+// Undeclare returns when no deposit is running and no other will begin.
 func (sub *subscriber) Undeclare() error {
 	err := sub.object.Undeclare()
 	sub.s.deliver.Lock()
@@ -32,8 +32,8 @@ func (sub *subscriber) Undeclare() error {
 	return err
 }
 
-// push delivers one sample to the subscribers that match. They hear nothing of
-// deletions, which have no payload.
+// push delivers one sample to the subscribers that match. They do not get deletions, which have no
+// payload.
 //
 //rt:noalloc
 func (s *Session) push(key []byte, m *codec.Push) {

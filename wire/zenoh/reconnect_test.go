@@ -185,8 +185,8 @@ func TestReplyMustMatchTheQuery(t *testing.T) {
 	}
 }
 
-// Goal: many edges at one server, each with its own action topic: everyone gets
-// their own and nothing else, and what nobody subscribes to is not sent.
+// Goal: many edges at one server, each with its own action topic: every edge gets its own samples
+// and nothing else, and samples without a subscriber are not sent.
 func TestManyEdges(t *testing.T) {
 	const n = 20
 	server, at := listener(t, Config{Log: func(string) {}})
@@ -250,7 +250,7 @@ func TestUndeclaredSubscriberHearsNothing(t *testing.T) {
 	rttest.Eventually(t, "one sample", func() bool { return got.count() == 1 })
 	sub.Undeclare()
 	a.Put(nil, nil)
-	b.Put(nil, nil) // behind it on the same lane
+	b.Put(nil, nil) // after it on the same lane
 	rttest.Eventually(t, "the other's sample", func() bool { return rest.count() == 1 })
 	if got.count() != 1 {
 		t.Errorf("%d samples after Undeclare, want the 1 from before", got.count())

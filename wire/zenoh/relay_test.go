@@ -22,8 +22,8 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// settled waits until the listener has acted on everything that a client has
-// declared: the end of a list comes behind it.
+// settled waits until the listener has acted on every declaration of a client: the end of a list
+// comes after it.
 func settled(t testing.TB, clients ...*Session) {
 	t.Helper()
 	for _, c := range clients {
@@ -75,7 +75,7 @@ func TestRelayAllocatesNothing(t *testing.T) {
 	}
 }
 
-// stuck joins a listener as a subscriber that never reads what it gets.
+// stuck joins a listener as a subscriber that never reads its samples.
 func stuck(t *testing.T, at string, zid []byte, expr string) {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
@@ -96,9 +96,8 @@ func stuck(t *testing.T, at string, zid []byte, expr string) {
 	go l.Run(func(*codec.Message) error { <-hold; return nil })
 }
 
-// Goal: subscribers that read nothing, several of them, hold up nobody: others
-// go on getting what the same publisher sends, with drop and with block, and so
-// does another publisher.
+// Goal: several subscribers that read nothing delay no other: the others go on getting the samples
+// of the same publisher, with drop and with block, and so do those of another publisher.
 func TestStuckLinksBlockNobody(t *testing.T) {
 	rttest.RealTime(t)
 	for _, block := range []bool{false, true} {
@@ -194,7 +193,7 @@ func TestNothingGoesRound(t *testing.T) {
 			for i := range n {
 				rttest.Eventually(t, "all samples", func() bool { return got[i].count() >= 10*(n-1) })
 			}
-			time.Sleep(50 * time.Millisecond) // what comes twice would come now
+			time.Sleep(50 * time.Millisecond) // a second copy would come now
 			for i := range n {
 				if got[i].count() != 10*(n-1) {
 					t.Errorf("leaf %d got %d samples, want %d", i, got[i].count(), 10*(n-1))
@@ -210,7 +209,7 @@ func TestPeersAreNotBridged(t *testing.T) {
 	_, at := listener(t, Config{})
 	asPeer := func() *Session {
 		cfg := silent(at)
-		cfg.Listen = []string{"tcp/127.0.0.1:0"} // who listens is a peer
+		cfg.Listen = []string{"tcp/127.0.0.1:0"} // the listening node is a peer
 		s := mustOpen(t, cfg)
 		rttest.Eventually(t, "the link", s.Connected)
 		return s
@@ -247,8 +246,8 @@ func heard(got *samples, key string) bool {
 	return slices.ContainsFunc(got.all, func(s wire.Sample) bool { return s.Key == key })
 }
 
-// Goal: numbers that a client declared for keys are its own: what it says with
-// them reaches others with the key written out.
+// Goal: the numbers that a client declared for keys are its own: a message that uses them reaches
+// others with the key written out.
 func TestNumberedKeysAreWrittenOut(t *testing.T) {
 	_, at := listener(t, Config{})
 	other := mustOpen(t, silent(at))
@@ -295,16 +294,16 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 	}
 }
 
-// Property: whatever a few clients subscribe to and take back, each sample
-// reaches exactly those others who match at that time, each subscriber once. The
-// listener's caches are hot all the while.
+// Property: whatever a few clients subscribe to and take back, each sample reaches exactly the
+// other clients that match at that time, each subscriber once. The listener's caches are hot all
+// the while.
 func TestRelayAgainstModel(t *testing.T) {
 	hub, at := listener(t, Config{Log: func(string) {}, Lease: time.Minute})
 	const n = 3
 	var clients []*Session
 	for range n {
 		cfg := silent(at)
-		cfg.Lease = time.Minute // a starved machine is not what is tested
+		cfg.Lease = time.Minute // a starved machine is not the subject of this test
 		clients = append(clients, mustOpen(t, cfg))
 	}
 	sessions := append(clients, hub)
@@ -368,7 +367,7 @@ func TestRelayAgainstModel(t *testing.T) {
 	})
 }
 
-// slowMatch is what the expressions of the model mean, said otherwise.
+// slowMatch is the meaning of the model's expressions, computed in another way.
 func slowMatch(expr, key string) bool {
 	return slices.Contains(map[string][]string{
 		"m/*": {"m/a", "m/b"}, "m/**": {"m/a", "m/b", "m/a/b"}, "m/a": {"m/a"}, "m/a/**": {"m/a", "m/a/b"},
@@ -376,8 +375,8 @@ func slowMatch(expr, key string) bool {
 	}[expr], key)
 }
 
-// answers makes the attacker a complete queryable on key, or one that promises
-// nothing, that answers every query with one reply on the key of reply.
+// answers makes the attacker a complete queryable on key, or one that promises nothing, that
+// answers every query with one reply on the key of reply.
 func (a *attacker) answers(key, reply string, complete bool) {
 	a.t.Helper()
 	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
@@ -414,8 +413,8 @@ func (a *attacker) asks(id uint32, key string, target codec.Target) (replies int
 	}
 }
 
-// Goal: of complete queryables behind several clients the best is one, and all
-// are all; when one is gone another is the best. Official queriers ask so.
+// Goal: of the complete queryables of several clients, target "best" is one and "all" is all; when
+// the best is gone another is the best. Official queriers ask so.
 func TestTargetsAcrossClients(t *testing.T) {
 	hub, at := listener(t, Config{Log: func(string) {}})
 	linked := func() int { return hub.router.Held().Links }
@@ -467,7 +466,7 @@ func TestQueryableLeavesInTheMiddle(t *testing.T) {
 	}
 }
 
-// hears joins a listener as a subscriber, and copies what it gets.
+// hears joins a listener as a subscriber, and copies its samples.
 func hears(t *testing.T, at, expr string) <-chan codec.Push {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
@@ -505,9 +504,8 @@ func hears(t *testing.T, at, expr string) <-chan codec.Push {
 	return got
 }
 
-// Goal: what official nodes say beside a payload (encoding, time, attachment, QoS, a
-// deletion) passes through a listener unchanged, and a subscriber of ours gets only
-// what has a payload.
+// Goal: a listener passes the fields beside a payload (encoding, time, attachment, QoS, a deletion)
+// between official nodes unchanged, and a subscriber of ours gets only samples with a payload.
 func TestRelayPassesEverything(t *testing.T) {
 	hub, at := listener(t, Config{})
 	var own samples

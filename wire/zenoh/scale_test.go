@@ -21,7 +21,7 @@ const many = 10_000
 func TestTenThousandDeclarations(t *testing.T) {
 	hub, at := listener(t, Config{Log: func(string) {}})
 	cfg := silent(at)
-	cfg.Lease = time.Minute // a starved machine is not what is tested
+	cfg.Lease = time.Minute // a starved machine is not the subject of this test
 	holder, other := mustOpen(t, cfg), mustOpen(t, cfg)
 	var got atomic.Int64
 	deposit := func(wire.Sample) { got.Add(1) }

@@ -87,7 +87,7 @@ func (p *presence) seen() []string {
 	return slices.Clone(p.all)
 }
 
-// hearing waits until s would send samples on key to somebody.
+// hearing waits until s has a receiver for samples on key.
 func hearing(t *testing.T, s *Session, key string) {
 	t.Helper()
 	rttest.Eventually(t, "a subscriber on "+key, func() bool {
@@ -97,9 +97,8 @@ func hearing(t *testing.T, s *Session, key string) {
 	})
 }
 
-// Goal: a session neither hears its own publications nor answers its own queries,
-// whether it listens or dials. Another session hears both: what was passed over did
-// travel.
+// Goal: a session neither receives its own publications nor answers its own queries, whether it
+// listens or dials. Another session gets both: they did travel.
 func TestASessionDoesNotHearItself(t *testing.T) {
 	server, at := listener(t, Config{})
 	client := mustOpen(t, Config{Connect: []string{at}})

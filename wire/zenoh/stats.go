@@ -1,6 +1,6 @@
 package zenoh
 
-// Stats is what a session's bounds and queues have given up since Open.
+// Stats counts the messages that a session's bounds and queues have given up since Open.
 type Stats struct {
 	Dropped     uint64 // messages a dropping QoS gave up on a congested link
 	Replaced    uint64 // unsent samples that a newer one replaced
@@ -13,7 +13,7 @@ type Stats struct {
 	HalfOpen     uint64 // connections pushed out before their handshake was done
 	Sessions     uint64 // links refused at MaxSessions
 	Idle         uint64 // links without a message that gave their place to another
-	Keys         uint64 // messages with a key that is none, or is too long
+	Keys         uint64 // messages with a malformed or too long key
 	Declarations uint64 // declarations beyond the limit of a link
 	Queries      uint64 // queries beyond the limit of a link, answered with nothing
 	Replies      uint64 // replies beyond the limit of a Get, or with a foreign key

@@ -106,10 +106,9 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// fewestMallocs runs a window until nothing is allocated in one, at most three times,
-// and returns the fewest mallocs. What grows once, such as another thread of the
-// runtime on a busy machine, is over by the next; what a message or a tick allocates
-// comes in each.
+// fewestMallocs runs a window until nothing is allocated in one, at most three times, and returns
+// the fewest mallocs. Allocations that happen once, such as another thread of the runtime on a busy
+// machine, are over by the next window; those of each message or tick come in every window.
 func fewestMallocs(t *testing.T, window func()) (fewest uint64) {
 	t.Helper()
 	fewest = math.MaxUint64
@@ -270,10 +269,9 @@ func trip(t *testing.T, a, b *Session, n int) func() {
 	}
 }
 
-// Goal: a message sent and received allocates nothing, whatever its size, over
-// every transport of ours. crypto/tls allocates 24 bytes per read from the
-// socket, which is at most two for each of the 16 KiB records of a message;
-// there is no way around it with the standard library.
+// Goal: a message sent and received allocates nothing, whatever its size, over every transport of
+// ours. crypto/tls allocates 24 bytes per read from the socket, which is at most two for each of
+// the 16 KiB records of a message; there is no way around it with the standard library.
 func TestEverySizeAllocatesNothing(t *testing.T) {
 	rttest.RealTime(t) // how full queues and buffers get depends on it
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))

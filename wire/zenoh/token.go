@@ -15,7 +15,7 @@ import (
 const (
 	maxTokens     = 16384
 	maxTokenBytes = 14 << 20
-	tokenBytes    = 400 // what one costs beside its key
+	tokenBytes    = 400 // the cost of a token beside its key
 )
 
 // remoteTokens is the tokens of an upstream. Guarded by Session.mu.
@@ -149,9 +149,8 @@ func (w *watcher) Undeclare() error {
 	return nil
 }
 
-// dropUnwatched forgets the tokens of the upstream's on key, unless another
-// watcher still covers them: nobody will tell us when they end. Called with mu
-// held.
+// dropUnwatched forgets the upstream's tokens on key, unless another watcher still covers them: the
+// upstream will not report their end. Called with mu held.
 func (s *Session) dropUnwatched(key string) {
 	for id, e := range s.tokens.byID {
 		if keyexpr.Intersects(e.key, key) && !s.watched(e.key) {
@@ -169,8 +168,7 @@ func (s *Session) watched(key string) bool {
 	return false
 }
 
-// report tells the watchers of a token that appeared or vanished. Called with mu
-// held.
+// report calls the watchers of a token that appeared or vanished. Called with mu held.
 func (s *Session) report(key string, alive bool) {
 	for _, w := range s.watchers {
 		if keyexpr.Intersects(w.key, key) {
@@ -181,7 +179,7 @@ func (s *Session) report(key string, alive bool) {
 
 // listing collects the tokens that the upstream lists. Guarded by Session.mu.
 type listing struct {
-	done  chan struct{} // closed when nobody is left to wait for
+	done  chan struct{} // closed when there is no watcher left to wait for
 	over  bool
 	keys  map[string]bool
 	bytes int // length of all keys
@@ -201,8 +199,8 @@ func (l *listing) finish() {
 	}
 }
 
-// Tokens lists the live tokens that match, sorted. A timeout is not an error:
-// what is known by then is returned.
+// Tokens lists the live tokens that match, sorted. A timeout is not an error: the tokens that are
+// known by then are returned.
 func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration) ([]string, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err

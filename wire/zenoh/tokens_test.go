@@ -44,8 +44,8 @@ func TestSharedTokenVanishesWithTheLast(t *testing.T) {
 	want("+@h/shared", "+@h/mark", "-@h/mark", "-@h/shared")
 }
 
-// Goal: what an upstream no longer reports, because the watcher is gone, is
-// forgotten and not shown to the next watcher.
+// Goal: tokens that an upstream no longer reports, because the watcher is gone, are forgotten and
+// not shown to the next watcher.
 func TestForgottenTokensDoNotComeBack(t *testing.T) {
 	server, at := listener(t, Config{})
 	token, err := server.Token("@w/old")
@@ -136,7 +136,7 @@ func TestInterestsAreAnswered(t *testing.T) {
 	}
 }
 
-// declarations returns what the victim declares before the one that ends it.
+// declarations returns the victim's declarations before the one that ends it.
 func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 	a.t.Helper()
 	var all []codec.Declare
@@ -156,8 +156,8 @@ func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 	}
 }
 
-// Goal: a watcher that asked for changes alone hears once of the end of a token that
-// was there before, under its key, as at an official router; and of a later one as ever.
+// Goal: a watcher that asked for changes alone gets the end of a token that was there before once,
+// under its key, as at an official router; and that of a later one as ever.
 func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 	victim, at := listener(t, Config{})
 	before, err := victim.Token("@b/old")

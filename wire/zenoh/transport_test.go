@@ -81,8 +81,8 @@ func TestSizesOverEveryTransport(t *testing.T) {
 	}
 }
 
-// Goal: over every transport, what waits behind a reader that does not read can
-// be replaced, so that what it reads first is at most a few batches old.
+// Goal: over every transport, samples that wait for a slow reader can be replaced, so that its
+// first sample afterwards is at most a few batches old.
 func TestNewestWinsOverEveryTransport(t *testing.T) {
 	const size, count = 30_000, 300
 	for name, cfg := range transports(t) {
@@ -125,7 +125,7 @@ func TestNewestWinsOverEveryTransport(t *testing.T) {
 	}
 }
 
-// events collects what Config.Links says.
+// events collects the calls of Config.Links.
 type events struct {
 	mu  sync.Mutex
 	all []LinkEvent
@@ -149,13 +149,13 @@ func (e *events) last(up bool) (ev LinkEvent, n int) {
 	return ev, n
 }
 
-// Goal: a session with several endpoints is linked to one, goes on to the next when
-// that link ends, declares everything there, and says why.
+// Goal: a session with several endpoints is linked to one, goes on to the next when that link ends,
+// declares everything there, and reports the reason.
 func TestFailover(t *testing.T) {
 	first, at1 := listener(t, Config{})
 	second, at2 := listener(t, Config{})
 	var links events
-	cfg := quick(freeEndpoint(t)) // where nobody answers
+	cfg := quick(freeEndpoint(t)) // where no node answers
 	cfg.Connect = append(cfg.Connect, at1, at2)
 	cfg.Links = links.add
 	edge := mustOpen(t, cfg)
@@ -190,8 +190,8 @@ func TestFailover(t *testing.T) {
 	}
 }
 
-// Goal: an endpoint that accepts connections and then says nothing does not
-// keep a session from the one behind it.
+// Goal: an endpoint that accepts connections and then stays silent does not keep a session from the
+// next one.
 func TestFailoverFromSilence(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes the time of an attempt")
@@ -211,7 +211,7 @@ func TestFailoverFromSilence(t *testing.T) {
 	s.Close()
 }
 
-// Goal: a refused handshake says why as a typed error, from Open too.
+// Goal: a refused handshake gives its reason as a typed error, from Open too.
 func TestRefusalsAreTyped(t *testing.T) {
 	full, at := listener(t, Config{MaxSessions: 1})
 	if _, err := full.Subscribe("@used", func(wire.Sample) {}); err != nil {
@@ -274,8 +274,8 @@ func pattern(n int) []byte {
 	return b
 }
 
-// freeEndpoint is one that nobody listens at, of the ports below those that the
-// kernel gives to dialers: one of theirs may be taken before it is listened at.
+// freeEndpoint is an endpoint without a listener, of the ports below those that the kernel gives to
+// dialers: one of theirs may be taken before the test listens.
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
 	for range 100 {

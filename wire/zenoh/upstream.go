@@ -9,8 +9,8 @@ import (
 	"edgert/wire/zenoh/remote"
 )
 
-// upstream is what a session is a client of: a link that it has dialled, or the
-// router in its own process.
+// upstream is the other side of a session: a link that the session has dialled, or the router in
+// its own process.
 type upstream interface {
 	// Send sends a message other than a sample.
 	Send(m *codec.Message, how link.Delivery) error
@@ -25,8 +25,7 @@ type dialled struct {
 	numbers remote.Numbers
 }
 
-// join makes a link that was dialled the upstream. run carries it until it ends,
-// and says why.
+// join makes a dialled link the upstream. run carries it until it ends, and returns the reason.
 func (s *Session) join(l *link.Link) (run func() error, err error) {
 	d := &dialled{Link: l, s: s}
 	d.numbers.Hold = l.Charge
@@ -54,8 +53,8 @@ func (s *Session) join(l *link.Link) (run func() error, err error) {
 	return d.run, nil
 }
 
-// run carries the link until it ends. What its remote had declared is forgotten
-// then, and what it was asked is answered.
+// run carries the link until it ends. Then the remote's declarations are forgotten, and the queries
+// to it are answered.
 func (d *dialled) run() error {
 	err := d.Run(d.handle)
 	s := d.s
@@ -87,8 +86,8 @@ func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	return err
 }
 
-// Receivers is the link: an upstream gets every sample, because a router whose
-// access control hides subscribers from us would get none.
+// Receivers is the link: an upstream gets every sample, because a router whose access control hides
+// subscribers from us would get no sample otherwise.
 func (d *dialled) Receivers(dst []*link.Link, _ string) []*link.Link { return append(dst, d.Link) }
 
 // handle acts on one message. Owner: the link's reader.
@@ -96,7 +95,7 @@ func (d *dialled) handle(m *codec.Message) error {
 	if m.Kind != codec.KindPush {
 		d.s.handle(d, wire.Origin{}, &d.numbers, m)
 		if m.Kind == codec.KindDeclare || m.Kind == codec.KindInterest {
-			d.Throttle() // what comes and goes is garbage
+			d.Throttle() // numbers that come and go are garbage
 		}
 		return nil
 	}
@@ -128,8 +127,8 @@ func (s *Session) received(msg []byte) {
 	}
 }
 
-// handle acts on what an upstream says, which has given numbers to keys. who names
-// the asker of a query.
+// handle acts on a message of an upstream, which has given numbers to keys. who is the asker of a
+// query.
 func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *codec.Message) {
 	switch m.Kind {
 	case codec.KindRequest:
@@ -154,8 +153,8 @@ func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *c
 	case codec.KindDeclare:
 		s.declared(n, &m.Declare)
 	case codec.KindInterest:
-		// It was told everything when we joined it, and an interest is never met with
-		// silence: official nodes wait for this end.
+		// It got everything when we joined it, and an interest always needs an answer: official
+		// nodes wait for this end.
 		if m.Interest.Mode != codec.InterestFinal {
 			s.mu.Lock()
 			s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS},
@@ -165,8 +164,8 @@ func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *c
 	}
 }
 
-// declared notes a token or a number for a key. Who subscribes and answers is the
-// upstream's business.
+// declared notes a token or a number for a key. Subscribers and queryables are the upstream's
+// business.
 func (s *Session) declared(n *remote.Numbers, m *codec.Declare) {
 	switch m.Kind {
 	case codec.DeclareExpr:

@@ -1,29 +1,28 @@
-// Package zenoh is a Zenoh 1.x session in pure Go: wire.Session over TCP, TLS
-// and unix sockets.
+// Package zenoh is a Zenoh 1.x session in pure Go: wire.Session over TCP, TLS and unix sockets.
 //
-// A Session is a client of one upstream. One that only dials is a client of what
-// it dials, a router or another listener: it is linked to one of its endpoints,
-// and when that link is lost, to the next one that answers, with backoff when none
-// does, for ever. Everything is declared anew on the new link. What the other side
-// had declared is forgotten with its link: its tokens vanish, and appear again when
-// it comes back.
+// A Session is a client of one upstream. A session that only dials is a client of a router or
+// another listener: it is linked to one of its endpoints, and when that link is lost, to the next
+// one that answers, with backoff when no endpoint does, for ever. The session declares everything
+// anew on the new link. The other side's declarations are forgotten with its link: its tokens
+// vanish, and appear again when it comes back.
 //
-// One that listens is a client of a router in its own process (package router),
-// which serves those that dial it; what it dials besides are the router's peers.
+// A session that listens is a client of a router in its own process (package router), which serves
+// the nodes that dial it; the nodes that it dials are the router's peers.
 //
-// What a Session publishes and asks goes to others, not to itself. It sees its own
-// tokens as everybody else's.
+// A Session's publications and queries go to others, not to itself. It sees its own tokens like all
+// others.
 //
-// Files: dial.go keeps a link, upstream.go is what is said there and heard from
-// there, declare.go what the session declares, publish.go and receive.go samples,
-// get.go the queries that it asks, query.go those that it answers, token.go the
-// tokens of others, deliver.go what waits for its callbacks.
+// Files: dial.go keeps a link, upstream.go sends and receives on it, declare.go holds the session's
+// declarations, publish.go and receive.go samples, get.go the queries that it asks, query.go those
+// that it answers, token.go the tokens of others, deliver.go the events that wait for its
+// callbacks.
 //
-// Subpackages: codec is the format, keyexpr the matching, endpoint the places to
-// dial and to listen on, link one transport, remote what remotes make us remember,
-// router the listener's work, contract the tests of any wire.Session.
+// Subpackages: codec is the format, keyexpr the matching, endpoint the places to dial and to listen
+// on, link one transport, remote the memory of remotes' declarations, router the listener's work,
+// contract the tests of any wire.Session.
 //
-// Source: the crates zenoh, zenoh-protocol and zenoh-transport 1.9.0; checked against eclipse-zenoh 1.9.0.
+// Source: the crates zenoh, zenoh-protocol and zenoh-transport 1.9.0; checked against eclipse-zenoh
+// 1.9.0.
 package zenoh
 
 import (
@@ -60,9 +59,8 @@ type Session struct {
 	// valid for one epoch.
 	epoch atomic.Uint64
 
-	// deliver is held while a callback runs, so that callbacks come one at a
-	// time and none after Undeclare. It may be held when taking mu, not the
-	// other way round.
+	// deliver is held while a callback runs, so that callbacks come one at a time and never after
+	// Undeclare. It may be held when taking mu, not the other way round.
 	deliver sync.Mutex
 	routes  map[string]*route // guarded by deliver
 
@@ -83,14 +81,14 @@ type Session struct {
 	lists      map[uint32]*listing
 	outQueries map[uint32]*outQuery
 	inQueries  map[uint32]*inQuery // that the upstream asked, by its numbers
-	inBytes    int                 // what inQueries cost, see inQueryBytes
+	inBytes    int                 // the cost of inQueries, see inQueryBytes
 
 	events deliveries // own lock
 }
 
 // refusals counts what the session's bounds refused. Atomic.
 type refusals struct {
-	Keys         atomic.Uint64 // messages with a key that is none, or is too long
+	Keys         atomic.Uint64 // messages with a malformed or too long key
 	Declarations atomic.Uint64 // declarations beyond the limit of a link
 	Queries      atomic.Uint64 // queries beyond the limit, answered with nothing
 	Replies      atomic.Uint64 // replies beyond the limit of a Get, or with a foreign key
@@ -99,10 +97,9 @@ type refusals struct {
 
 var _ wire.Session = (*Session)(nil)
 
-// Open starts a session. With endpoints to listen on it returns when all are
-// listening, or says which cannot be. Without, it returns when the first link
-// is up, or when ctx ends with an error that names an endpoint and why nobody
-// answers there.
+// Open starts a session. With endpoints to listen on it returns when all are listening, or names
+// the one that cannot be listened on. Without, it returns when the first link is up, or when ctx
+// ends with an error that names an endpoint and the reason why it does not answer.
 func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -153,8 +150,7 @@ func newSession(cfg Config) *Session {
 	return s
 }
 
-// Close says goodbye on every link and ends the session's goroutines. No
-// callback runs afterwards.
+// Close sends a Close on every link and ends the session's goroutines. No callback runs afterwards.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	if s.closed {
@@ -208,7 +204,7 @@ func (s *Session) Connected() bool {
 // MemoryUsed is how many of Config.Memory's bytes are in use.
 func (s *Session) MemoryUsed() int { return s.budget.Used() }
 
-// reachable reports why nobody can be asked. Called with mu held.
+// reachable returns the reason why no node can be asked. Called with mu held.
 func (s *Session) reachable() error {
 	switch {
 	case s.closed:

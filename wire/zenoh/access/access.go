@@ -1,9 +1,9 @@
-// Package access says what the remote of one link may do at a listener, in the
-// terms of the official router's access control: a message is allowed when one of
-// the key expressions for its kind includes the message's own.
+// Package access decides which messages the remote of a link may send to a listener, in the terms
+// of the official router's access control: a message is allowed when one of the key expressions for
+// its kind includes the message's own.
 //
-// The listener (package router) asks it about links that showed a certificate; the
-// application says which rights a certificate's names give.
+// The listener (package router) checks links that showed a certificate; the application maps a
+// certificate's names to rights.
 package access
 
 import (
@@ -14,12 +14,11 @@ import (
 	"edgert/wire/zenoh/keyexpr"
 )
 
-// Message is a kind of what a remote says.
+// Message is a kind of message that a remote sends.
 type Message uint8
 
-// The kinds; their names are those of access_control in the official router's
-// configuration. Put stands for delete too, LivelinessQuery for
-// declare_liveliness_subscriber.
+// The kinds; their names are those of access_control in the official router's configuration. Put
+// includes delete, LivelinessQuery includes declare_liveliness_subscriber.
 const (
 	Put Message = iota
 	DeclareSubscriber
@@ -39,19 +38,19 @@ func (m Message) does() string {
 	return [NumMessages]string{"publish on", "subscribe to", "ask", "answer", "show a token at", "watch tokens at"}[m]
 }
 
-// Rights are what one link may do. A nil *Rights allows everything.
+// Rights are the permissions of one link. A nil *Rights allows everything.
 type Rights struct {
-	Name  string                // who the certificate says that it is
+	Name  string                // the name in the certificate
 	Allow [NumMessages][]string // key expressions for each kind
 
-	// Payload looks into a query that its key allows; nil: none is looked into. The
+	// Payload checks the payload of a query that its key allows; nil: no payload is checked. The
 	// payload is lent until it returns.
 	Payload func(key string, payload []byte) error
 
-	Denied *Counters // what was denied, of all links together; nil: nobody counts
+	Denied *Counters // denied messages of all links together; nil: they are not counted
 }
 
-// Counters count what was denied, by kind.
+// Counters count denied messages by kind.
 type Counters [NumMessages]atomic.Uint64
 
 // Allows reports whether a message of kind m on key may pass. key must have passed
@@ -97,7 +96,7 @@ func (r *Rights) Check(key string, payload []byte) error {
 	return nil
 }
 
-// Count counts one that was denied.
+// Count counts one denied message.
 func (r *Rights) Count(m Message) {
 	if r.Denied != nil {
 		r.Denied[m].Add(1)
@@ -106,7 +105,7 @@ func (r *Rights) Count(m Message) {
 
 const denied = "access denied: "
 
-// Why says in words that m on key is denied.
+// Why returns the sentence for a denied message m on key.
 func (r *Rights) Why(m Message, key string) error {
 	may := "nothing"
 	if allow := r.Allow[m]; len(allow) > 0 {

@@ -27,7 +27,7 @@ type Data struct {
 	Timestamp  Timestamp
 	Encoding   Encoding
 	Source     Source
-	Attachment []byte // nil: none
+	Attachment []byte // nil: absent
 	Payload    []byte
 }
 
@@ -92,12 +92,12 @@ func appendData(dst []byte, m *Data) []byte {
 // ConsolidateNone is the Consolidation of a querier that wants every reply.
 const ConsolidateNone = 1
 
-// Query is what a Request asks.
+// Query is the question in a Request.
 type Query struct {
-	Consolidation uint64 // 0: not said
+	Consolidation uint64 // 0: absent
 	Parameters    []byte
 	Source        Source
-	Attachment    []byte // nil: none
+	Attachment    []byte // nil: absent
 	HasBody       bool
 	Encoding      Encoding // the body's
 	Payload       []byte   // the body

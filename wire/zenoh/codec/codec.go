@@ -22,8 +22,8 @@ import "unicode/utf8"
 // version is the protocol version every 1.x release speaks.
 const version = 0x09
 
-// Limits of what a conforming sender can mean. A number beyond them is refused
-// with ErrRange even where the official code truncates silently.
+// Limits of the values that a conforming sender can use. The codec refuses a larger number with
+// ErrRange even where the official code truncates silently.
 const (
 	maxKey        = 1024    // bytes of a key expression; the wire allows 65535
 	maxCookie     = 4096    // bytes
@@ -70,9 +70,9 @@ const (
 	idMask = 0x1f
 )
 
-// Cursor reads a batch from front to back, in place. The first malformed field
-// makes it fail for good: later reads return zero values and Err says why, so
-// that a parser may check once at its end.
+// Cursor reads a batch from front to back, in place. The first malformed field makes it fail for
+// good: later reads return zero values and Err returns the cause, so that a parser may check once
+// at its end.
 type Cursor struct {
 	b   []byte
 	err Error
@@ -96,7 +96,7 @@ func (c *Cursor) fail(e Error) {
 	c.b = nil
 }
 
-// check fails with what a cursor on a part of c's bytes has failed with.
+// check makes c fail with the error of a cursor on a part of its bytes.
 func (c *Cursor) check(part *Cursor) {
 	if part.err != 0 {
 		c.fail(part.err)

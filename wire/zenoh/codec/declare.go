@@ -2,7 +2,7 @@ package codec
 
 import "unicode/utf8"
 
-// DeclareKind is what a Declare declares, or takes back.
+// DeclareKind is the kind of object that a Declare declares or undeclares.
 type DeclareKind uint8
 
 // The declarations; an odd one takes back the even one before it.
@@ -33,7 +33,7 @@ type Declare struct {
 const (
 	flagAnswers  = 0x20
 	extInfo      = 0x01 | extNum           // queryable
-	extUndeclare = 0x0f | extMust | extBuf // key of what is taken back
+	extUndeclare = 0x0f | extMust | extBuf // key of the undeclared object
 )
 
 func (c *Cursor) declare(h byte, m *Declare) {
@@ -75,8 +75,7 @@ func (m *Declare) undeclares() bool {
 	return m.Kind == UndeclareSubscriber || m.Kind == UndeclareQueryable || m.Kind == UndeclareToken
 }
 
-// undeclared reads the key of what is taken back: flags, scope, and the suffix
-// without a length.
+// undeclared reads the key of an undeclared object: flags, scope, and the suffix without a length.
 func (c *Cursor) undeclared(b []byte) Expr {
 	k := NewCursor(b)
 	flags := k.byte()
@@ -162,7 +161,7 @@ const (
 	InterestCurrentFuture Mode = 3
 )
 
-// What an Interest is about.
+// The subjects of an Interest.
 const (
 	aboutExprs       = 0x01 // and the answers may use numbers for keys
 	AboutSubscribers = 0x02
@@ -174,7 +173,7 @@ const (
 	AboutAggregate   = 0x80 // one answer for all matches
 )
 
-// Interest asks the other side to declare what it has.
+// Interest asks the other side for its declarations.
 type Interest struct {
 	Envelope
 	ID         uint32

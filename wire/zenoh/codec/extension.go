@@ -13,7 +13,7 @@ const (
 	extMust = 0x10
 )
 
-// extensions walks the list behind a message's fields:
+// extensions walks the list after a message's fields:
 //
 //	for x := c.extensions(header); x.next(); {
 //		switch x.id {
@@ -71,8 +71,8 @@ func (c *Cursor) skipAll(header byte) {
 	}
 }
 
-// list appends extensions behind a message whose header byte is dst[last] and
-// sets each predecessor's "more follow" bit as it goes.
+// list appends extensions to a message whose header byte is dst[last] and sets each predecessor's
+// "more follow" bit as it goes.
 type list struct {
 	dst  []byte
 	last int

@@ -184,9 +184,8 @@ func vleLen(b []byte) int {
 	return n
 }
 
-// keepExtensions returns the batch with those of the extensions behind its first
-// end bytes whose ids are in known. It walks the list by itself, without the
-// code under test.
+// keepExtensions returns the batch with those of the extensions after its first end bytes whose ids
+// are in known. It walks the list by itself, without the code under test.
 func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped bool) {
 	kept = append(kept, batch[:end]...)
 	kept[0] &^= flagZ
@@ -214,9 +213,8 @@ func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped b
 	return kept, dropped
 }
 
-// Goal: whatever official programs say to each other parses, and comes out
-// byte-equal when we say it ourselves, but for the exceptions, which differ in
-// nothing else than their reason.
+// Goal: every message between official programs parses, and our encoder writes it with the same
+// bytes, but for the exceptions, which differ in nothing else than their reason.
 func TestLiveBatches(t *testing.T) {
 	vectors := liveVectors(t)
 	var silent []string

@@ -125,7 +125,7 @@ type Request struct {
 	Expr      Expr
 	Target    Target
 	Budget    uint64
-	TimeoutMS uint64 // 0: not said
+	TimeoutMS uint64 // 0: absent
 	Query     Query
 }
 
@@ -194,7 +194,7 @@ type Response struct {
 	Expr          Expr // empty in errors that a router makes
 	Responder     Entity
 	Err           bool   // Data is an error's encoding and payload
-	Consolidation uint64 // 0: not said
+	Consolidation uint64 // 0: absent
 	Data          Data
 }
 

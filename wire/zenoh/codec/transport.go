@@ -16,7 +16,7 @@ const (
 // ID is the message id of a header byte.
 func ID(header byte) byte { return header & idMask }
 
-// Role is what a node is to its network.
+// Role is the role of a node in its network.
 type Role uint8
 
 // Roles as Init carries them.
@@ -159,7 +159,7 @@ func trimZID(zid []byte) []byte {
 // Open ends a handshake (Ack false: with the acceptor's cookie) or confirms it.
 type Open struct {
 	Ack     bool
-	LeaseMS uint64 // the sender is dead when nothing was heard for so long
+	LeaseMS uint64 // a sender that is silent for so long is dead
 	SN      uint32 // where the sender's lanes start
 	Cookie  []byte // only without Ack
 }

@@ -61,7 +61,7 @@ func appendEntity(dst []byte, e Entity) []byte {
 	return appendVLE(append(dst, e.ZID...), uint64(e.ID))
 }
 
-// Source says which entity made a sample, and its how manieth it was.
+// Source identifies the entity that made a sample, and counts its samples.
 type Source struct {
 	Entity
 	SN uint32
@@ -84,10 +84,9 @@ func (l *list) addSource(s Source) {
 	l.end(body)
 }
 
-// Expr is a key expression on the wire: a number that stands for a declared
-// prefix (0: none) and the text behind it, plainly concatenated. Sender says
-// whose numbers are meant: those of the node that sent this message, or those
-// that the receiver declared.
+// Expr is a key expression on the wire: the number of a declared prefix (0: no prefix) and the text
+// after it, plainly concatenated. Sender selects the table of numbers: the one of the node that
+// sent this message, or the one of the receiver.
 type Expr struct {
 	Scope  uint16
 	Suffix []byte

@@ -69,7 +69,7 @@ var congestion = []testCase{
 		payload := make([]byte, 100_000)
 		waited := longest(n, func(i int) {
 			number(payload, i)
-			pub.Put(payload, nil) // reports a drop, or none
+			pub.Put(payload, nil) // whether a drop is reported
 		})
 		if waited > 2*time.Second {
 			p.Errorf("a Put waited %v for a subscriber that does not take", waited)
@@ -136,8 +136,7 @@ var congestion = []testCase{
 		if all := g.numbers(); !rising(all) {
 			p.Errorf("numbers %v, want each once and in order", all)
 		}
-		// What a node on the way has dropped nobody can bring back, but the next
-		// one must come.
+		// A sample that a node on the way has dropped is lost, but the next one must arrive.
 		rttest.Eventually(p.T, "the newest", func() bool {
 			number(payload, n)
 			pub.PutLatest(payload, nil)

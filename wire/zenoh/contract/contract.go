@@ -1,5 +1,5 @@
-// Package contract is everything that wire.Session promises, as one test suite
-// for whatever implements it and over whatever network lies between:
+// Package contract is everything that wire.Session promises, as one test suite for every
+// implementation and every network in between:
 //
 //	func TestContract(t *testing.T) {
 //		contract.Run(t, func(t *testing.T) contract.Net {
@@ -8,16 +8,15 @@
 //		})
 //	}
 //
-// Run calls its function once for every case, and runs each case in both
-// directions, so the function should be cheap: keep routers running across
-// calls and only open sessions. It registers its own clean-up with t; closing a
-// session a second time must be harmless there.
+// Run calls its function once for every case, and runs each case in both directions, so the
+// function should be cheap: keep routers running across calls and only open sessions. It registers
+// its own clean-up with t; closing a session a second time must be harmless there.
 //
-// The cases wait for what they need through the interface itself: a Get's
-// replies, Tokens. Nothing is timed but by generous bounds on what must not block.
+// The cases wait through the interface itself: for a Get's replies, or for Tokens. Only generous
+// bounds on calls that must not block are timed.
 //
-// What an implementation cannot do is said in Net; the cases that need it are
-// skipped and say so.
+// Net lists the abilities that an implementation lacks; the cases that need one of them are skipped
+// with a message.
 package contract
 
 import (
@@ -46,7 +45,7 @@ type Net struct {
 	LeftLacks, RightLacks Lacks
 }
 
-// Lacks is what a session cannot do.
+// Lacks lists the abilities that a session does not have.
 type Lacks struct {
 	Latest         bool // PutLatest replaces nothing: it is a Put
 	LongAttachment bool // an attachment that came in fragments is lost
@@ -102,7 +101,7 @@ func runCases(t *testing.T, cases []testCase, open func(t *testing.T) Net) {
 // blocking is a QoS by which nothing is lost.
 var blocking = wire.QoS{Priority: wire.Data, Reliable: true, Block: true}
 
-// must is what a call returned, which may not have failed.
+// must returns the result of a call that may not fail.
 func must[T any](p pair, what string, v T, err error) T {
 	p.Helper()
 	if err != nil {
@@ -145,8 +144,8 @@ func (p pair) heard(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 
 var tokensMade atomic.Uint64
 
-// known waits until each end sees what the other has declared: a token comes
-// behind all that was declared before.
+// known waits until each end sees the declarations of the other: a token arrives after everything
+// that was declared before it.
 func (p pair) known() {
 	p.Helper()
 	for _, way := range [][2]wire.Session{{p.from, p.to}, {p.to, p.from}} {
@@ -167,7 +166,7 @@ func (p pair) put(pub wire.Publisher, payload, attachment []byte) {
 	}
 }
 
-// basket collects samples with copies of what they lend.
+// basket collects samples with copies of their lent bytes.
 type basket struct {
 	mu  sync.Mutex
 	all []wire.Sample
@@ -208,7 +207,7 @@ func (b *basket) settled() int {
 	return n
 }
 
-// pattern is n bytes that tell their place and their sample.
+// pattern returns n bytes that identify their place and their sample.
 func pattern(seed, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

@@ -10,8 +10,8 @@ import (
 	"edgert/wire"
 )
 
-// declareErrors are what the calls that declare something on a key return, by
-// their names.
+// declareErrors are the errors of the calls that declare something on a key, by the names of the
+// calls.
 func declareErrors(s wire.Session, key string) map[string]error {
 	return map[string]error{
 		"Publisher": errorOf(s.Publisher(key, blocking)),
@@ -104,7 +104,7 @@ var pubsub = []testCase{
 			for _, k := range keys {
 				p.put(p.publisher(p.from, root+k, blocking), nil, nil)
 			}
-			p.put(last, nil, nil) // behind them on the same lane
+			p.put(last, nil, nil) // after them on the same lane
 			rttest.Eventually(p.T, "the mark", func() bool { return mark.count() > 0 })
 			want := []string{}
 			for _, k := range tt.want {

@@ -14,7 +14,7 @@ import (
 	"edgert/wire"
 )
 
-// says is a queryable that replies with one text on its own key.
+// says declares a queryable that replies with one text on its own key.
 func says(key, text string) func(wire.Query) {
 	return func(q wire.Query) {
 		q.Reply(key, []byte(text))
@@ -52,7 +52,7 @@ func (p pair) reached(s wire.Session, key string, n int) {
 	})
 }
 
-// sizesOfReplies stands apart for Carried.
+// sizesOfReplies is a function of its own for Carried.
 var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair) {
 	p.queryable(p.to, "@c/big", func(q wire.Query) {
 		var n int

@@ -105,7 +105,7 @@ var tokens = []testCase{
 		d, _ := p.watch(p.from, "@c/s/*")
 		other, _ := p.watch(p.to, "@c/s/*")
 		a, b, c := p.token(p.to, "@c/s/k"), p.token(p.to, "@c/s/k"), p.token(p.from, "@c/s/k")
-		// Behind the others' tokens, so that both ends know of each other's.
+		// After the others' tokens, so that both ends know of each other's.
 		p.token(p.to, "@c/s/ready")
 		p.token(p.from, "@c/s/ready2")
 		p.reads(d, "+@c/s/k", "+@c/s/ready", "+@c/s/ready2")

@@ -22,8 +22,8 @@ const (
 	cutFor   = 4 * time.Second
 )
 
-// cable switches the loopback interface of a network namespace of our own: while
-// it is off nothing arrives, and nobody is told.
+// cable switches the loopback interface of a network namespace of our own: while it is off nothing
+// arrives, and no process gets an error.
 func cable(t *testing.T, on bool) {
 	t.Helper()
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
@@ -54,7 +54,7 @@ type links struct {
 	up      bool
 	changed time.Time
 	lost    error
-	refused error // by a CloseError, which is what a node id that is known already gets
+	refused error // by a CloseError: the answer to a node id that is known already
 }
 
 func (l *links) hear(e zenoh.LinkEvent) {
@@ -80,10 +80,9 @@ func (l *links) are(t *testing.T, up bool, since time.Time) (after time.Duration
 	return l.changed.Sub(since), l.lost
 }
 
-// Goal: behind an official router with its default lease of 10 s our sessions
-// notice a cable that was cut long before that lease is over, come back by
-// themselves when it is there again, are not refused because the router still
-// knows them, and everything works as before.
+// Goal: with an official router whose lease is the default of 10 s our sessions notice a cut cable
+// long before that lease is over, come back by themselves when it is there again, are not refused
+// because the router still knows them, and everything works as before.
 func TestCableCutBehindARouter(t *testing.T) {
 	if os.Getenv(cableEnv) == "" {
 		inNamespace(t)
@@ -143,9 +142,8 @@ func inNamespace(t *testing.T) {
 	}
 }
 
-// Goal: a way that goes silent without losing the connection, as behind another
-// proxy, is noticed when the router's lease is over, and not before: its system
-// confirms all that we send.
+// Goal: a path that goes silent without losing the connection, as through another proxy, is noticed
+// when the router's lease is over, and not before: its system confirms all that we send.
 func TestSilenceBehindARouter(t *testing.T) {
 	t.Parallel()
 	over(t, func(t *testing.T, v version) {

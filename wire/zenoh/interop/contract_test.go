@@ -9,8 +9,7 @@ import (
 	"edgert/wire/zenoh/zenohtest"
 )
 
-// network makes the nets of one test; what it starts itself stays up across the
-// cases.
+// network makes the nets of one test; the processes that it starts stay up across the cases.
 type network func(t *testing.T, v version) func(t *testing.T) contract.Net
 
 // networks are all places that ours and theirs can take. Those marked once are
@@ -68,17 +67,17 @@ var networks = []struct {
 	}, true},
 }
 
-// lacks is what the official binding cannot do. Its observers take the end of
-// one holder of a token, itself or another, for the end of the token, and may
-// show one token twice to a watcher that came after another.
+// lacks lists the abilities that the official binding does not have. Its watchers take the end of
+// one holder of a token, itself or another, for the end of the token, and may show one token twice
+// to a watcher that came after another.
 var lacks = contract.Lacks{Latest: true, SharedTokens: true}
 
 func connecting(p *zenohtest.Proxy) zenoh.Config {
 	return zenoh.Config{Connect: []string{p.Endpoint()}}
 }
 
-// through has two sessions dial a listener of ours, which relays: theirs in a
-// mode, or ours when there is none.
+// through has two sessions dial a listener of ours, which relays: official ones in the given mode,
+// or ours when the mode is empty.
 func through(left, right string) network {
 	return func(t *testing.T, v version) func(*testing.T) contract.Net {
 		hub := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}})

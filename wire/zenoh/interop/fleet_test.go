@@ -58,7 +58,7 @@ func newFleet(t *testing.T, routers ...string) *fleet {
 	}
 	testdata, _ := filepath.Abs("../../../testdata")
 	f.edit("server.yaml", "../../testdata", testdata)
-	os.RemoveAll(filepath.Join(f.dir, "certificates")) // somebody may have tried the example
+	os.RemoveAll(filepath.Join(f.dir, "certificates")) // a reader may have tried the example
 	for _, name := range routers {
 		f.ports[name] = freeEndpoint(t)[len("tcp/127.0.0.1:"):]
 		f.run("./ca.sh", name, "localhost", "127.0.0.1")
@@ -114,7 +114,7 @@ func (f *fleet) router(v version, name, config string) {
 
 func (f *fleet) at(router string) string { return "tls/localhost:" + f.ports[router] }
 
-// said is what a program writes.
+// said collects a program's output.
 type said struct {
 	cmd *exec.Cmd
 	rttest.Output
@@ -167,7 +167,7 @@ func (f *fleet) arm(id, certificate, router, duration string) *said {
 		"--json", id+"-as-"+certificate+".json")
 }
 
-// streamed waits for the end of a robot and says that it ran well.
+// streamed waits for the end of a robot's run and checks that it streamed.
 func (f *fleet) streamed(id string, s *said) {
 	f.t.Helper()
 	s.cmd.Wait()
@@ -195,9 +195,8 @@ func (f *fleet) session(name, router string) wire.Session {
 		RootCA: filepath.Join(f.dir, "certificates/ca.pem"), ConnectCertificate: file + ".pem", ConnectKey: file + ".key"}})
 }
 
-// Goal: the configurations of examples/router work with the real programs, and with the
-// rules that lean-server makes a robot's certificate can do nothing for another robot
-// behind one router and behind three.
+// Goal: the configurations of examples/router work with the real programs, and with lean-server's
+// rules a robot's certificate gives no rights over another robot, at one router and across three.
 func TestFleetBehindRouters(t *testing.T) {
 	if len(required) == 0 {
 		t.Skip("make interop runs it")
@@ -248,7 +247,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 	forger := f.session("arm-a", attacker)
 	must(forger.Subscribe(service+"/arm-b/action", stolen.sample))
 	must(forger.Subscribe(service+"/**", func(s wire.Sample) {
-		if s.Key != service+"/arm-a/action" { // what it may have
+		if s.Key != service+"/arm-a/action" { // its rights
 			stolen.note(s.Key)
 		}
 	}))

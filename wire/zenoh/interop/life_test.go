@@ -16,8 +16,8 @@ import (
 	"edgert/wire/zenoh/zenohtest"
 )
 
-// Goal: both sides' keep-alives hold an idle link for several leases, and when
-// the official process is killed, only its lease tells.
+// Goal: both sides' keep-alives hold an idle link for several leases, and when the official process
+// is killed, only its lease reveals it.
 func TestLinkOutlivesItsLeases(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		var lines atomic.Int32
@@ -33,7 +33,7 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 		}
 		seen.reads(t, "+@idle")
 		before := lines.Load()
-		time.Sleep(2 * time.Second) // silence is what is tested
+		time.Sleep(2 * time.Second) // the test is about silence
 		if n := lines.Load() - before; n != 0 {
 			t.Errorf("%d log lines in five idle leases, want 0", n)
 		}
@@ -103,8 +103,8 @@ func TestRouterKilledAndRestarted(t *testing.T) {
 	})
 }
 
-// Goal: an official watcher without history hears of the end of a token that was there
-// before, at a listener of ours as at an official router.
+// Goal: an official watcher without history gets the end of a token that was there before, at a
+// listener of ours as at an official router.
 func TestWatcherWithoutHistory(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, official := v.router(t)
@@ -167,9 +167,9 @@ func TestTheirsKilled(t *testing.T) {
 	})
 }
 
-// Goal: a session of ours that vanishes without a word, as with SIGKILL, is gone for
-// the official side when its connection is; and one that falls silent, as when a
-// cable is pulled, when its lease ends.
+// Goal: a session of ours that vanishes without a Close, as with SIGKILL, is gone for the official
+// side when its connection is; and one that falls silent, as when a cable is pulled, when its lease
+// ends.
 func TestOursVanishes(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, at := v.router(t)
@@ -204,8 +204,8 @@ func TestOursVanishes(t *testing.T) {
 	})
 }
 
-// Goal: a router that admits by certificate and common name lets a robot do what
-// its rules allow and nothing else, and tells apart a wrong certificate.
+// Goal: a router that admits by certificate and common name lets a robot do exactly the things that
+// its rules allow, and recognises a wrong certificate.
 func TestMutualTLSAndAccessControl(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		ca := endpointtest.New(t)
@@ -274,8 +274,8 @@ func foreign(t *testing.T, at, ca string) zenoh.Config {
 	return zenoh.Config{Connect: []string{at}, TLS: endpoint.Security{RootCA: ca, ConnectCertificate: cert, ConnectKey: key}}
 }
 
-// fleetRules let r1 act below fleet/r1, the operator everywhere below fleet, and
-// anybody else nowhere.
+// fleetRules let r1 act below fleet/r1, the operator everywhere below fleet, and all other nodes
+// nowhere.
 var fleetRules = func() map[string]any {
 	every := []string{"put", "delete", "declare_subscriber", "query", "reply", "declare_queryable",
 		"liveliness_token", "liveliness_query", "declare_liveliness_subscriber"}
@@ -319,7 +319,7 @@ func allowed(t *testing.T, robot, boss wire.Session) {
 
 func denied(t *testing.T, robot, boss, stranger wire.Session) {
 	var leaked diary
-	// The robot may not hear others, and a stranger may not speak for it.
+	// The robot may not receive from others, and a stranger may not publish for it.
 	if _, err := robot.Subscribe("fleet/**", leaked.sample); err != nil {
 		t.Fatal(err)
 	}
@@ -358,7 +358,7 @@ func denied(t *testing.T, robot, boss, stranger wire.Session) {
 	if r, err := boss.Get(context.Background(), "fleet/r1/secret", nil, patience); len(r) != 0 || err != nil {
 		t.Errorf("a stranger's queryable answered %v, %v", r, err)
 	}
-	time.Sleep(200 * time.Millisecond) // that nothing arrives is what is tested
+	time.Sleep(200 * time.Millisecond) // the test is about the absence of a sample
 	if got := leaked.entries(); len(got) != 0 {
 		t.Errorf("passed though denied: %v", got)
 	}

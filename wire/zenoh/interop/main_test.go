@@ -29,8 +29,8 @@ type version struct {
 // later in EDGERT_INTEROP leaves these tests to the make interop that follows.
 const later = "later"
 
-// required is how make interop says that skipping is failing, and which
-// versions there must be: EDGERT_INTEROP=1.9.0,1.10.2
+// required is how make interop forbids skipping and names the required versions:
+// EDGERT_INTEROP=1.9.0,1.10.2
 var required = strings.FieldsFunc(os.Getenv("EDGERT_INTEROP"), func(r rune) bool { return r == ',' })
 
 // versions finds the wheels: the one of the interpreter itself, and those in
@@ -113,7 +113,7 @@ func (v version) router(t *testing.T, connect ...string) (n *zenohtest.Node, at 
 	return n, at
 }
 
-// proxy stands before an endpoint.
+// proxy forwards to an endpoint.
 func proxy(t *testing.T, at string) *zenohtest.Proxy {
 	t.Helper()
 	p, err := zenohtest.NewProxy(at)

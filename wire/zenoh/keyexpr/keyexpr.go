@@ -1,18 +1,16 @@
-// Package keyexpr is Zenoh's key expressions: the paths that samples are put on
-// and the patterns that subscribers, queryables and tokens are matched by.
+// Package keyexpr is Zenoh's key expressions: the paths that samples are put on and the patterns
+// that subscribers, queryables and tokens are matched by.
 //
-// A key expression is UTF-8 text of non-empty chunks joined by '/'. The chunk *
-// stands for exactly one chunk, ** for any number of them, and $* inside a chunk
-// for any run of bytes. A chunk that begins with @ is verbatim: only the same
-// bytes match it, no wildcard does, which is why `**` does not hear
-// `@lerobot/…`. Every expression has one canonical form, and only that form may
-// travel.
+// A key expression is UTF-8 text of non-empty chunks joined by '/'. The chunk * matches exactly one
+// chunk, ** any number of them, and $* inside a chunk any run of bytes. A chunk that begins with @
+// is verbatim: only the same bytes match it and no wildcard does, which is why `**` does not match
+// `@lerobot/…`. Every expression has one canonical form, and only that form may travel.
 //
-// Nothing here recurses or allocates while matching, so a hostile chain of
-// wildcards costs time in proportion to the product of the lengths, no more.
+// Nothing here recurses or allocates while matching, so a hostile chain of wildcards costs time in
+// proportion to the product of the lengths, no more.
 //
-// Source: the crate zenoh-keyexpr of eclipse-zenoh/zenoh, with which it agrees on
-// 537,043 random pairs.
+// Source: the crate zenoh-keyexpr of eclipse-zenoh/zenoh, with which it agrees on 537,043 random
+// pairs.
 package keyexpr
 
 import (
@@ -34,8 +32,7 @@ var (
 	ErrLimit     = errors.New("keyexpr: longer than 1024 bytes or 64 chunks")
 )
 
-// Check reports what is wrong with s, or nil if it is a canonical key
-// expression.
+// Check returns the defect of s, or nil if it is a canonical key expression.
 func Check(s string) error {
 	if len(s) > MaxBytes || strings.Count(s, "/") >= MaxChunks {
 		return ErrLimit

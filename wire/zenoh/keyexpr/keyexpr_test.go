@@ -139,9 +139,9 @@ func randomExpr(r *rand.Rand) string {
 	return s
 }
 
-// Property: a literal key matches an expression exactly as the oracle says; two
-// expressions that share a key intersect; one that includes another has all of
-// the other's keys, and intersects and includes agree with each other.
+// Property: a literal key matches an expression exactly when the oracle does; two expressions that
+// share a key intersect; an expression that includes another has all keys of the other, and
+// intersects and includes agree with each other.
 func TestAgainstOracle(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	all := keys()
@@ -247,7 +247,7 @@ func canonical(s string) (string, error) {
 		return s, err
 	}
 	var out []string
-	pending := false // a ** that goes behind the coming run of *
+	pending := false // a ** that goes after the coming run of *
 	for _, chunk := range strings.Split(s, "/") {
 		for strings.Contains(chunk, "$*$*") {
 			chunk = strings.ReplaceAll(chunk, "$*$*", "$*")

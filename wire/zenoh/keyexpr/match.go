@@ -50,8 +50,8 @@ func match(a, b string, includes bool) bool {
 	return l.match(&r, includes)
 }
 
-// match evaluates the definitions of intersection and inclusion from the ends of
-// both expressions; row j says whether l[i:] and r[j:] match.
+// match evaluates the definitions of intersection and inclusion from the ends of both expressions;
+// row j holds whether l[i:] and r[j:] match.
 func (l *chunks) match(r *chunks, includes bool) bool {
 	var row, below [MaxChunks + 1]bool
 	for i := l.n; i >= 0; i-- {
@@ -111,9 +111,9 @@ func tokensMatch(a, b string, includes bool) bool {
 	return headA[:n] == headB[:n] && tailA[len(tailA)-m:] == tailB[len(tailB)-m:]
 }
 
-// globMatch reports whether a pattern with at least one $* matches a text: what
-// stands before its first $* begins it, what stands behind its last ends it, and
-// the rest is found in between in order, each as early as can be.
+// globMatch reports whether a pattern with at least one $* matches a text: the part before its
+// first $* begins the text, the part after its last ends it, and the parts in between are found in
+// order, each as early as can be.
 func globMatch(pattern, text string) bool {
 	head, rest, ok := strings.Cut(pattern, "$*")
 	if !ok {

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Tree holds values by key expression and finds those that intersect another: a
-// lookup costs what it finds, not what the tree holds, but for chunks with $*,
-// which are tried one by one.
+// Tree holds values by key expression and finds those that intersect another: the cost of a lookup
+// depends on its results, not on the size of the tree, but for chunks with $*, which are tried one
+// by one.
 //
-// A lookup visits each pair of a node and a place in the query at most once, so
-// hostile chains of ** cost the product of the two sizes. Lookups use scratch space
-// of the tree: one at a time, under the lock that guards changes.
+// A lookup visits each pair of a node and a place in the query at most once, so hostile chains of
+// ** cost the product of the two sizes. Lookups use scratch space of the tree: one at a time, under
+// the lock that guards changes.
 type Tree[T any] struct {
 	root  node[T]
 	len   int

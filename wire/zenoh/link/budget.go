@@ -31,17 +31,17 @@ const (
 	classes = 32
 )
 
-// Budget bounds the memory of all buffers that the remotes of a session can make
-// grow: what is being received, put together, or waits to be sent. It counts
-// what is allocated, not what is in use.
+// Budget bounds the memory of all buffers that the remotes of a session can make grow: messages
+// that are being received, put together, or wait to be sent. It counts allocated memory, used or
+// not.
 //
-// When it is exhausted the links that hold the most are ended, those of the host
-// whose links together hold the most first, unless that is the one that asks. So a
-// flood ends itself and not the others, over however many links it comes.
+// When it is exhausted the links that hold the most are ended, first those of the host whose links
+// together hold the most, unless the link that needs memory is that one itself. So a flood ends
+// itself and not the others, however many links it uses.
 //
-// Freed memory stays memory until it is collected, and so does that of an ended
-// link until its goroutines have returned. Both are the budget's debt: readers
-// that want more wait while it is large.
+// Freed memory stays memory until it is collected, and so does that of an ended link until its
+// goroutines have returned. Both are the budget's debt: readers that want more wait while it is
+// large.
 type Budget struct {
 	limit int
 
@@ -163,9 +163,9 @@ func (b *Budget) recycle(buf []byte) {
 	b.freeBytes += size
 }
 
-// Host names the machine behind an address, for what all its links together
-// take: the address without its port; of IPv6 the network of 64 bits, any
-// address of which a machine may have; nothing for a unix socket.
+// Host returns the machine of an address, as the unit in which the memory of links is counted: the
+// address without its port; for IPv6 the network of 64 bits, any address of which a machine may
+// have; nothing for a unix socket.
 func Host(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -187,7 +187,7 @@ type host struct {
 // account is one link's part of the budget.
 type account struct {
 	budget *Budget
-	end    func() // ends the link; called with locks held, must take none
+	end    func() // ends the link; called with locks held, must not take one
 
 	// Guarded by Budget.mu.
 	host    *host
@@ -208,9 +208,8 @@ func (b *Budget) join(name string, end func()) account {
 	return account{budget: b, end: end, host: h}
 }
 
-// reserve counts n bytes more. When they do not fit, links are ended until they do,
-// or until this one holds the most: of the host whose links hold the most, the
-// one that does.
+// reserve counts n bytes more. When they do not fit, links are ended until they do, or until this
+// link is the one that would have to go: the largest link of the host whose links hold the most.
 func (a *account) reserve(n int) bool {
 	b := a.budget
 	b.mu.Lock()
@@ -240,8 +239,8 @@ func (a *account) reserve(n int) bool {
 	return !a.ended
 }
 
-// force counts n bytes whether or not there is room; a negative n is garbage. What
-// an ended link held is garbage once, as a whole: see close.
+// force counts n bytes whether or not there is room; a negative n is garbage. The memory of an
+// ended link becomes garbage once, as a whole: see close.
 func (a *account) force(n int) {
 	b := a.budget
 	b.mu.Lock()
@@ -371,7 +370,7 @@ func (a *account) resize(buf []byte, size int) ([]byte, bool) {
 	return append(make([]byte, 0, size), buf...), true
 }
 
-// drop empties a buffer, and frees one that is too large to keep.
+// drop empties a buffer, and frees it when it is too large to keep.
 func (a *account) drop(buf []byte) []byte {
 	if a.keeps(buf) {
 		return buf[:0]
@@ -412,9 +411,8 @@ func (a *account) giveBack(buf []byte) []byte {
 	return nil
 }
 
-// Throttle holds the link's reader up while much garbage waits to be collected.
-// Whatever makes a remote's messages into garbage calls it behind each, without a
-// lock.
+// Throttle holds the link's reader up while much garbage waits to be collected. All code that turns
+// a remote's messages into garbage calls it after each message, without a lock.
 func (l *Link) Throttle() { l.mem.throttle() }
 
 // Charge counts n bytes that the session keeps for this link's remote beside its

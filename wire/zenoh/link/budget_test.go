@@ -8,10 +8,9 @@ import (
 	"time"
 )
 
-// Goal: what a link held stays counted from its end for the budget's sake until
-// its goroutines have let go of it and a collection has taken it away: without
-// that, one link after the other gets the same bytes on a host that is slow to
-// run those goroutines. A reader waits meanwhile, and not for ever.
+// Goal: an ended link's memory stays counted until its goroutines have let go of it and a
+// collection has taken it away: otherwise, on a host that is slow to run those goroutines, one link
+// after the other gets the same bytes. A reader waits meanwhile, and not for ever.
 func TestEndedLinksStayCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 1 << 20

@@ -70,7 +70,7 @@ func TestAcceptRefuses(t *testing.T) {
 	})
 }
 
-// answer plays an acceptor that says what it is told to.
+// answer plays an acceptor with the given answers.
 func answer(t *testing.T, conn net.Conn, replies ...string) {
 	buf := make([]byte, 1024)
 	for _, r := range replies {
@@ -122,16 +122,16 @@ func TestDialRefuses(t *testing.T) {
 	})
 }
 
-// session is a link whose remote is played by raw bytes. Its sequence numbers
-// begin where the handshake said.
+// session is a link whose remote is played by raw bytes. Its sequence numbers begin at the
+// handshake's.
 func rawSession(t testing.TB) (l *Link, raw net.Conn, sn uint32) {
 	t.Helper()
 	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	return theirs, ours.conn, ours.out.sn[0]
 }
 
-// Goal: malformed bytes end the link with Close INVALID and never panic; what is
-// merely old or unknown passes.
+// Goal: malformed bytes end the link with Close INVALID and never panic; messages that are merely
+// old or unknown pass.
 func TestInboundBytes(t *testing.T) {
 	frame := func(sn uint32, body string) []byte {
 		return append(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: sn, Priority: 5}), unhex(t, body)...)
@@ -258,8 +258,8 @@ func repeat[T any](v T, n int) []T {
 	return all
 }
 
-// Goal: when the budget is exhausted, the link that holds the most is ended, the
-// one that asks is refused this once, and what is freed can be taken again.
+// Goal: when the budget is exhausted, the link that holds the most is ended, the request at hand is
+// refused this once, and the freed memory can be taken again.
 func TestBudgetIsShared(t *testing.T) {
 	b := NewBudget(300 << 10)
 	var ended []string
@@ -316,8 +316,8 @@ func TestClaimedLengthCostsNothing(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, the reader of an open link neither panics nor
-// hangs nor keeps any of the budget.
+// Property: whatever the bytes, the reader of an open link neither panics nor hangs nor keeps any
+// of the budget.
 func FuzzInbox(f *testing.F) {
 	f.Add(append(codec.AppendFrame(nil, codec.Lane{Reliable: true, Priority: 5}), codec.AppendPush(nil, numbered(1, 9))...))
 	f.Add(append(codec.AppendFragment(nil, codec.Lane{First: true, More: true, Priority: 5}), 1, 2, 3))

@@ -122,8 +122,8 @@ func (in *inbox) frame(c *codec.Cursor, handle func(*codec.Message) error) error
 	}
 }
 
-// advance checks a sequence number: fresh is false for what was seen before,
-// next is true for the direct successor.
+// advance checks a sequence number: fresh is false for a number seen before, next is true for the
+// direct successor.
 func (in *inbox) advance(m codec.Lane) (fresh, next bool, err error) {
 	mask := in.link.mask
 	if m.SN&^mask != 0 || !in.link.qos && m.Priority != dataPriority {
@@ -186,7 +186,7 @@ const fragmentTimeout = 30 * time.Second
 // partial is a message whose fragments are still arriving on one lane.
 type partial struct {
 	buf   []byte
-	open  bool      // a first fragment was seen, none missing since
+	open  bool      // a first fragment was seen, and no fragment is missing since
 	since time.Time // when
 	limit int
 	mem   *account

@@ -36,10 +36,9 @@ const (
 	// DefaultStall is how long a batch, or a blocking send, may wait for a peer
 	// that does not read. The official code waits as long.
 	DefaultStall = 5 * time.Second
-	// A link ends when the peer's system has confirmed nothing of what we sent
-	// for so many keep-alives, and at least minDeaf: a robot gets over a cut
-	// cable on a new link sooner than on the old one, which still holds what was
-	// on its way when the cable went.
+	// A link ends when the peer's system has confirmed no byte of ours for so many keep-alives, and
+	// at least minDeaf: a robot gets over a cut cable on a new link sooner than on the old one,
+	// which still holds the messages that were under way when the cable went.
 	ackKeepAlives = 3
 	minAckTimeout = time.Second
 )
@@ -61,7 +60,7 @@ type CloseError struct{ Reason codec.Reason }
 
 func (e *CloseError) Error() string { return "zenoh: peer closed: " + e.Reason.String() }
 
-// Config is what this node says of itself in the handshake, and its limits.
+// Config is this node's part of the handshake, and its limits.
 type Config struct {
 	ZID        []byte // 1 to 16 bytes, the last not zero
 	Role       codec.Role
@@ -75,7 +74,7 @@ type Config struct {
 	small *codec.Init // sizes to offer instead of the largest, in tests
 }
 
-// offer is what this node begins a handshake with.
+// offer is the first message of a handshake.
 func (c *Config) offer() codec.Init {
 	i := codec.Init{Role: c.Role, ZID: c.ZID, Resolution: codec.DefaultResolution, Batch: codec.DefaultBatch, QoS: true, Patch: 1}
 	if s := c.small; s != nil {
@@ -84,7 +83,7 @@ func (c *Config) offer() codec.Init {
 	return i
 }
 
-// Counters counts, per session, what its bounds refused or gave up. Atomic.
+// Counters count, per session, messages that a bound refused or that were given up. Atomic.
 type Counters struct {
 	Dropped     atomic.Uint64 // messages a dropping QoS gave up on a congested link
 	Replaced    atomic.Uint64 // unsent messages that a newer one replaced
@@ -95,7 +94,7 @@ type Counters struct {
 	Stalled     atomic.Uint64 // links ended because the peer did not read
 }
 
-// Remote is what the peer said of itself.
+// Remote is the peer's part of the handshake.
 type Remote struct {
 	ZID  string // raw bytes without trailing zeros
 	Role codec.Role
@@ -116,7 +115,7 @@ type Link struct {
 
 	revoked atomic.Bool
 
-	mem account // what the remote makes us hold
+	mem account // the memory that we hold for the remote
 	out outbox  // guarded by its own lock
 	in  inbox   // owner: the goroutine in Run
 
@@ -152,8 +151,8 @@ func (l *Link) Remote() Remote { return l.remote }
 // Addr is the other end's address.
 func (l *Link) Addr() net.Addr { return l.conn.RemoteAddr() }
 
-// Run carries the link until it ends and says why; it never returns nil. handle
-// gets every network message, on this goroutine; its error ends the link.
+// Run carries the link until it ends and returns the reason, never nil. handle gets every network
+// message, on this goroutine; its error ends the link.
 func (l *Link) Run(handle func(*codec.Message) error) error {
 	go l.out.run()
 	err := l.in.run(handle)
@@ -184,8 +183,8 @@ func (l *Link) Run(handle func(*codec.Message) error) error {
 	return err
 }
 
-// Close sends what is queued and a Close, for at most a second, and ends the
-// link. It returns at once; Run returns when it is done.
+// Close sends the queued messages and a Close, for at most a second, and ends the link. It returns
+// at once; Run returns when it is done.
 func (l *Link) Close(reason codec.Reason) { l.out.close(reason) }
 
 // end closes the socket and wakes the senders that wait for room.
@@ -193,7 +192,7 @@ func (l *Link) end(err error) {
 	l.endOnce.Do(func() {
 		l.out.abort(err)
 		if l.out.isClosing() {
-			select { // the writer still has a Close to say
+			select { // the writer still has a Close to send
 			case <-l.written:
 			case <-time.After(closeTimeout):
 			}
@@ -202,14 +201,13 @@ func (l *Link) end(err error) {
 	})
 }
 
-// Revoke ends the link because what is held for it is too much: Run returns
-// ErrMemory.
+// Revoke ends the link because it holds too much memory: Run returns ErrMemory.
 func (l *Link) Revoke() {
 	l.revoked.Store(true)
 	l.closeSocket()
 }
 
-// closeSocket closes the socket at once. TLS would first wait for room to say so.
+// closeSocket closes the socket at once. TLS would first wait for room for its alert.
 func (l *Link) closeSocket() { rawConn(l.conn).Close() }
 
 func reasonError(what string, reason codec.Reason) error {

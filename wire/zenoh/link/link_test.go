@@ -121,7 +121,7 @@ func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	const size, enough = 60_000, 100
 	a, b := config(1, codec.Client), config(2, codec.Peer)
 	for _, c := range []*Config{&a, &b} {
-		c.Lease, c.Stall = time.Minute, time.Minute // what is slow here may be the host
+		c.Lease, c.Stall = time.Minute, time.Minute // a slow host is not the subject of this test
 	}
 	ours, theirs := linkPair(t, a, b)
 	go ours.Run(func(*codec.Message) error { return nil })
@@ -246,7 +246,7 @@ func TestKeepAlivesHoldAnIdleLink(t *testing.T) {
 	})
 }
 
-// Goal: what is queued before Close arrives before the peer sees the end.
+// Goal: messages that were queued before Close arrive before the peer sees the end.
 func TestCloseFlushes(t *testing.T) {
 	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	for i := range 50 {
@@ -305,8 +305,8 @@ func TestSizesAndWraps(t *testing.T) {
 	}
 }
 
-// Goal: a more urgent message passes between the fragments of a large one, and
-// leaves before what was queued earlier.
+// Goal: a more urgent message passes between the fragments of a large one, and leaves before
+// messages that were queued earlier.
 func TestUrgentPassesFragments(t *testing.T) {
 	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	background := Delivery{QoS: codec.QoS(7) | codec.Block, Reliable: true}
@@ -371,9 +371,8 @@ func TestLinkNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: a connection that ends without a Close, as official nodes end it after
-// malformed input, an expired lease or a stalled reader, is told from one that
-// was closed.
+// Goal: Run distinguishes a connection that ends without a Close, as official nodes end it after
+// malformed input, an expired lease or a stalled reader, from one that was closed.
 func TestEndWithoutClose(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -13,8 +13,8 @@ import (
 
 const (
 	dataPriority = 5
-	closeTimeout = time.Second // to say what is queued and goodbye
-	initialBatch = 4 << 10     // what is packed into until more than that waits
+	closeTimeout = time.Second // for the queued messages and the Close
+	initialBatch = 4 << 10     // the size of a batch until more than that waits
 )
 
 // outbox is the sending half: queues that anyone fills, and the writer that
@@ -96,7 +96,7 @@ func (o *outbox) begin(size int, d Delivery) (q *queue, buf []byte, err error) {
 	return q, buf, nil
 }
 
-// commit queues what was appended to the buffer of begin.
+// commit queues the bytes that were appended to the buffer of begin.
 func (o *outbox) commit(q *queue, buf []byte, d Delivery) {
 	n := len(buf) - len(q.buf)
 	q.buf = buf
@@ -105,8 +105,8 @@ func (o *outbox) commit(q *queue, buf []byte, d Delivery) {
 	o.signal()
 }
 
-// PushLatest queues one sample in a slot, where it replaces one that has not begun
-// to leave. It never waits.
+// PushLatest queues one sample in a slot, where it replaces a sample that has not begun to leave.
+// It never waits.
 //
 //rt:noalloc
 func (l *Link) PushLatest(s *Slot, p *codec.Push, d Delivery) (replaced bool, err error) {
@@ -293,8 +293,8 @@ func (o *outbox) run() {
 			return
 		}
 		if done {
-			// The peer closes when it has read our Close; closing first could make
-			// the kernel discard what it has not read yet.
+			// The peer closes when it has read our Close; closing first could make the kernel
+			// discard bytes that the peer has not read yet.
 			time.AfterFunc(closeTimeout, o.link.closeSocket)
 			if secure, ok := o.link.conn.(*tls.Conn); ok && o.isClosing() {
 				secure.CloseWrite()
@@ -374,10 +374,9 @@ func (o *outbox) mostUrgent() int {
 	return -1
 }
 
-// fill packs the most urgent messages into one batch behind two bytes for its
-// length: as many as fit, one Frame per run of messages on the same lane. A
-// message that fits no batch travels alone, in fragments, between which more
-// urgent lanes may pass. Called with mu held.
+// fill packs the most urgent messages into one batch after two bytes for its length: as many as
+// fit, one Frame per run of messages on the same lane. A message that fits no batch travels alone,
+// in fragments, between which more urgent lanes may pass. Called with mu held.
 //
 //rt:noalloc
 func (o *outbox) fill() {

@@ -18,8 +18,8 @@ func full(l *Link, p *codec.Push, d Delivery) bool {
 	return !q.fits(p.Size(), blockBytes, blockMessages)
 }
 
-// stuckLink is a link whose writer never runs, so that what is pushed stays queued
-// until the test calls step; what step writes is gone.
+// stuckLink is a link whose writer never runs, so that pushed messages stay queued until the test
+// calls step; the bytes that step writes are discarded.
 func stuckLink(cfg Config) *Link {
 	offer := cfg.offer()
 	return open(discard{}, cfg, &offer, &offer, time.Minute, 0, 0)

@@ -7,18 +7,17 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// Bounds of one priority's queue. A message of a dropping publisher is refused
-// when dropBytes or dropMessages would wait, a blocking one waits at blockBytes
-// or blockMessages; one that is larger passes when nothing waits before it. A
-// queue of data has room for the first pair from its first use on, so that no
-// burst of a dropping publisher allocates.
+// Bounds of one priority's queue. A message of a dropping publisher is refused when dropBytes or
+// dropMessages would wait, a blocking one waits at blockBytes or blockMessages; a larger message
+// passes when nothing waits before it. A queue of data has room for the first pair from its first
+// use on, so that no burst of a dropping publisher allocates.
 const (
-	dropBytes       = 128 << 10 // what the official queue holds: two batches
+	dropBytes       = 128 << 10 // the size of the official queue: two batches
 	dropMessages    = 256
 	blockBytes      = 4 << 20
 	blockMessages   = 4096
 	controlMessages = 1 << 16  // declarations: small, and all at once when a link opens
-	alwaysBytes     = 64 << 10 // so much of declarations waits whatever the budget says
+	alwaysBytes     = 64 << 10 // so many bytes of declarations wait whatever the budget allows
 	slotMessages    = 64       // room for waiting slots, which nothing bounds but the publishers
 )
 
@@ -38,7 +37,7 @@ type queue struct {
 	minBuf  int // bytes to make room for at the first use
 	entries []entry
 	first   int
-	buf     []byte // the messages without a slot, one behind the other
+	buf     []byte // the messages without a slot, one after the other
 	head    int    // offset of the first message in buf
 	bytes   int    // waiting, slots and the rest of rest included
 
@@ -54,7 +53,7 @@ type queue struct {
 func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
 func (q *queue) fragmenting() bool { return q.sent < len(q.fragments) }
 
-// messages is how many a blocking one waits behind.
+// messages is the number of messages from which on a blocking one waits.
 func (q *queue) messages() int {
 	if q.control {
 		return controlMessages
@@ -73,7 +72,7 @@ func (q *queue) tail(n int) (buf []byte, ok bool) {
 	if q.buf == nil && n <= q.minBuf {
 		q.buf, _ = q.mem.resize(nil, q.minBuf)
 	}
-	// What waits moves up when it is little, or when that frees half.
+	// The waiting messages move to the front when they are few, or when that frees half.
 	if len(q.buf)+n > cap(q.buf) && (len(q.buf)-q.head <= dropBytes || q.head > len(q.buf)/2) {
 		q.buf = q.buf[:copy(q.buf, q.buf[q.head:])]
 		q.head = 0
@@ -143,7 +142,7 @@ func (q *queue) split() {
 		return
 	}
 	if cap(q.fragments) < len(msg) {
-		// What is counted already may be copied, whatever the budget says.
+		// Counted bytes may be copied, whatever the budget allows.
 		q.mem.force(len(msg) - cap(q.fragments))
 		q.fragments = make([]byte, 0, len(msg))
 	}
@@ -162,8 +161,8 @@ type Slot struct {
 type Delivery struct {
 	QoS      codec.QoS // priority, block or drop, express
 	Reliable bool
-	// Unbounded joins the queue however much waits there, for the few bytes behind it
-	// whose number is bounded elsewhere: the end of a query's replies.
+	// Unbounded joins the queue whatever its length, for the few bytes that follow it and whose
+	// number is bounded elsewhere: the end of a query's replies.
 	Unbounded bool
 	NoWait    bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
 

@@ -55,8 +55,8 @@ func (r *sendSpace) init(conn net.Conn) {
 		return
 	}
 	r.wait = raw.Write
-	// A negative answer of poll asks the kernel for an edge when there is room,
-	// which is what the runtime's poller then sleeps on.
+	// A negative answer of poll asks the kernel for an edge when there is room, on which the
+	// runtime's poller then sleeps.
 	r.poll = func(fd uintptr) bool {
 		r.set[0] = unix.PollFd{Fd: int32(fd), Events: unix.POLLOUT}
 		n, err := unix.Poll(r.set[:], 0)

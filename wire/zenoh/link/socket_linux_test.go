@@ -12,8 +12,8 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// Goal: a link whose bytes nobody confirms ends long before the peer's lease; a
-// peer that is slow, or has nothing left to confirm, does not.
+// Goal: a link whose bytes are not confirmed ends long before the peer's lease; a link to a peer
+// that is slow, or has nothing left to confirm, does not.
 func TestUnconfirmedLinkEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -39,7 +39,7 @@ func TestUnconfirmedLinkEnds(t *testing.T) {
 	}
 }
 
-// Goal: the kernel says what a healthy connection has confirmed.
+// Goal: the kernel reports the confirmed bytes of a healthy connection.
 func TestAckMonitor(t *testing.T) {
 	l, _, _ := rawSession(t)
 	p := &l.in.stream.acks

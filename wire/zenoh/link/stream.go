@@ -13,7 +13,7 @@ import (
 )
 
 const (
-	// baseBuffer is what a link reads into until a longer batch arrives.
+	// baseBuffer is the size of a link's receive buffer until a longer batch arrives.
 	baseBuffer = 2 + maxInitiatorBatch
 	// readAhead is how much more than one batch the read buffer may hold, so that
 	// small batches arrive several to a system call.
@@ -39,7 +39,7 @@ type stream struct {
 	maxBuf int      // bytes of buf; 0: it does not grow
 
 	lease      time.Duration // how long the peer may be silent; 0: deadlines are someone else's
-	ackTimeout time.Duration // how long its system may confirm nothing of what we sent
+	ackTimeout time.Duration // how long its system may confirm no byte of ours
 	acks       ackMonitor
 
 	expire     func(now time.Time) // called now and then
@@ -74,7 +74,7 @@ func (s *stream) fill(n int) error {
 		s.r = 0
 	}
 	for s.w-s.r < n {
-		// It grows when what it holds has arrived, never for what a length says.
+		// It grows when its bytes have arrived, never for the number in a length field.
 		if s.w == len(s.buf) && !s.grow() {
 			return ErrMemory
 		}

@@ -13,7 +13,7 @@ import (
 const (
 	maxNumbers     = 4096    // numbered keys of one link
 	maxNumberBytes = 1 << 20 // length of all their keys
-	numberBytes    = 64      // what one costs beside its text
+	numberBytes    = 64      // the cost of a key beside its text
 )
 
 // Numbers is the keys that the remote of one link has given numbers.
@@ -73,7 +73,7 @@ func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
 	if e.Scope == 0 {
 		return e.Suffix, len(e.Suffix) > 0
 	}
-	// Numbers of ours are never meant: we declare none.
+	// Only the remote's own numbers are meant: we declare no numbers.
 	head, ok := n.keys[e.Scope]
 	if !ok || !e.Sender || len(head)+len(e.Suffix) > keyexpr.MaxBytes {
 		return nil, false
@@ -94,9 +94,9 @@ func (n *Numbers) Key(e codec.Expr) (string, bool) {
 // shrinkFrom is how long a map must have been before it is worth making smaller.
 const shrinkFrom = 64
 
-// Shrink is called behind each delete from m. It returns m, or a copy when three
-// quarters of the most that it held are gone: a map of Go never gives memory back,
-// and what a remote takes back counts no more. most is kept for the next call.
+// Shrink is called after each delete from m. It returns m, or a copy when three quarters of the
+// most that it held are gone: a map of Go never gives memory back, and entries that a remote
+// undeclares are no longer counted. most is kept for the next call.
 func Shrink[K comparable, V any](m map[K]V, most *int) map[K]V {
 	*most = max(*most, len(m)+1)
 	if *most < shrinkFrom || len(m) > *most/4 {

@@ -36,8 +36,7 @@ func TestShrink(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// Goal: numbers are bounded and counted, may stand on each other, and give back
-// what they took.
+// Goal: numbers are bounded and counted, may refer to each other, and give their memory back.
 func TestNumbers(t *testing.T) {
 	held := 0
 	n := Numbers{Hold: func(more int) bool { held += more; return true }}

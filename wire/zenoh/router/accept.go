@@ -20,13 +20,13 @@ const (
 	// connections, or a flood of them, cannot keep others away.
 	maxHalfOpen = 100
 
-	// plainGarbage and secureGarbage are about what the handshakes of an accepted
-	// connection leave behind, Zenoh's and that of TLS.
+	// plainGarbage and secureGarbage estimate the garbage of an accepted connection's handshakes,
+	// Zenoh's and that of TLS.
 	plainGarbage  = 16 << 10
 	secureGarbage = 64 << 10
 
-	// idleGrace is how long a new link may be without a single message before one
-	// that comes when all places are taken may have its place.
+	// idleGrace is how long a new link may be without a single message before a newer connection
+	// may take its place when all places are taken.
 	idleGrace = time.Second
 
 	// silentGrace is how long a link that has spoken may be silent before it may
@@ -126,8 +126,8 @@ func (r *Router) carry(conn net.Conn, secure func(net.Conn) (net.Conn, error), h
 	}
 }
 
-// handshake makes a connection a link. v is the visit that was admitted, also
-// when what came after failed; 0: none.
+// handshake makes a connection a link. v is the admitted visit, also when a later step failed; 0:
+// it was not admitted.
 func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, v visit, err error) {
 	plain, host, garbage := conn, link.Host(conn.RemoteAddr()), plainGarbage
 	conn, err = secure(conn)
@@ -184,8 +184,8 @@ func (r *Router) admit(remote link.Remote, host string) (codec.Reason, visit) {
 	return 0, g.last
 }
 
-// evict ends a link for a node of a host, if there is one that must give way: see
-// expendable. Called with mu held.
+// evict ends a link for a node of a host, if there is one that must give way: see expendable.
+// Called with mu held.
 func (r *Router) evict(host string) bool {
 	f := r.expendable(host)
 	if f == nil {
@@ -197,11 +197,10 @@ func (r *Router) evict(host string) bool {
 	return true
 }
 
-// expendable is the link that gives way to one of a host when all places are
-// taken: one that never said a word; of the host with the most links, when it has
-// half of all places, one that has said nothing since somebody was refused, some
-// time ago; and of a host that has nearly all places the newest, for a host that
-// has few. Called with mu held.
+// expendable returns the link that gives way to a node of host when all places are taken: a link
+// that never sent a message; of the host with half of all places, the link that has been silent
+// since a node was refused some time ago; and of a host that has nearly all places the newest, for
+// a host that has few. Called with mu held.
 func (r *Router) expendable(host string) *face {
 	now, links := time.Now(), map[string]int{}
 	var accepted []*face

@@ -83,7 +83,7 @@ func (f *face) drop(kind codec.DeclareKind, id uint32) {
 	}
 }
 
-// table is what a remote has declared of a kind.
+// table holds the declarations of one kind of a remote.
 func (f *face) table(kind codec.DeclareKind) map[uint32]*entry { return f.declarations[kind/2-1] }
 
 // tokenUndeclared forgets a token by its number or, when that was never declared
@@ -110,8 +110,8 @@ func (f *face) tokenUndeclared(id uint32, key string) {
 	}
 }
 
-// declaredAll is the end of what a peer declares by itself, or of the answers to
-// our interest in everything. Called with r.mu held.
+// declaredAll is the end of the declarations that a peer sends unasked, or of the answers to our
+// interest in everything. Called with r.mu held.
 func (f *face) declaredAll(m *codec.Declare) {
 	if (!m.Answers || m.Interest == f.all) && !f.isClient && !f.ready {
 		f.ready = true

@@ -10,26 +10,26 @@ import (
 
 // Bounds of what all links may make the router remember, together.
 const (
-	maxDeclaredBytes = 14 << 20 // what all entries may cost
-	nodeBytes        = 160      // what a chunk in a tree costs
+	maxDeclaredBytes = 14 << 20 // the most that all entries may cost
+	nodeBytes        = 160      // the cost of a chunk in a tree
 	entryBytes       = 160      // an entry and what points to it
 	holderBytes      = 96       // a link's declaration of it
 	numberedBytes    = 48       // each further number under which the link declares it
-	toldBytes        = 48       // what a link was told of it
+	toldBytes        = 48       // the version that a link has seen
 	interestBytes    = 400      // an interest, and the set of those on one key
 	maxJoined        = 1 << 21  // subscribers and queryables, times the interests that join them: a change may look at all
 	retractedAtOnce  = 16       // entries that an interest's end looks at before others have their turn
 	maxEverything    = 64       // interests of one link in everything: each change looks at all of them
 )
 
-// entry is one key under which something is declared: all that the router knows
-// of subscribers, queryables or tokens on it. A link is told of it once, however
-// many declared it. Guarded by Router.mu.
+// entry is one key with declarations: everything that the router knows of subscribers, queryables
+// or tokens on it. The router announces it to a link once, however many declared it. Guarded by
+// Router.mu.
 type entry struct {
 	// Constant.
 	kind codec.DeclareKind
 	key  string
-	id   uint32 // by which links are told of it
+	id   uint32 // its number in announcements
 
 	holders []holder // links that declared it, each once
 	clients int      // how many of them are clients of ours
@@ -89,8 +89,7 @@ func (r *Router) memory() int {
 	return n + r.watchers.tree.Nodes()*nodeBytes + r.watchers.tree.Text()
 }
 
-// overCapacity reports whether what is declared takes too much memory or time.
-// Called with mu held.
+// overCapacity reports whether all declarations take too much memory or time. Called with mu held.
 func (r *Router) overCapacity() bool {
 	joined := r.tree(codec.DeclareSubscriber).Len() + r.tree(codec.DeclareQueryable).Len()
 	return r.memory() > maxDeclaredBytes || r.aggregates*joined > maxJoined
@@ -100,11 +99,10 @@ func (r *Router) overCapacity() bool {
 // for each.
 func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*len(key) }
 
-// ensureCapacity reports whether another declaration of f on key may be remembered.
-// While all declarations together are too many it ends links: of the host whose
-// links declared the most, the one that declared the most. It is false when that is
-// f itself. So a flood ends its own links and no others, over however many it
-// comes. Called with mu held.
+// ensureCapacity reports whether another declaration of f on key may be remembered. While all
+// declarations together are too many it ends links: of the host whose links declared the most, the
+// one that declared the most. It is false when that is f itself. So a flood ends its own links and
+// no others, over however many it comes. Called with mu held.
 func (r *Router) ensureCapacity(f *face, key string) bool {
 	for r.overCapacity() {
 		more := weight(key)
@@ -149,11 +147,10 @@ func (e *entry) holder(f *face) *holder {
 	return nil
 }
 
-// visible reports whether a link is to know of the entry: when somebody else
-// has declared it, and not only nodes that the remote reaches without us. Peers
-// and routers reach each other; only clients need us between. Tokens are shown
-// to the client that holds them, as routers do since 1.9. A link whose certificate
-// bounds it sees what has to do with what it may do.
+// visible reports whether a link is to know of the entry: when another link has declared it, and
+// not only nodes that the remote reaches without us. Peers and routers reach each other; only
+// clients need us between. Tokens are shown to the client that holds them, as routers do since 1.9.
+// A link with a certificate sees only entries that its rights concern.
 func (e *entry) visible(f *face) bool {
 	if !f.who.rights.Concerns(concerns[e.kind], e.key) {
 		return false
@@ -164,7 +161,7 @@ func (e *entry) visible(f *face) bool {
 	return len(e.holders) > 1 || len(e.holders) == 1 && (e.holders[0].face != f || e.kind == codec.DeclareToken)
 }
 
-// infoFor is what a link is told of a queryable. Called with mu held.
+// infoFor is the information of a queryable that a link gets. Called with mu held.
 func (e *entry) infoFor(f *face) (best info) {
 	for i := range e.holders {
 		if h := &e.holders[i]; f.relays(h.face) {
@@ -195,7 +192,7 @@ func (r *Router) hold(f *face, e *entry, i info) {
 	r.changed(e, len(e.holders)-1)
 }
 
-// inform replaces what is known of a link's queryable. Called with mu held.
+// inform replaces the information on a link's queryable. Called with mu held.
 func (r *Router) inform(e *entry, h *holder, i info) {
 	if h.info != i {
 		h.info = i
@@ -225,16 +222,16 @@ func (r *Router) release(f *face, e *entry) {
 	r.changed(e, len(e.holders)+1)
 }
 
-// changed acts on an entry that has one holder more or less than before: who
-// should know is told, cached routes are void, and an entry of nobody is dropped.
-// Called with mu held.
+// changed acts on an entry that has one holder more or less than before: it announces the change to
+// the links that should know, voids cached routes, and drops an entry without holders. Called with
+// mu held.
 func (r *Router) changed(e *entry, before int) {
 	now := len(e.holders)
 	if e.kind == codec.DeclareSubscriber {
 		r.reroute()
 	}
-	// With two holders left everybody else knows already, but for peers, who do
-	// not count each other, and for what a queryable promises.
+	// With two holders left all other links know already, except peers, which do not count each
+	// other, and except for the promises of a queryable.
 	if before < 2 || now < 2 || e.kind == codec.DeclareQueryable || e.clients < 2 {
 		r.spread(e)
 	}
@@ -256,8 +253,7 @@ func (r *Router) spread(e *entry) {
 	}
 }
 
-// show tells a link of an entry, of its end, or that it has changed. Called with
-// r.mu held.
+// show announces an entry, its end, or its change to a link. Called with r.mu held.
 func (f *face) show(e *entry) {
 	known, told := f.told[e]
 	if !e.visible(f) {
@@ -282,15 +278,15 @@ func (f *face) show(e *entry) {
 	}
 }
 
-// missed reports whether a token ends of which a client that watches was not told,
-// because it asked for what changes and not for what is there: routers name the key
-// then. Called with r.mu held.
+// missed reports whether a token ends that a watching client has not seen, because the client asked
+// for changes and not for the tokens that are there: routers name the key then. Called with r.mu
+// held.
 func (f *face) missed(e *entry) bool {
 	return e.kind == codec.DeclareToken && len(e.holders) == 0 && f.isClient && f.ended != e && f.who.rights.Concerns(concerns[e.kind], e.key)
 }
 
-// remember notes what the link is told of an entry. One for which there is
-// no memory left is closed, and false. Called with r.mu held.
+// remember notes the announcement of an entry to the link. A link for which there is no memory left
+// is closed, and the result is false. Called with r.mu held.
 func (f *face) remember(e *entry, now info) bool {
 	if _, told := f.told[e]; !told && !f.hold(toldBytes) {
 		f.link.Close(codec.CloseUnresponsive)
@@ -300,7 +296,7 @@ func (f *face) remember(e *entry, now info) bool {
 	return true
 }
 
-// forget is the end of what the link was told. Called with r.mu held.
+// forget ends the link's knowledge of the entry. Called with r.mu held.
 func (f *face) forget(e *entry) {
 	delete(f.told, e)
 	f.told = remote.Shrink(f.told, &f.most.told)

@@ -13,7 +13,7 @@ import (
 	"edgert/wire/zenoh/remote"
 )
 
-// Bounds of what one link may make us remember.
+// Bounds of the memory that one link may take.
 const (
 	maxDeclared = 16384 // subscribers, queryables, tokens and interests, of each
 	maxRoutes   = 1024  // incoming keys whose receivers are remembered
@@ -29,7 +29,7 @@ type face struct {
 	host     string     // see link.Host
 	who      identity
 
-	outlet *outlet // what routes know of it
+	outlet *outlet // its key in routes
 
 	since  time.Time
 	spoke  atomic.Bool // the remote has sent a message
@@ -40,15 +40,15 @@ type face struct {
 	routes  map[string]*route
 	spare   route                    // for a key that is not remembered
 	relayed codec.Push               // on its way to other links
-	denials [access.NumMessages]bool // kinds of which one was denied and told
+	denials [access.NumMessages]bool // kinds with a denied message that was logged
 
 	// Guarded by r.mu.
-	declarations [len(kinds)]map[uint32]*entry // what the remote has declared, by its numbers
+	declarations [len(kinds)]map[uint32]*entry // the remote's declarations, by its numbers
 	interests    map[uint32]*interest          // a client's, by its numbers
-	told         map[*entry]info               // what the remote knows of
-	ended        *entry                        // whose end it was told last: several of its interests may name it
+	told         map[*entry]info               // the entries that the remote knows
+	ended        *entry                        // the entry whose end it got last: several of its interests may name it
 	ready        bool                          // a peer has declared all it had at the start
-	all          uint32                        // our interest in all that a router knows, 0 for none
+	all          uint32                        // our interest in everything that a router knows, 0: no interest
 	queries      map[uint32]*query             // that the remote asked, by its numbers
 	found        uint64                        // the search that came upon it last
 	weight       int                           // about what its declarations take
@@ -73,8 +73,8 @@ func (r *Router) newFace() *face {
 
 var errSecondLink = errors.New("already connected to this node on another link")
 
-// Join adds a link to a peer or router that was dialled. run carries it until it
-// ends, and says why.
+// Join adds a link to a peer or router that was dialled. run carries it until it ends, and returns
+// the reason.
 func (r *Router) Join(l *link.Link) (run func() error, err error) {
 	f, err := r.join(l, false, identity{})
 	if err != nil {
@@ -111,7 +111,7 @@ func (r *Router) join(l *link.Link, isClient bool, who identity) (*face, error) 
 	return f, nil
 }
 
-// reroute voids what is cached of who gets samples. Called with mu held.
+// reroute voids the cached receivers of samples. Called with mu held.
 func (r *Router) reroute() {
 	r.epoch.Add(1)
 	r.port.client.Rerouted()
@@ -131,15 +131,15 @@ func (f *face) introduce() {
 	// Until a peer has received this it takes us to be interested in everything.
 	f.declare(codec.Declare{Answers: true, Kind: codec.DeclareFinal})
 	if f.link.Remote().Role == codec.Router {
-		// It tells of nothing but what interests ask for. Others declare all they
-		// have by themselves.
+		// A client announces only the declarations that interests ask for. Other nodes announce
+		// everything by themselves.
 		f.all = r.id()
 		f.send(&codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{Envelope: codec.Envelope{QoS: codec.ControlQoS},
 			ID: f.all, Mode: codec.InterestCurrentFuture, About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens}}, link.Control)
 	}
 }
 
-// run carries the link until it ends, and says why.
+// run carries the link until it ends, and returns the reason.
 func (f *face) run() error {
 	err := f.link.Run(f.handle)
 	f.r.leave(f)

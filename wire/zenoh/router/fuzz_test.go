@@ -64,8 +64,8 @@ func dial(r *Router, role codec.Role) (l *link.Link, ended chan struct{}, err er
 	return l, ended, err
 }
 
-// fuzzed lets a remote with a good handshake say msgs in pieces, and returns
-// when its link has ended.
+// fuzzed has a remote with a good handshake send msgs in pieces, and returns when its link has
+// ended.
 func fuzzed(r *Router, msgs []byte, role uint8) {
 	remote, ended, err := dial(r, codec.Role(role%3))
 	if err == nil {
@@ -101,8 +101,8 @@ func forgotten(t *testing.T, r *Router, before Held) {
 	}
 }
 
-// FuzzLink feeds network messages of any bytes to a router through a real link.
-// Property: no panic, and nothing of the link is left behind.
+// FuzzLink feeds network messages of any bytes to a router through a real link. Property: no panic,
+// and the link leaves nothing in the router.
 func FuzzLink(f *testing.F) {
 	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))
@@ -116,9 +116,9 @@ func FuzzLink(f *testing.F) {
 	})
 }
 
-// FuzzRelay does the same beside a client that has something of every kind and
-// wants to know everything, so that what comes is relayed. Property: that client
-// is served to the end, and nothing of either is left behind.
+// FuzzRelay does the same beside a client that has something of every kind and wants to know
+// everything, so that the messages are relayed. Property: that client is served to the end, and
+// neither leaves anything in the router.
 func FuzzRelay(f *testing.F) {
 	for i, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0xff-i%3))

@@ -12,14 +12,14 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// identity is who is at the other end of a link, and what that may do there.
+// identity is the node at the other end of a link, with its rights there.
 type identity struct {
-	origin wire.Origin    // of what it asks
+	origin wire.Origin    // of its queries
 	rights *access.Rights // nil: everything
 }
 
-// identify names the remote by its certificate where that bounds it, else, when it
-// is a client, by its link. One that may carry others has no name.
+// identify names the remote by its certificate where that bounds it, else, when it is a client, by
+// its link. A node that may carry others has no name.
 func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 	names, certified := endpoint.CertificateNames(conn)
 	if certified && r.cfg.Rights != nil {
@@ -56,7 +56,7 @@ var declares = map[codec.DeclareKind]access.Message{
 	codec.DeclareToken:      access.LivelinessToken,
 }
 
-// concerns are what one must be allowed to do to be shown declarations of a kind.
+// concerns are the permissions that a link needs to be shown declarations of a kind.
 var concerns = map[codec.DeclareKind]access.Message{
 	codec.DeclareSubscriber: access.Put,
 	codec.DeclareQueryable:  access.Query,
@@ -74,8 +74,7 @@ func (f *face) may(m access.Message, key string) bool {
 	return false
 }
 
-// mayWatch reports whether the remote may be told of the tokens that match key;
-// "" is all tokens.
+// mayWatch reports whether the remote may see the tokens that match key; "" is all tokens.
 func (f *face) mayWatch(key string) bool {
 	if key == "" && f.who.rights != nil {
 		key = "**"
@@ -83,7 +82,7 @@ func (f *face) mayWatch(key string) bool {
 	return f.may(access.LivelinessQuery, key)
 }
 
-// mayAsk reports whether a query may pass. It answers one that may not.
+// mayAsk reports whether a query may pass. It answers a denied query.
 func (f *face) mayAsk(q *query, key string, payload []byte) bool {
 	err := f.who.rights.Check(key, payload)
 	if err == nil {
@@ -99,7 +98,7 @@ func (f *face) mayAsk(q *query, key string, payload []byte) bool {
 	return false
 }
 
-// deny counts what is not passed on.
+// deny counts a message that is not passed on.
 //
 //rt:noalloc
 func (f *face) deny(m access.Message) {
@@ -107,7 +106,7 @@ func (f *face) deny(m access.Message) {
 	f.who.rights.Count(m)
 }
 
-// tell logs the first message of a kind that was denied to the link.
+// tell logs the link's first denied message of a kind.
 func (f *face) tell(m access.Message, key string) {
 	if !f.denials[m] {
 		f.log(m, f.who.rights.Why(m, key))

@@ -8,8 +8,7 @@ import (
 	"edgert/wire/zenoh/remote"
 )
 
-// interest is what a client wants to be told of, now and later. Guarded by
-// Router.mu.
+// interest is a client's request for declarations, present and future. Guarded by Router.mu.
 type interest struct {
 	// Constant.
 	face      *face
@@ -153,11 +152,10 @@ func (f *face) asked(m *codec.Interest) {
 	f.declare(codec.Declare{Answers: true, Interest: m.ID, Kind: codec.DeclareFinal})
 }
 
-// takeBack ends an interest and takes back what the remote was told for it
-// alone, as routers do: the official client remembers it, and would show a token
-// that has ended meanwhile to its next watcher. Whether another interest names an
-// entry may take a look at all interests there are, so others have their turn in
-// between. Owner: the link's reader.
+// takeBack ends an interest and undeclares the entries that the remote got for it alone, as routers
+// do: the official client remembers them, and would show a token that has ended meanwhile to its
+// next watcher. Whether another interest names an entry may take a look at all interests there are,
+// so others have their turn in between. Owner: the link's reader.
 func (f *face) takeBack(id uint32) {
 	r := f.r
 	r.mu.Lock()
@@ -257,8 +255,8 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 	}
 }
 
-// joined is what all entries that match an interest promise together; any is
-// false when there are none.
+// joined is the combined information of all entries that match an interest; any is false when there
+// is no such entry.
 func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
 	for _, e := range i.face.r.matches(kind, i.key) {
 		if !e.visible(i.face) {
@@ -278,7 +276,7 @@ func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
 	return all, any
 }
 
-// show tells the remote what has become of an entry. Called with r.mu held.
+// show sends the remote the current state of an entry. Called with r.mu held.
 func (i *interest) show(e *entry) {
 	if !i.in(e.kind) {
 		return

@@ -13,15 +13,15 @@ type Client interface {
 	// Receive keeps a message that is for the session. It is called with the
 	// router's lock held, so it neither blocks nor calls back.
 	Receive(msg []byte)
-	// Push takes a sample for which the session has a subscriber, Handle a query or
-	// a reply for it, both on the reader of the link that it came on; what they lend
-	// is valid until they return. from is who asks a query.
+	// Push takes a sample for which the session has a subscriber, Handle a query or a reply for it,
+	// both on the reader of the link that it came on; the lent bytes are valid until they return.
+	// from is the querier.
 	Push(key []byte, m *codec.Push)
 	Handle(m *codec.Message, from wire.Origin)
 	// Full reports whether so much waits that nothing should come that can be
 	// refused.
 	Full() bool
-	// Rerouted says that samples may have other receivers now.
+	// Rerouted is called when samples may have other receivers than before.
 	Rerouted()
 }
 

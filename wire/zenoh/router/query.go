@@ -11,8 +11,8 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// Time that queryables have when the querier does not say, and what they have
-// beyond the querier's own timeout before the query is ended for them.
+// The time for queryables when the querier sets no limit, and the extra time beyond the querier's
+// own timeout before the query is ended.
 const (
 	defaultTimeout = 10 * time.Second
 	maxTimeout     = time.Hour
@@ -20,9 +20,9 @@ const (
 )
 
 const (
-	queryBytes    = 1 << 10 // what a waiting query costs
+	queryBytes    = 1 << 10 // the cost of a waiting query
 	waitingBytes  = 48      // and what each link that it was passed on to costs
-	maxQueryBytes = 4 << 20 // what all waiting queries may cost
+	maxQueryBytes = 4 << 20 // the most that all waiting queries may cost
 )
 
 // query is one on its way: asked by a link under its number, and passed on to
@@ -93,7 +93,7 @@ func (f *face) request(m *codec.Request) {
 			msg = codec.AppendMessage(nil, &out)
 		}
 		if o.link.Send(msg, link.Delivery{QoS: q.qos, Reliable: true, MaxWait: relayPatience}) != nil {
-			r.finished(o, q.number) // one that cannot be asked has finished
+			r.finished(o, q.number) // a queryable that cannot be asked has finished
 		}
 	}
 	if f.link != nil && (len(to) > 1 || to[0].link != nil) {
@@ -160,9 +160,8 @@ func nearest(found []*entry, key string, asker *face) (best *face) {
 	return best
 }
 
-// response passes a reply on to the link that asked, its key written out. What
-// that link does not take in time is dropped and counted; try: it is not waited
-// for.
+// response passes a reply on to the link that asked, its key written out. A reply that the link
+// does not take in time is dropped and counted; try: do not wait for the link.
 func (f *face) response(m *codec.Response, try bool) error {
 	var key string
 	if m.Expr.Scope != 0 || len(m.Expr.Suffix) > 0 {
@@ -229,8 +228,8 @@ func (q *query) expire() {
 	q.end(true)
 }
 
-// end forgets a query, and says to its asker that no more replies will come
-// unless that is gone. Called with Router.mu held.
+// end forgets a query, and sends its asker the end of the replies unless the asker is gone. Called
+// with Router.mu held.
 func (q *query) end(tell bool) {
 	if q.over {
 		return

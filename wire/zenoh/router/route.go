@@ -13,13 +13,12 @@ import (
 const (
 	// maxRouteBytes bounds the remembered routes of all links together.
 	maxRouteBytes = 4 << 20
-	routeBytes    = 256 // what one costs beside its key
-	outletBytes   = 32  // what each link in it costs
+	routeBytes    = 256 // the cost of a route beside its key
+	outletBytes   = 32  // the cost of each link in it
 
-	// relayPatience is how long a blocking message on its way from link to link waits
-	// for room in the queue of a link that takes nothing; what its sender says next
-	// waits behind it. A link for which a message has waited so long is not waited for
-	// again until it takes something.
+	// relayPatience is how long a blocking message on its way from link to link waits for room in
+	// the queue of a link that takes nothing; the sender's next messages wait after it. A link for
+	// which a message has waited so long is not waited for again until it takes something.
 	relayPatience = 500 * time.Millisecond
 )
 
@@ -161,8 +160,8 @@ func (f *face) grow(route *route, cost int64) {
 	route.cost = 0
 }
 
-// newRoute makes room for one more route, and remembers none when all links
-// together remember too much.
+// newRoute makes room for one more route, and does not remember it when all links together remember
+// too much.
 func (f *face) newRoute(key string) *route {
 	r := f.r
 	cost := int64(routeBytes + len(key))

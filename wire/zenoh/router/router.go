@@ -1,25 +1,23 @@
-// Package router is what a listener is to those that dial it: a Zenoh router
-// for its clients, and a peer of other listeners and routers.
+// Package router is a listener's side of the links that dial it: a Zenoh router for its clients,
+// and a peer of other listeners and routers.
 //
-// It answers its clients' interests, and passes samples, queries with their
-// replies, and tokens between a client and everybody else. Peers and routers
-// tell each other all that they and their clients have, whichever of them dialled.
-// Nothing is passed from one of them to another, because they reach each other by
-// themselves: so nothing arrives twice or goes round.
+// It answers its clients' interests, and passes samples, queries with their replies, and tokens
+// between a client and all other nodes. Peers and routers declare to each other everything that
+// they and their clients have, whichever of them dialled. Nothing is passed from one of them to
+// another, because they reach each other by themselves: so nothing arrives twice or goes round.
 //
-// What is passed on keeps its QoS, and a link that does not take it loses it by
-// that QoS: a droppable sample at once, a blocking one when the link has taken
-// nothing for half a second, and at once for as long as it goes on taking
-// nothing. Nobody else's traffic waits.
+// A relayed message keeps its QoS, and a link that does not take it loses it by that QoS: a
+// droppable sample at once, a blocking one when the link has taken nothing for half a second, and
+// at once for as long as it goes on taking nothing. The traffic of other links does not wait.
 //
-// The session of the same process is one more client, at a Port instead of a
-// link. It gets samples by a call on the reader of the link that they came on,
-// and sends its own straight to the links that want them (Port.Receivers).
+// The session of the same process is one more client, at a Port instead of a link. It gets samples
+// by a call on the reader of the link that they came on, and sends its own straight to the links
+// that want them (Port.Receivers).
 //
-// Files in the order of the data: accept.go takes connections in and evicts,
-// face.go is one link, guard.go what it may do, declared.go what its remote declares, entry.go all that is
-// declared on one key and who is told of it, interest.go what clients want to be
-// told of, route.go samples, query.go queries and replies, port.go the session.
+// Files in the order of the data: accept.go takes connections in and evicts, face.go is one link,
+// guard.go its rights, declared.go its remote's declarations, entry.go everything declared on one
+// key and the links that know of it, interest.go the clients' interests, route.go samples, query.go
+// queries and replies, port.go the session.
 package router
 
 import (
@@ -35,7 +33,7 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// Config says who the router is and whom it takes in.
+// Config is the router's identity and its rules of admission.
 type Config struct {
 	Link        link.Config // for all links; its role is Peer, its Budget bounds all of them together
 	MaxSessions int         // accepted links
@@ -45,8 +43,8 @@ type Config struct {
 	// without a certificate.
 	Rights func(names []string) *access.Rights
 
-	// Log gets one line for an accepted link that comes or goes, and Event hears
-	// the same: err is nil for one that is up. Neither may block.
+	// Log gets one line for an accepted link that comes or goes, and Event gets the same: err is
+	// nil for a link that is up. Neither may block.
 	Log   func(line string)
 	Event func(from string, err error)
 }
@@ -66,7 +64,7 @@ type Router struct {
 
 	// epoch changes with every subscriber and every link; cached routes carry it.
 	epoch      atomic.Uint64
-	routeBytes atomic.Int64 // what all links' cached routes cost
+	routeBytes atomic.Int64 // the cost of all links' cached routes
 
 	// Guarded by mu, which is held while nothing blocks.
 	mu      sync.Mutex
@@ -75,15 +73,15 @@ type Router struct {
 	search  uint64  // numbers the searches for links, for face.found
 	faces   []*face // but the session's
 	peers   []*face // those that are no clients
-	unready int     // peers that have not told us all they have
+	unready int     // peers whose declarations are not complete yet
 	guests  guests
 
 	queries    map[uint32]*query
-	queryBytes int // what queries cost
+	queryBytes int // the cost of queries
 
-	// All that is declared, by anybody, and who waits for changes of it.
+	// All declarations, of any link, and the interests in their changes.
 	index         [len(kinds)]keyexpr.Tree[*entry]
-	declaredBytes int // what the entries and interests cost, without the trees
+	declaredBytes int // the cost of entries and interests, without the trees
 	matched       []*entry
 	watchers      watchers
 	aggregates    int // interests that join what matches
@@ -105,8 +103,8 @@ func (r *Router) Port() *Port { return r.port }
 // Serve accepts what dials l until Close.
 func (r *Router) Serve(l *endpoint.Listener) { r.tasks.Go(func() { r.accept(l) }) }
 
-// Stop says goodbye on every link. Wait returns when all of the router's
-// goroutines have ended, for which the listeners must be closed.
+// Stop sends a Close on every link. Wait returns when all of the router's goroutines have ended,
+// for which the listeners must be closed.
 func (r *Router) Stop() {
 	r.mu.Lock()
 	r.closed = true
@@ -158,12 +156,12 @@ type Relayed struct {
 	Dropped atomic.Uint64
 }
 
-// Counters are what was refused and relayed since New.
+// Counters are the refused and relayed messages since New.
 func (r *Router) Counters() (*Refused, *Relayed) { return &r.refused, &r.relayed }
 
 // Held is how much the router remembers now.
 type Held struct {
-	Links, Peers, Ready             int // accepted and joined; of them peers; of these those that have told us all
+	Links, Peers, Ready             int // accepted and joined; of them peers; of these those with complete declarations
 	Subscribers, Queryables, Tokens int // declarations of links, the session's not counted
 	Interests, Queries              int
 	Bytes                           int   // about what all declarations and interests take

@@ -41,7 +41,7 @@ func TestFloodPushesOutItself(t *testing.T) {
 	}
 }
 
-// node is a client of the router that says what it likes.
+// node is a client of the router that sends arbitrary messages.
 type node struct {
 	t    *testing.T
 	link *link.Link
@@ -85,8 +85,8 @@ func (n *node) settle(id uint32) {
 	}
 }
 
-// Goal: what a link held is gone with it, though another link's routes led to it
-// and their keys never come again.
+// Goal: a link's memory is freed with it, though another link's routes led to it and their keys
+// never come again.
 func TestRoutesLetGoOfLinks(t *testing.T) {
 	r := newRouter()
 	defer r.Stop()
@@ -171,7 +171,7 @@ func TestPushAllocatesNothing(t *testing.T) {
 	}
 }
 
-// What a link's host is called where sessions are counted.
+// The name of a link's host where sessions are counted.
 func TestHostOf(t *testing.T) {
 	for want, addr := range map[string]net.Addr{
 		"10.0.0.7":          &net.TCPAddr{IP: net.ParseIP("10.0.0.7"), Port: 4242},

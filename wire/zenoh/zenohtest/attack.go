@@ -24,12 +24,12 @@ const (
 	largePiece   = 60_000
 	largePayload = 50_000
 
-	// HeldKey is asked by an attack: who attacks and, at best, the victim declare
-	// a queryable there that answers nobody.
+	// HeldKey is asked by an attack: the attacker and, at best, the victim declare a queryable
+	// there that never answers.
 	HeldKey = "@victim/held"
 	// PingKey is where an attack publishes.
 	PingKey = "@victim/ping"
-	// victimKeys is what it subscribes to.
+	// victimKeys are the victim's subscriptions.
 	victimKeys = "@victim/**"
 )
 
@@ -37,7 +37,7 @@ const (
 type Attack struct {
 	Name  string
 	Links int
-	Churn bool // goes on until its time is over; the others until all is said
+	Churn bool // goes on until its time is over; the others until all messages are sent
 
 	link func(a *attacker, i int)
 }
@@ -121,7 +121,7 @@ var Attacks = []Attack{
 	}},
 }
 
-// RouterAttacks are what a hostile router does to the sessions that dial it.
+// RouterAttacks are attacks of a hostile router on the sessions that dial it.
 var RouterAttacks = []Attack{
 	{"unfinished messages on every lane", 1, true, func(a *attacker, _ int) {
 		for a.more() {
@@ -163,8 +163,7 @@ func (a *Attack) Start(at string, lasts time.Duration) *Run {
 	return x
 }
 
-// Wait reports whether everything was said within limit. The links stay until
-// Close.
+// Wait reports whether all messages were sent within limit. The links stay until Close.
 func (x *Run) Wait(limit time.Duration) bool {
 	select {
 	case <-x.over:

@@ -171,7 +171,7 @@ func (a *attacker) declare(kind codec.DeclareKind, id uint32, key codec.Expr) bo
 		Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: kind, ID: id, Expr: key}})
 }
 
-// interest wants to be told of what will be, on a key or of all.
+// interest asks for future declarations, on a key or of all.
 func (a *attacker) interest(id uint32, key codec.Expr, restricted bool) bool {
 	return a.send(0, codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{
 		Envelope: codec.Envelope{QoS: codec.ControlQoS}, ID: id, Mode: codec.InterestFuture,

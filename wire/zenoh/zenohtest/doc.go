@@ -1,5 +1,4 @@
-// Package zenohtest holds what tests of a Zenoh transport need around it: the
-// official implementation in a process of its own (Node), whose Session is one that
-// the contract suite takes like ours, and a network that cuts, delays and stalls
-// (Proxy).
+// Package zenohtest holds the surroundings of a Zenoh transport under test: the official
+// implementation in a process of its own (Node), whose Session the contract suite takes like ours,
+// and a network that cuts, delays and stalls (Proxy).
 package zenohtest

@@ -107,7 +107,7 @@ func Start(python Python) (*Node, error) {
 	return n, nil
 }
 
-// read takes what the node says until it ends.
+// read takes the node's output until it ends.
 func (n *Node) read(stdout io.Reader) {
 	for {
 		h, err := readFrame(stdout)
@@ -233,11 +233,11 @@ func (n *Node) Kill() {
 	<-n.gone
 }
 
-// Said is what the process has written to standard error, with the library's log
-// of errors (RUST_LOG says what else). Complete when the process has ended.
+// Said is the process's standard error, with the library's log of errors (RUST_LOG selects more).
+// Complete when the process has ended.
 func (n *Node) Said() string { return n.stderr.text() }
 
-// said keeps the end of what a process says.
+// said keeps the end of a process's output.
 type said struct {
 	mu  sync.Mutex
 	buf []byte // guarded by mu

@@ -9,8 +9,8 @@ import (
 	"time"
 )
 
-// Proxy forwards what dials its Endpoint to another endpoint, and cuts, delays,
-// slows or stalls it when told to.
+// Proxy forwards the connections to its Endpoint to another endpoint, and cuts, delays, slows or
+// stalls them on request.
 type Proxy struct {
 	target   string
 	listener net.Listener
@@ -29,7 +29,7 @@ type Proxy struct {
 }
 
 const (
-	pieceBytes  = 4 << 10 // what is delayed or slowed down at once
+	pieceBytes  = 4 << 10 // the most bytes that are delayed or slowed down at once
 	pieces      = 16      // that may be on their way, per direction
 	stallLook   = 5 * time.Millisecond
 	dialTimeout = 3 * time.Second

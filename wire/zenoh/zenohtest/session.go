@@ -53,7 +53,7 @@ var (
 	names atomic.Uint64
 )
 
-// newName is one that no object of any session has had.
+// newName is a name that no object of any session has had.
 func newName() string { return strconv.FormatUint(names.Add(1), 10) }
 
 // Open opens the node's session, after closing the one before.
@@ -175,7 +175,7 @@ func (s *Session) SubscribeTokens(key string, deposit func(string, bool)) (wire.
 	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key, "history": true}))
 }
 
-// SubscribeNewTokens declares one without: it does not hear of those that are there.
+// SubscribeNewTokens declares a watcher without history: it does not get the tokens that are there.
 func (s *Session) SubscribeNewTokens(key string, deposit func(string, bool)) (wire.Declaration, error) {
 	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key, "history": false}))
 }
@@ -236,7 +236,7 @@ func (p *publisher) PutLatest(payload, attachment []byte) (bool, error) {
 	return false, p.Put(payload, attachment)
 }
 
-// orEmpty is a payload, which the node takes for none when it is nil.
+// orEmpty is a payload; the node takes nil for an absent one.
 func orEmpty(payload []byte) []byte { return append([]byte{}, payload...) }
 
 // replied hands a reply to the Get that asked for it.
@@ -294,7 +294,7 @@ func (s *Session) ask(ctx context.Context, command string, a args, payload []byt
 	}
 }
 
-// Get asks everybody.
+// Get asks all nodes.
 func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) (all []wire.Reply, err error) {
 	if timeout < time.Millisecond {
 		return nil, errors.New("official node: a query without a timeout")
@@ -302,7 +302,7 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	heads, err := s.ask(ctx, "get", args{"key": key}, payload, timeout)
 	for _, h := range heads {
 		if h.Error && string(h.payload) == "Timeout" {
-			continue // how the official querier says that it waits no longer
+			continue // the official querier's sign that it no longer waits
 		}
 		all = append(all, wire.Reply{Key: h.Key, Payload: h.payload, Err: h.Error})
 	}
@@ -319,7 +319,7 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 	return slices.Compact(keys), err
 }
 
-// query is one that a queryable of the node's was asked.
+// query is a query to one of the node's queryables.
 type query struct {
 	s *Session
 	head
