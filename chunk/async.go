@@ -2,16 +2,15 @@ package chunk
 
 import "edgert/rt"
 
-// async is SmolVLA's client: while at most a share Threshold of a chunk is left,
-// an observation leaves on every tick, unless the arm stands where it stood in
-// the one answered last. With nothing left to run, one leaves once per answer
-// whatever it shows, and again when the latency estimate has passed. No step is
-// asked for twice before. A new chunk is blended into the queue; what lies behind
-// its end is dropped. An answer that is late, or older than one before it,
-// changes nothing.
+// async is SmolVLA's client: while at most a share Threshold of a chunk is left, an observation
+// leaves on every tick, unless the arm is where it was in the observation answered last. With
+// nothing left to run, one leaves once per answer whatever it shows, and again when the latency
+// estimate has passed. No step is asked for twice before. A new chunk is blended into the queue;
+// actions after its end are dropped. An answer that is late, or older than one before it, changes
+// nothing.
 //
-// Source: lerobot async_inference/{robot_client,policy_server}.py. Its server
-// filters; here what an idle server would throw away is not sent.
+// Source: lerobot async_inference/{robot_client,policy_server}.py. Its server filters; our client
+// does not send the observations that an idle server would throw away.
 type async struct {
 	queueBase
 	newest watermark
@@ -86,7 +85,7 @@ func (d *async) Reset() {
 	d.mustGo, d.filter.active, d.step = true, false, noStep
 }
 
-// stateFilter finds observations of an arm that stands where it stood earlier.
+// stateFilter finds observations of an arm that has not moved since an earlier one.
 //
 // Source: lerobot async_inference/helpers.py, observations_similar.
 type stateFilter struct {

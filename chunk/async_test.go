@@ -32,9 +32,9 @@ func TestStepOfAnAnswer(t *testing.T) {
 	}
 }
 
-// Goal: an observation says something new when the arm has left where it stood in
-// the one that was answered last, however near it is to one that is under way.
-// With Compat it is compared with the newest that was sent.
+// Goal: an observation is new when the arm has left its place in the observation that was answered
+// last, however near it is to one that is under way. With Compat it is compared with the newest
+// that was sent.
 func TestAsyncComparesWithTheAnswered(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := hand(t, Config{Schedule: scheduleAsync, Compat: compat, Threshold: 1}, 1)
@@ -67,9 +67,9 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 	}
 }
 
-// Goal: when no answer to what is under way can come any more, as after a lost
-// session, or when an episode begins, every discipline asks on the next tick, its
-// original too, for the step that it has asked for before.
+// Goal: when no answer to the requests under way can come any more, as after a lost session, or
+// when an episode begins, every discipline asks on the next tick, its original too, for the step
+// that it has asked for before.
 func TestAsksAfterRequestNowAndReset(t *testing.T) {
 	for _, name := range Schedules {
 		for _, compat := range []bool{false, true} {

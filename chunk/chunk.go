@@ -33,7 +33,7 @@ import (
 	"edgert/rt"
 )
 
-// Provenance says where an action came from.
+// Provenance is the origin of an action.
 type Provenance struct {
 	Seq     uint64 // request that the chunk answers
 	Epoch   uint32 // session the request was sent in
@@ -49,11 +49,11 @@ type Chunk struct {
 	Rows int
 	DOF  int
 
-	Robot []float32  // [Rows*DOF] in robot units, what the arm executes
+	Robot []float32  // [Rows*DOF] in robot units, for the arm
 	Model []float32  // [Rows*DOF] in the policy's units; empty when the server sends none
 	Prov  Provenance // Index, Delay and Asked are filled in by the discipline
 
-	step   int64      // action step of row 0: the one that came next at the capture of its observation
+	step   int64      // action step of row 0: the next step at the capture of its observation
 	source rt.Instant // older of the observation's state and its oldest picture
 }
 
@@ -86,7 +86,7 @@ func Outcomes() (all []Outcome) {
 	return all
 }
 
-// Result says what OnChunk did.
+// Result is the outcome of OnChunk.
 type Result struct {
 	Outcome Outcome
 	Delay   int           // rows that had run before the merge

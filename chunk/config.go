@@ -13,38 +13,36 @@ import (
 const (
 	scheduleDRTC   = "drtc"   // asks early and again without waiting; chunks join step by step
 	scheduleRTC    = "rtc"    // LeRobot's RTC engine: one request at a time, its answer replaces the queue
-	scheduleAppend = "append" // LeRobot's engine without RTC: the answer goes behind the queue
+	scheduleAppend = "append" // LeRobot's engine without RTC: the answer is appended to the queue
 	scheduleAsync  = "async"  // SmolVLA's client: asks below a share of the queue, blends what overlaps
 	scheduleV1     = "v1"     // the first remote proposal: trims by the round trip, blends what overlaps
 	scheduleSync   = "sync"   // asks when nothing is left, and waits
 )
 
-// Schedules lists the values of Config.Schedule, the default first: drtc, rtc,
-// append, async, v1, sync. docs/scheduling.md says when to choose which.
+// Schedules lists the values of Config.Schedule, the default first: drtc, rtc, append, async, v1,
+// sync. docs/scheduling.md explains when to choose which.
 var Schedules = []string{scheduleDRTC, scheduleRTC, scheduleAppend, scheduleAsync, scheduleV1, scheduleSync}
 
-// What conditions a chunk of drtc, the values of Config.Prefix.
+// The conditioning of a chunk of drtc, the values of Config.Prefix.
 const (
 	prefixRows  = "rows"  // the rows that will run meanwhile, as the arm will run them
-	prefixSpans = "spans" // where these rows stand in the server's own answers
+	prefixSpans = "spans" // the place of these rows in the server's own answers
 	prefixNone  = "none"  // nothing
 )
 
 var prefixes = []string{prefixRows, prefixSpans, prefixNone}
 
-// What the cooldown of drtc does, the values of Config.Cooldown. The DRTC program
-// has the last three; only the first of them recovers from a lost answer without a
-// flood.
+// The length of drtc's cooldown, the values of Config.Cooldown. The DRTC program has the last
+// three; only the first of them recovers from a lost answer without a flood.
 //
-// The estimate stays high for many round trips after a spike; as a cooldown it
-// would let one lost answer cost most of the actions left. So the default asks
-// again after half of them where that is sooner, but never before a mean round trip
-// has passed.
+// The estimate stays high for many round trips after a spike; as a cooldown it would let one lost
+// answer cost most of the actions left. So the default asks again after half of them where that is
+// sooner, but never before a mean round trip has passed.
 const (
 	cooldownRunway = "runway" // counts down, and is no longer than half the actions left
 	cooldownCounts = "counts" // counts down with every tick
 	cooldownMerge  = "merge"  // ends when a chunk is merged, never by itself
-	cooldownOff    = "off"    // there is none: every tick below the threshold asks
+	cooldownOff    = "off"    // no cooldown: every tick below the threshold asks
 )
 
 // Cooldowns lists the values of Config.Cooldown, the default first; the last two
@@ -65,8 +63,8 @@ const (
 // maxBuffer is longer than any chunk lasts.
 const maxBuffer = time.Minute
 
-// Config says which discipline, for chunks of which size. The zero value of a
-// field that has a default means it.
+// Config selects a discipline and the size of its chunks. The zero value of a field that has a
+// default means it.
 type Config struct {
 	Schedule  string  // one of Schedules
 	Horizon   int     // rows of a chunk
@@ -86,13 +84,13 @@ type Config struct {
 	Buffer   time.Duration // rtc, append, v1: ask when the actions left last no longer; 0: 500 ms
 
 	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: 0.5
-	Similarity float64 // async: distance of the states below which an observation says nothing new; 0: 1, negative: off
+	Similarity float64 // async: distance of the states below which an observation is not new; 0: 1, negative: off
 	Aggregate  string  // async, v1: what becomes of a step that is predicted twice; weighted_average (default), latest_only, average, conservative
 
 	RequestTimeout time.Duration // Compat: how long rtc, append and sync wait; 0: 5 s
 }
 
-// New returns the discipline that c names, or one line that says what is wrong.
+// New returns the discipline that c names, or one line with the defect of c.
 func New(c Config) (Discipline, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -129,7 +127,7 @@ func New(c Config) (Discipline, error) {
 	return newSequential(b), nil
 }
 
-// Conditioned says whether the discipline sends what will run meanwhile.
+// Conditioned reports whether the discipline sends the actions that will run meanwhile.
 func (c *Config) Conditioned() bool {
 	return c.Schedule == scheduleRTC || c.Schedule == scheduleDRTC && c.Prefix != prefixNone
 }

@@ -16,34 +16,32 @@ import (
 //
 // Owner: the tick thread; it has no lock.
 type Discipline interface {
-	// Pop takes the action of this tick, [dof] in robot units, nil when there is
-	// none; age is now less the older of its state and pictures. The slice is lent
-	// until the next OnChunk. Actions older than maxAge (0: no limit) are dropped:
-	// tooOld is true.
+	// Pop takes the action of this tick, [dof] in robot units, or nil without one; age is now less
+	// the older of its state and pictures. The slice is lent until the next OnChunk. Actions older
+	// than maxAge (0: no limit) are dropped: tooOld is true.
 	Pop(now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool)
 
-	// Peek lends the action that the next Pop would take, nil when there is none:
-	// before and after OnChunk it shows the jump that a merge causes.
+	// Peek lends the action that the next Pop would take, or nil without one: before and after
+	// OnChunk it shows the jump that a merge causes.
 	Peek() []float32
 
 	// OnChunk takes the answer to the request c.Key. The rows are copied. The round
 	// trip ends at now.
 	OnChunk(now rt.Instant, c *Chunk) Result
 
-	// OnTick says whether an observation leaves now, and fills in what it says.
-	// state is the one just read, [dof] in robot units. Call it once a tick on
-	// which an observation could leave, else OnTickWithoutObservation.
+	// OnTick decides whether an observation leaves now, and fills in its request. state is the one
+	// just read, [dof] in robot units. Call it once a tick on which an observation could leave,
+	// else OnTickWithoutObservation.
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
 	OnTickWithoutObservation()
 
-	// SetSource says how old the oldest picture of request key is, once the pictures
-	// were taken: the answer's actions age from then where it is older than the state.
+	// SetSource sets the age of the oldest picture of request key, once the pictures were taken:
+	// the answer's actions age from then where it is older than the state.
 	SetSource(key int64, source rt.Instant)
 
-	// RequestNow says that no request under way will be answered, such as after a lost
-	// session: the next OnTick may ask. Resume says the same after a break in which
-	// nothing could be asked; the originals ignore it. Reset begins an episode: it
-	// also drops every action that has not run.
+	// RequestNow: no request under way will be answered, such as after a lost session, so the next
+	// OnTick may ask. Resume does the same after a break in which nothing could be asked; the
+	// originals ignore it. Reset begins an episode: it also drops every action that has not run.
 	RequestNow()
 	Resume()
 	Reset()
@@ -55,8 +53,8 @@ type Discipline interface {
 	View() View
 }
 
-// Ask is what an observation says beside state and pictures. Robot, Model and
-// Spans are the caller's memory, from NewAsk.
+// Ask is the request in an observation beside state and pictures. Robot, Model and Spans are the
+// caller's memory, from NewAsk.
 type Ask struct {
 	Key       int64 // the request's number, from 1
 	Step      int64 // action step of row 0 of the answer
@@ -97,7 +95,7 @@ type Span struct {
 type View struct {
 	N        int64 // action step that ran last, -1 before the first
 	Size     int   // actions left
-	Estimate int   // estimated round trip in ticks; 0: none
+	Estimate int   // estimated round trip in ticks; 0: no estimate
 	Cooldown int   // ticks until a request may leave; 0: now
 	SMin     int   // fewest actions that run from each chunk; 0: the discipline has no such bound
 }

@@ -37,8 +37,7 @@ func sectionOf[T any](t *testing.T, file, name string) []T {
 	return cases
 }
 
-// The copy in testdata must stay what was recorded, wherever the recording is at
-// hand.
+// The copy in testdata must stay equal to the recording, wherever the recording is at hand.
 func TestGoldensEqualRecording(t *testing.T) {
 	const recording = "../../shared/vectors/drtc_goldens.json"
 	raw, err := os.ReadFile(filepath.FromSlash(recording))
@@ -245,9 +244,9 @@ func TestScheduleGolden(t *testing.T) {
 	}
 }
 
-// jump moves n as if the steps up to it had run. The recording hands n* in with
-// every call, because the schedule of that program has none and keeps what was
-// never popped; ours forgets it by index.
+// jump moves n as if the steps up to it had run. The recording hands n* in with every call, because
+// the schedule of that program has no n* and keeps actions that were never popped; ours forgets
+// them by index.
 func jump(s *schedule, n int64) {
 	for s.n < n {
 		if s.holds(s.n + 1) {
@@ -276,7 +275,7 @@ func pop(s *schedule) []float32 {
 	return action
 }
 
-// content lists what is still to run: step, request, chunk start, value.
+// content lists the actions still to run: step, request, chunk start, value.
 func content(s *schedule) [][4]float64 {
 	rows := [][4]float64{}
 	for step := s.n + 1; step <= s.n+int64(len(s.slots)); step++ {

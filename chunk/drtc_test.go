@@ -27,8 +27,8 @@ func TestAnnouncedDelayIsConditioned(t *testing.T) {
 	}
 }
 
-// Goal: an answer that comes too late to be used says nothing about those that
-// are: the estimate stays.
+// Goal: an answer that comes too late to be used does not count for the usable ones: the estimate
+// stays.
 func TestLateAnswersTeachNothing(t *testing.T) {
 	var held int64
 	b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Epsilon: 1, Estimator: "max_last_n"}, 3)

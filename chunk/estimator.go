@@ -98,8 +98,8 @@ func steps(seconds, fps float64, horizon int) int {
 // stepsMax bounds what a latency can be quantised to.
 const stepsMax = 1 << 20
 
-// lerobotSteps quantises a latency as LeRobot's engines do: rounded up, 0 for
-// none. The order of operations is theirs, because it decides on the last bit.
+// lerobotSteps quantises a latency as LeRobot's engines do: rounded up, 0 for no latency. The order
+// of operations is theirs, because it decides on the last bit.
 //
 //rt:noalloc
 func lerobotSteps(seconds, fps float64) int {

@@ -12,7 +12,7 @@ import (
 	"edgert/rt"
 )
 
-// Recordings of LeRobot's own code; testdata/golden/lerobot.md says how.
+// Recordings of LeRobot's own code; testdata/golden/lerobot.md explains how.
 const (
 	lerobotGoldens = "../testdata/golden/lerobot.json"
 	lerobotTraces  = "../testdata/golden/lerobot_scheduling.json"
@@ -111,7 +111,7 @@ type queueCase struct {
 func TestActionQueueGolden(t *testing.T) {
 	for _, c := range sectionOf[queueCase](t, lerobotTraces, "action_queue") {
 		t.Run(c.Name, func(t *testing.T) {
-			q := newActionQueue(64, 2) // room for whatever was recorded
+			q := newActionQueue(64, 2) // room for the whole recording
 			for i, op := range c.Trace {
 				switch op.Op {
 				case "merge":
@@ -171,8 +171,8 @@ type clientCase struct {
 	}
 }
 
-// The real client and server, tick by tick: what runs, what is left, and what is
-// asked for, with the answers coming as they were recorded.
+// The real client and server, tick by tick: the actions that run, those that are left, and the
+// requests, with the answers coming as they were recorded.
 func TestAsyncClientGolden(t *testing.T) {
 	for _, c := range sectionOf[clientCase](t, lerobotTraces, "client") {
 		t.Run(c.Name, func(t *testing.T) { replayClient(t, c) })

@@ -6,11 +6,10 @@ import (
 	"edgert/rt"
 )
 
-// originalDRTC is the DRTC program's client. Unlike ours, a chunk starts at the
-// step that ran last, so that its first row is always late; an older chunk fills
-// the steps that a newer one lacks; executing jumps over gaps; spans pass over
-// gaps and start one step behind the chunk that they condition; and the first
-// request waits s_min + epsilon ticks.
+// originalDRTC is the DRTC program's client. Unlike ours, a chunk starts at the step that ran last,
+// so that its first row is always late; an older chunk fills the steps that a newer one lacks;
+// executing jumps over gaps; spans pass over gaps and start one step after the chunk that they
+// condition; and the first request waits s_min + epsilon ticks.
 //
 // Source: the DRTC program, robot_client_drtc.py at d20888c.
 type originalDRTC struct {
@@ -31,7 +30,7 @@ func newOriginalDRTC(c Config, e estimator) *originalDRTC {
 	return d
 }
 
-// first returns the smallest occupied step above n, n when there is none.
+// first returns the smallest occupied step above n, or n without one.
 //
 //rt:noalloc
 func (d *originalDRTC) first() int64 {

@@ -40,8 +40,8 @@ type controlCase struct {
 // lost is a delivery that never comes.
 const lost = -1
 
-// deliveries says after how many ticks the k-th reply (from 0) of a recorded run
-// arrives: its params.delivery, as code.
+// deliveries returns the function that maps the k-th reply (from 0) of a recorded run to its delay
+// in ticks: its params.delivery, as code.
 var deliveries = map[string]func(k int) int{
 	"no_replies_cooldown_recovers":        func(int) int { return lost },
 	"steady_latency_6_ticks":              func(int) int { return 6 },

@@ -50,8 +50,7 @@ func (o *oracle) size() (rows int) {
 
 const testHorizon = 6
 
-// ringOf is what the oracle may hold: the fast schedule refuses what lies
-// beyond its ring.
+// ringOf is the part that the oracle may hold: the fast schedule refuses steps beyond its ring.
 func ringOf(s *schedule) int64 { return int64(len(s.slots)) }
 
 // drawChunk is any chunk that a confused or hostile server could send: short,

@@ -14,9 +14,8 @@ type trigger struct {
 	due      bool // the next tick fires, however many actions are left
 }
 
-// onTick advances the cooldown and says whether to ask now. size is the actions
-// left after Pop and OnChunk; delay the estimate, at most size. Else call
-// onTickWithoutObservation.
+// onTick advances the cooldown and decides whether to ask now. size is the actions left after Pop
+// and OnChunk; delay the estimate, at most size. Else call onTickWithoutObservation.
 //
 //rt:noalloc
 func (t *trigger) onTick(size int) (fire bool, delay int) {
@@ -44,8 +43,8 @@ func (t *trigger) timeout(estimate, size int) int {
 //rt:noalloc
 func (t *trigger) onTickWithoutObservation() { t.cooldown = max(t.cooldown-1, 0) }
 
-// askNow makes the next tick fire: the request under way is lost, or the actions
-// left are older than their number says.
+// askNow makes the next tick fire: the request under way is lost, or the actions left are older
+// than their number suggests.
 //
 //rt:noalloc
 func (t *trigger) askNow() { t.cooldown, t.due = 0, true }

@@ -60,8 +60,8 @@ func TestLostChunkIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// After a break the actions left are older than their number says, so the next
-// tick asks even with a full schedule, and only that one. The original does not.
+// After a break the actions left are older than their number suggests, so the next tick asks even
+// with a full schedule, and only that tick. The original does not.
 func TestAskNowAsksWhateverIsLeft(t *testing.T) {
 	d := newTrigger(fixed(0.05))
 	if fire, _ := d.onTick(45); fire {

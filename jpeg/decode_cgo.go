@@ -28,7 +28,7 @@ type Decoder struct {
 	warned  bool // the last picture had stray bytes
 	planes  planes
 	fit     *Scaler          // of pictures of any size; nil before ReserveFit
-	room    []byte           // what fit scales from
+	room    []byte           // the picture that fit scales
 	message [maxMessage]byte // the library's for the last failure, up to a zero
 }
 
@@ -43,14 +43,14 @@ func NewDecoder() (*Decoder, error) {
 	return &Decoder{handle: handle}, nil
 }
 
-// DecodeRGB decompresses src, which must be a baseline w x h picture, into the
-// first w*h*3 bytes of dst. After an error dst holds anything. A gray picture
-// becomes equal channels, one without Huffman tables uses the standard's, and a few
-// stray bytes before a marker are skipped and reported by Warned.
+// DecodeRGB decompresses src, which must be a baseline w x h picture, into the first w*h*3 bytes of
+// dst. After an error dst holds anything. A gray picture becomes equal channels, one without
+// Huffman tables uses the standard's, and a few stray bytes before a marker are skipped and
+// reported by Warned.
 //
-// Errors: ErrSize when the picture has another size or dst is too short;
-// ErrTooLarge; ErrProgressive; ErrFormat for CMYK; ErrCorrupt for all else that the
-// library only warns about: half a picture is worse for a policy than none.
+// Errors: ErrSize when the picture has another size or dst is too short; ErrTooLarge;
+// ErrProgressive; ErrFormat for CMYK; ErrCorrupt for all else that the library only warns about:
+// half a picture is worse for a policy than no picture.
 //
 //rt:noalloc
 func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
@@ -171,9 +171,9 @@ func chromaIn(l Layout) Chroma {
 	return Chroma420
 }
 
-// ConvertRGB turns an uncompressed picture into RGB in the first m.W*m.H*3 bytes
-// of dst. It allocates only for pictures larger than any before and than Reserve
-// was told. Errors: ErrSize when m.Pix or dst is too short; ErrTooLarge.
+// ConvertRGB turns an uncompressed picture into RGB in the first m.W*m.H*3 bytes of dst. It
+// allocates only for pictures larger than all before and than the sizes given to Reserve. Errors:
+// ErrSize when m.Pix or dst is too short; ErrTooLarge.
 //
 //rt:noalloc
 func (d *Decoder) ConvertRGB(dst []byte, m *Image) error {

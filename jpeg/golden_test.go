@@ -178,7 +178,7 @@ func TestDecodeScaled(t *testing.T) {
 	}
 }
 
-// A picture is shrunk by what was allowed and by no other number.
+// A picture is shrunk by the allowed number and by no other.
 func TestDecodeScaledRefuses(t *testing.T) {
 	d, src := decoder(t), golden(t, "scene_422.jpg")
 	for _, tt := range []struct {

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 )
 
-// Picture is what the markers of a JPEG say.
+// Picture is the content of a JPEG's markers.
 type Picture struct {
 	W, H        int
 	Chroma      Chroma
@@ -16,7 +16,7 @@ type Picture struct {
 	// Insert is where StandardTables go if they are missing: before all but the first
 	// segments, so that a table in the file still wins.
 	Insert int
-	// End is behind the EOI; the driver's padding follows. After an error: how far the
+	// End is the offset after the EOI; the driver's padding follows. After an error: how far the
 	// bytes made sense.
 	End int
 }

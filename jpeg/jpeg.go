@@ -1,15 +1,14 @@
-// Package jpeg turns camera pictures into JPEG and back with libjpeg-turbo, in
-// memory that the caller owns, and reads a JPEG's markers without decoding it.
+// Package jpeg turns camera pictures into JPEG and back with libjpeg-turbo, in memory that the
+// caller owns, and reads a JPEG's markers without decoding it.
 //
-// An Image is what a camera delivers: YUV, gray or RGB. It is encoded without a
-// detour through RGB. An Encoder or Decoder allocates nothing per picture and
-// belongs to one goroutine at a time; its destination may be C memory, such as a
-// tensor of the inference runtime.
+// An Image is a camera's picture: YUV, gray or RGB. It is encoded without a detour through RGB. An
+// Encoder or Decoder allocates nothing per picture and belongs to one goroutine at a time; its
+// destination may be C memory, such as a tensor of the inference runtime.
 //
-// A Decoder is safe with hostile bytes: it writes a picture of exactly the size
-// asked for or returns an error. Errors are bare sentinels, because it runs once
-// per picture; Decoder.Explain adds what was got and wanted. Inspect is pure Go;
-// without cgo the constructors return ErrNoLibrary.
+// A Decoder is safe with hostile bytes: it writes a picture of exactly the size asked for or
+// returns an error. Errors are bare sentinels, because it runs once per picture; Decoder.Explain
+// adds the value that was got and the one that was wanted. Inspect is pure Go; without cgo the
+// constructors return ErrNoLibrary.
 package jpeg
 
 import (
@@ -49,7 +48,7 @@ const (
 	maxStray = 64
 )
 
-// Layout says how Image.Pix is laid out.
+// Layout is the layout of Image.Pix.
 type Layout uint8
 
 // The layouts that can be encoded and converted.
@@ -110,7 +109,7 @@ func (m *Image) row() int {
 	return 0
 }
 
-// Chroma says how many colour samples a JPEG keeps.
+// Chroma is how many colour samples a JPEG keeps.
 type Chroma uint8
 
 // The chroma samplings. The zero value keeps what the picture has: 4:2:2 of YUYV,
@@ -128,8 +127,8 @@ func (c Chroma) String() string {
 	return [...]string{"as the picture", "4:2:0", "4:2:2", "4:4:4", "gray", "other"}[min(c, ChromaOther)]
 }
 
-// MaxSize returns the bytes that a w x h picture may need as JPEG with the given
-// chroma: what the library asks for. ChromaOfPicture counts as 4:2:2.
+// MaxSize returns the bytes that a w x h picture may need as JPEG with the given chroma, as the
+// library computes them. ChromaOfPicture counts as 4:2:2.
 //
 // Source: turbojpeg.c, tjBufSize.
 //
@@ -184,7 +183,7 @@ func pictureOK(w, h int) bool {
 	return w > 0 && h > 0 && w <= maxSide && h <= maxSide && int64(w)*int64(h) <= MaxPixels
 }
 
-// explain wraps a decoder's sentinel with what was got and wanted.
+// explain wraps a decoder's sentinel with the values got and wanted.
 func explain(err error, src []byte, w, h int, detail string) error {
 	switch p, seen := Inspect(src); {
 	case err == nil:

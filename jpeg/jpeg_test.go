@@ -357,8 +357,8 @@ func TestJPEGNoAlloc(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, the decoder returns, writes nothing behind the
-// picture it was told to expect, and decodes a good picture afterwards.
+// Property: whatever the bytes, the decoder returns, writes nothing after the picture that it
+// expects, and decodes a good picture afterwards.
 func FuzzDecode(f *testing.F) {
 	for _, name := range []string{"bands_420.jpg", "bands_444.jpg", "bands_progressive.jpg", "bands_rgb.jpg", "bands_gray.jpg", "bands_cmyk.jpg"} {
 		f.Add(read(f, name))
@@ -412,7 +412,8 @@ func FuzzDecode(f *testing.F) {
 			t.Fatalf("DecodeFit of %d bytes = %v, DecodeRGB as %dx%d has no error", len(src), fitted, w, h)
 		}
 		if err == nil {
-			// What decodes does so with its padding cut off and its tables written out.
+			// A picture that decodes also decodes with its padding cut off and its tables written
+			// out.
 			file := append(append(append([]byte(nil), src[:p.Insert]...), StandardTables...), src[p.Insert:p.End]...)
 			if q, err := Inspect(file); err != nil || !q.Tables {
 				t.Fatalf("Inspect with the tables written out = %+v, %v", q, err)

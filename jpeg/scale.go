@@ -1,13 +1,13 @@
 package jpeg
 
-// Scaler makes an RGB picture of one size from one of another: the mean of the pixels
-// that a pixel covers where a side shrinks, linear between the middles of pixels where
-// it grows. It computes in integers, so that every machine gives the same picture, and
-// a picture that keeps its size keeps its bytes.
+// Scaler makes an RGB picture of one size from one of another: the mean of the pixels that a pixel
+// covers where a side shrinks, linear between the middles of pixels where it grows. It computes in
+// integers, so that every machine gives the same picture, and a picture that keeps its size keeps
+// its bytes.
 //
-// This is OpenCV's INTER_AREA where both sides shrink. It is LeRobot's bilinear without
-// antialias where a side grows or becomes half; shrinking by more, that leaves pixels
-// out, and what no pixel shows flickers.
+// This is OpenCV's INTER_AREA where both sides shrink. It is LeRobot's bilinear without antialias
+// where a side grows or becomes half; shrinking by more, that leaves pixels out, and details
+// between the remaining pixels flicker.
 //
 // Owner: one goroutine at a time.
 type Scaler struct {
@@ -16,9 +16,9 @@ type Scaler struct {
 	maxSide int
 }
 
-// axis says which pixels make one of the output, in one direction.
+// axis maps each pixel of the output to its source pixels, in one direction.
 type axis struct {
-	from, to int // what it was planned for last
+	from, to int // the sizes of the last plan
 	taps     []tap
 	weights  []uint32 // of all taps; those of one sum to 1 << weightBits
 }
@@ -28,8 +28,8 @@ type tap struct{ first, weight, n int32 } // weight: its first in axis.weights
 
 const (
 	weightBits = 14
-	// rowBits are what is kept of the sum of rows below a level: with weightBits more
-	// a pixel has 30.
+	// rowBits are the bits that are kept of the sum of rows below a level: with weightBits more a
+	// pixel has 30.
 	rowBits = 8
 )
 
@@ -138,7 +138,7 @@ func (a *axis) mean(i int) (first int32) {
 //rt:noalloc
 func (a *axis) linear(i int) (first int32) {
 	const one = 1 << weightBits
-	at := (2*i+1)*a.from - a.to // of its middle behind that of pixel 0, in 1/(2*to)
+	at := (2*i+1)*a.from - a.to // from the middle of pixel 0 to its middle, in 1/(2*to)
 	k, rest := at/(2*a.to), at%(2*a.to)
 	if at <= 0 || k >= a.from-1 {
 		a.weights = append(a.weights, one)

@@ -15,8 +15,7 @@ func stray(src []byte, at, n int) []byte {
 	return slices.Insert(slices.Clone(src), at, bytes.Repeat([]byte{0x11, 0x5a, 0x00}, n/3+1)[:n]...)
 }
 
-// warning is what the library says of the last picture, if it was decoded with a
-// warning.
+// warning is the library's message for the last picture, if it was decoded with a warning.
 func warning(d *Decoder) string {
 	if !d.Warned() {
 		return ""
@@ -67,7 +66,7 @@ func TestStrayBytesAreAWarning(t *testing.T) {
 	}
 }
 
-// A picture of which a part is missing is none, whatever the library makes of it.
+// A picture with a missing part is refused, whatever the library makes of it.
 func TestDamageIsAnError(t *testing.T) {
 	src := golden(t, "scene_422.jpg")
 	eoi := len(src) - 2

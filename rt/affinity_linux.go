@@ -24,7 +24,7 @@ type cpus struct {
 	bind func(*unix.CPUSet) error
 }
 
-// readCPUs assumes all allowed CPUs online and none isolated where a file is missing.
+// readCPUs assumes that all allowed CPUs are online and not isolated where a file is missing.
 func readCPUs() (c cpus, err error) {
 	if err := unix.SchedGetaffinity(0, &c.allowed); err != nil {
 		return c, fmt.Errorf("the CPUs of this process are not readable: %w", err)

@@ -15,7 +15,7 @@ const (
 	heartbeatPeriods = 3
 )
 
-// heartbeatMagic tells a page of ours from any other memory.
+// heartbeatMagic distinguishes our page from any other memory.
 const heartbeatMagic = 0x70756C7365_01
 
 // errNoHeartbeat means that an opened file is not a Heartbeat.
@@ -33,22 +33,22 @@ type heartbeatPage struct {
 	magic   atomic.Uint64
 	process atomic.Int64 // id of the process that ticks
 	beats   atomic.Uint64
-	timeout atomic.Int64 // ns without a tick that count as a hang; 0: none are expected
+	timeout atomic.Int64 // ns without a tick that count as a hang; 0: no ticks are expected
 }
 
-// Start says that ticks follow, one a period.
+// Start announces ticks, one a period.
 //
 //rt:noalloc
 func (h *Heartbeat) Start(period time.Duration) {
 	h.page.timeout.Store(int64(max(heartbeatMin, heartbeatPeriods*period)))
 }
 
-// Beat says that a tick has ended.
+// Beat marks the end of a tick.
 //
 //rt:noalloc
 func (h *Heartbeat) Beat() { h.page.beats.Add(1) }
 
-// Stop says that no more ticks follow.
+// Stop announces that no more ticks follow.
 //
 //rt:noalloc
 func (h *Heartbeat) Stop() { h.page.timeout.Store(0) }

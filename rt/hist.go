@@ -65,8 +65,8 @@ func (h *Hist) Count() uint64 {
 	return n
 }
 
-// Quantile returns the duration that the fraction q of all do not exceed (0.99: p99), at
-// most 1 % above the true one; 0 when there is none. q outside 0 to 1 panics.
+// Quantile returns the duration that the fraction q of all do not exceed (0.99: p99), at most 1 %
+// above the true one; 0 when nothing is recorded. q outside 0 to 1 panics.
 func (h *Hist) Quantile(q float64) time.Duration {
 	if !(q >= 0 && q <= 1) {
 		panic("rt: quantile must be within 0 and 1")
@@ -91,7 +91,7 @@ func (h *Hist) Quantile(q float64) time.Duration {
 	return h.Max() // q*n was rounded up past n
 }
 
-// Max returns the longest recorded duration, exactly; 0 when there is none.
+// Max returns the longest recorded duration, exactly; 0 when nothing is recorded.
 func (h *Hist) Max() time.Duration { return time.Duration(h.max.Load()) }
 
 // Buckets yields the longest duration and the count of every bucket that is not empty,

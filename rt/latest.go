@@ -8,12 +8,12 @@ import (
 // NoKey is the key of a Latest before its first Publish, below every other.
 const NoKey = math.MinInt64
 
-// Latest hands the newest value from one producer to one consumer, blocking neither:
-// three slots, one at the producer, one at the consumer, one in transit. A newer value
-// replaces one that the consumer did not get to.
+// Latest hands the newest value from one producer to one consumer, blocking neither: three slots,
+// one at the producer, one at the consumer, one in transit. A newer value replaces a value that the
+// consumer did not get to.
 //
-// Newer means a higher key (a sequence number, an instant, a step). A key not above the
-// last published one is refused, so what the consumer sees only ever moves forward.
+// Newer means a higher key (a sequence number, an instant, a step). A key not above the last
+// published one is refused, so the consumer's view only ever moves forward.
 //
 // Owner: one goroutine calls Back and Publish, one calls Front, any may call Replaced.
 type Latest[T any] struct {
@@ -53,7 +53,7 @@ func NewLatest[T any](init func(*T)) *Latest[T] {
 	return l
 }
 
-// Back lends the slot to fill before the next Publish; it holds what was left in it.
+// Back lends the slot to fill before the next Publish; it still holds an older value.
 //
 //rt:noalloc
 func (l *Latest[T]) Back() *T { return &l.slots[l.back].value }

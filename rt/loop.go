@@ -11,7 +11,7 @@ import (
 // ErrRealTimeRefused means that the kernel refused real time to a loop with ModeRequire.
 var ErrRealTimeRefused = errors.New("rt: real time refused by the kernel")
 
-// Mode says how much a Loop insists on real-time scheduling.
+// Mode is how much a Loop insists on real-time scheduling.
 type Mode uint8
 
 // The modes of a Loop.
@@ -21,11 +21,11 @@ const (
 	ModeOff                 // do not ask
 )
 
-// UnpinnedCPU as LoopConfig.CPU takes the last isolated CPU (isolcpus=), else the last
-// one this process may use where there are at least 4, otherwise none.
+// UnpinnedCPU as LoopConfig.CPU takes the last isolated CPU (isolcpus=), else the last CPU this
+// process may use where there are at least 4; with fewer it does not pin.
 const UnpinnedCPU = -1
 
-// LoopConfig is what a Loop is made from; Clock and Period have no default.
+// LoopConfig configures a Loop; Clock and Period have no default.
 type LoopConfig struct {
 	Clock  Clock
 	Period time.Duration
@@ -42,13 +42,13 @@ type Tick struct {
 
 	Suspended time.Duration // since the last tick began, or Run did; not part of Deadline and Woke
 
-	// Overrun is the worst of the overruns that were found to be the loop's own since
-	// the last tick; Own is false when there was none. It happened some ticks ago:
-	// what the host stole is known a little later.
+	// Overrun is the worst of the overruns that were found to be the loop's own since the last
+	// tick; Own is false when there was no such overrun. It happened some ticks ago: the time that
+	// the host stole is known a little later.
 	Overrun Overrun
 
-	// Stolen is what the host took of this machine's CPUs, as read since the last tick.
-	// It is read some times a second at most, and known up to 100 ms late.
+	// Stolen is the time that the host took of this machine's CPUs, as read since the last tick. It
+	// is read some times a second at most, and known up to 100 ms late.
 	Stolen time.Duration
 }
 
@@ -141,18 +141,17 @@ func NewLoop(cfg LoopConfig) *Loop {
 	return l
 }
 
-// Run calls step once a period until stop is set; the first call is one period after Run
-// began. step returns how long it waited for I/O, which tells our overruns from the
-// host's.
+// Run calls step once a period until stop is set; the first call is one period after Run began.
+// step returns how long it waited for I/O, which separates our overruns from the host's.
 //
-// Deadlines are absolute: a tick that ends after the next deadline skips to the first
-// grid point still ahead instead of catching up in a burst.
+// Deadlines are absolute: a tick that ends after the next deadline skips to the first grid point
+// still ahead instead of catching up in a burst.
 //
-// Run locks its goroutine to the OS thread for good: a thread with a real-time class must
-// not join the pool. Before it returns the thread is back in the class it came from.
+// Run locks its goroutine to the OS thread for good: a thread with a real-time class must not join
+// the pool. Before it returns the thread is back in the class it came from.
 //
-// With ModeRequire it returns an error wrapping ErrRealTimeRefused before the first step
-// when the kernel refuses. It fails for nothing else.
+// With ModeRequire it returns an error wrapping ErrRealTimeRefused before the first step when the
+// kernel refuses. It fails for nothing else.
 func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 	runtime.LockOSThread()
 	if l.cfg.Mode != ModeOff {
@@ -262,7 +261,7 @@ func nextDeadline(prev, now Instant, period time.Duration) (next Instant, skippe
 // Grant returns what the kernel granted. It is final once the first step runs.
 func (l *Loop) Grant() Grant { return *l.grant.Load() }
 
-// Stats returns the counters as they stand.
+// Stats returns the current counters.
 func (l *Loop) Stats() LoopStats {
 	return LoopStats{
 		Ticks:        l.ticks.Load(),

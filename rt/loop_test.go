@@ -110,8 +110,8 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 	}
 }
 
-// sleepLog is a Clock that remembers what it was asked to sleep for, and when the
-// loop yielded. It wakes late by as much.
+// sleepLog is a Clock that records the requested sleeps, and when the loop yielded. It wakes late
+// by as much.
 type sleepLog struct {
 	*rttest.Clock
 	late   time.Duration

@@ -56,7 +56,7 @@ type Pauses struct {
 	sample [1]metrics.Sample // guarded by mu
 }
 
-// NewPauses returns one that knows of no pause.
+// NewPauses returns a Pauses without a recorded pause.
 func NewPauses() *Pauses {
 	p := &Pauses{sample: [1]metrics.Sample{{Name: "/sched/pauses/total/gc:seconds"}}}
 	metrics.Read(p.sample[:])
@@ -64,8 +64,8 @@ func NewPauses() *Pauses {
 	return p
 }
 
-// Max is the longest pause, from the decision to stop until all go on, rounded up by
-// some percent; 0: there was none.
+// Max is the longest pause, from the decision to stop until all go on, rounded up by some percent;
+// 0: there was no pause.
 //
 // Owner: any goroutine but the tick's; it takes a lock.
 func (p *Pauses) Max() time.Duration {
@@ -121,7 +121,7 @@ func HoldGC(headroom int64) *Hold {
 	return h
 }
 
-// Allow puts the limit n bytes above that of HoldGC, for what the program itself needs
+// Allow puts the limit n bytes above that of HoldGC, for memory that the program itself needs
 // since. A new n stops the world for a moment.
 //
 // Owner: any goroutine.

@@ -41,8 +41,8 @@ const (
 	overrunsMax = 32
 )
 
-// overrunClassifier tells the loop's own overruns from its host's. One pause of the host,
-// from just before the first to stealLag after the last, excuses as much as it took.
+// overrunClassifier separates the loop's own overruns from its host's. One pause of the host, from
+// just before the first to stealLag after the last, excuses as much as it took.
 //
 // Owner: the loop's thread.
 type overrunClassifier struct {

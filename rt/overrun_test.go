@@ -9,9 +9,8 @@ import (
 	"edgert/rt/rttest"
 )
 
-// stolen is a clock whose sleep to one deadline ends late, with the time booked
-// as the sleeper's own: what a guest sees when its host takes the CPU away just
-// as the thread wakes up.
+// stolen is a clock whose sleep to one deadline ends late, with the time booked as the sleeper's
+// own: so it looks to a guest when its host takes the CPU away just as the thread wakes up.
 type stolen struct {
 	*rttest.Clock
 	at rt.Instant
@@ -87,7 +86,7 @@ func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 	}
 }
 
-// What the host took excuses as much as it took, once.
+// The time that the host took excuses as much as it took, once.
 func TestOnePauseExcusesOneOverrun(t *testing.T) {
 	const period = 10 * time.Millisecond
 	clock := &hosted{Clock: rttest.NewClock(0)}
@@ -117,8 +116,7 @@ func TestOnePauseExcusesOneOverrun(t *testing.T) {
 	}
 }
 
-// A host that has never taken anything is hardly asked; one that has, ten times a
-// second.
+// A host that has never taken anything is hardly asked; one with stolen time, ten times a second.
 func TestAMachineWithoutAHostIsHardlyAsked(t *testing.T) {
 	const period, ticks = 10 * time.Millisecond, 1000
 	for _, tt := range []struct {

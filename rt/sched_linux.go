@@ -103,7 +103,7 @@ func refusal(err error) string {
 	return permissionRefusal(limit.Cur)
 }
 
-// permissionRefusal says what stands in the way when the kernel answered EPERM.
+// permissionRefusal returns the obstacle when the kernel answered EPERM.
 func permissionRefusal(rtprio uint64) string {
 	if rtprio >= loopPriority {
 		return fmt.Sprintf("the kernel refused SCHED_FIFO %d though RLIMIT_RTPRIO is %d: the control group has no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",

@@ -16,15 +16,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a process asks of the kernel stays with it, so these tests run in
-// processes of their own: the test binary calls itself with the role's name in
-// this variable.
+// The kernel keeps a process's requests for its life, so these tests run in processes of their own:
+// the test binary calls itself with the role's name in this variable.
 const (
 	roleVariable   = "RT_TEST_ROLE"
 	rightsVariable = "RT_TEST_NO_RIGHTS" // set: the child takes its own limits away first
 )
 
-// roles run in a child; what they print is the child's answer.
+// roles run in a child; their output is the child's answer.
 var roles = map[string]func() error{
 	"require":            func() error { return oneTick(ModeRequire, UnpinnedCPU) },
 	"auto":               func() error { return oneTick(ModeAuto, UnpinnedCPU) },
@@ -72,9 +71,8 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// asRole runs the role in a child and returns what it printed. Without rights the
-// child has neither the capabilities nor the limits to ask the kernel for
-// anything.
+// asRole runs the role in a child and returns its output. Without rights the child has neither the
+// capabilities nor the limits to ask the kernel for anything.
 func asRole(t *testing.T, role string, rights bool) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -94,7 +92,7 @@ func asRole(t *testing.T, role string, rights bool) string {
 		runtime.LockOSThread()
 		if !rights {
 			for _, capability := range []uintptr{unix.CAP_SYS_NICE, unix.CAP_IPC_LOCK, unix.CAP_SYS_RESOURCE} {
-				unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // EPERM: not root, has none of them
+				unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // EPERM: without root, no such process
 			}
 		}
 		done <- cmd.Run()
@@ -105,7 +103,7 @@ func asRole(t *testing.T, role string, rights bool) string {
 	return out.String()
 }
 
-// oneTick runs a loop on the kernel's clock for a tick and says what was granted.
+// oneTick runs a loop on the kernel's clock for a tick and returns the grant.
 func oneTick(mode Mode, cpu int) error {
 	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: time.Millisecond, Mode: mode, CPU: cpu})
 	var stop atomic.Bool
@@ -251,9 +249,8 @@ func TestPermissionRefusal(t *testing.T) {
 	}
 }
 
-// On the kernel's clock the loop wakes at or after deadlines that stay on the
-// grid, in the class and on the CPU it says it was granted, and leaves the thread
-// as it found it.
+// On the kernel's clock the loop wakes at or after deadlines that stay on the grid, in the class
+// and on the CPU of its Grant, and leaves the thread as it found it.
 func TestLoopOnTheKernel(t *testing.T) {
 	const n, period = 50, 2 * time.Millisecond
 	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: period, CPU: UnpinnedCPU})

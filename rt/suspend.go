@@ -20,7 +20,7 @@ type suspendMeter interface{ Suspended() time.Duration }
 //
 // Owner: one thread.
 type Suspension struct {
-	meter suspendMeter // nil: none
+	meter suspendMeter // nil: no suspension
 	known time.Duration
 }
 

@@ -9,11 +9,10 @@ import (
 	"edgert/rt/rttest"
 )
 
-// A tick says how long the machine slept before it, once, and its own time knows
-// nothing of that.
+// A tick reports once how long the machine slept before it, and its own time does not contain that.
 func TestLoopTellsThatTheMachineWasSuspended(t *testing.T) {
 	loop, clock := simulated(0)
-	clock.Suspend(time.Hour) // before the run: nobody's business
+	clock.Suspend(time.Hour) // before the run: of no interest
 	var slept []time.Duration
 	var woke []rt.Instant
 	runLoop(loop, 6, func(tick rt.Tick) rt.Wait {

@@ -28,8 +28,8 @@ func NewWaker() (*Waker, error) {
 	return w, nil
 }
 
-// one is what a write adds to the eventfd's counter: 1 whichever end comes first
-// would be 1<<56, which a second write still has room for.
+// one is the number that a write adds to the eventfd's counter: 1 in either byte order would be
+// 1<<56, which a second write still has room for.
 var one = [8]byte{1}
 
 // Wake makes the current or the next Wait return true. It never blocks.

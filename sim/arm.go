@@ -51,7 +51,7 @@ func poseAt(p Point, grip float64) [DOF]float64 {
 	return [DOF]float64{degrees(q1), -30, degrees(q2), 0.25 * degrees(q1), -degrees(q1), grip}
 }
 
-// pi is rounded before it is divided, as everybody's radians() does.
+// pi is rounded before it is divided, as radians() does in every library.
 const pi = float64(math.Pi)
 
 //rt:noalloc

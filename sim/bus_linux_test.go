@@ -105,9 +105,8 @@ func exchange(t *testing.T, fd int, raw []int, body []byte) {
 	}
 }
 
-// What the bus does to its servos happens in the world too: an obstacle stops a
-// joint, which presses and trips its protection, what the gripper holds falls with
-// goal := present, and an arm without power sinks.
+// Events on the bus happen in the world too: an obstacle stops a joint, which presses and trips its
+// protection, the gripper drops its object with goal := present, and an arm without power sinks.
 func TestFaultsInTheWorld(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	live := NewLive(NewWorld(3, 1), clock, clock.Now())
@@ -135,7 +134,7 @@ func TestFaultsInTheWorld(t *testing.T) {
 		}
 		exchange(t, fd, nil, write)
 	}
-	read(time.Second) // a limp arm that nobody has held lies where it is
+	read(time.Second) // a limp arm that no hand has held lies where it is
 	start := raw
 	if raw[lift] != start[lift] || raw[lift] < 1500 {
 		t.Fatalf("shoulder_lift lies at %d", raw[lift])

@@ -7,7 +7,7 @@ import (
 	"edgert/camera"
 )
 
-// defaultFPS is a view's rate when its format names none.
+// defaultFPS is a view's rate when its format names no rate.
 const defaultFPS = 30
 
 // liveView is one camera on a Live world.

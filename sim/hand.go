@@ -25,7 +25,7 @@ type shaft struct {
 	bend                     int // counts that the hand pushes it off its goal
 }
 
-// NewHand is n shafts that stand at raw, in a hand that does not move.
+// NewHand returns n shafts at raw, in a hand that does not move.
 func NewHand(n, raw int) *Hand {
 	h := &Hand{shafts: make([]shaft, n)}
 	for j := range h.shafts {
@@ -79,7 +79,7 @@ func (h *Hand) Torque(now rt.Instant, joint int, on bool) {
 	s := &h.shafts[joint]
 	s.advance(now)
 	if s.torque != on {
-		s.speed = 0 // the hand goes on from where it is when it is told to
+		s.speed = 0 // the hand goes on from where it is at a new command
 	}
 	s.torque = on
 }

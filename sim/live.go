@@ -27,7 +27,7 @@ type Live struct {
 
 	mu      sync.Mutex
 	world   *World            // guarded by mu; world.q holds the joints at the last grid point
-	tick    int64             // guarded by mu; the grid point that world stands on
+	tick    int64             // guarded by mu; the grid point of world
 	phase   float64           // guarded by mu; newest instant seen, in [0, 1) of the period
 	newest  rt.Instant        // guarded by mu
 	motion  [DOF]motion       // guarded by mu
@@ -42,7 +42,7 @@ type motion struct {
 	from float64
 }
 
-// goalRegister is what the bus last wrote to a servo.
+// goalRegister is the last value that the bus wrote to a servo.
 type goalRegister struct {
 	goal   float64 // degrees, the gripper in percent
 	torque bool
@@ -50,7 +50,7 @@ type goalRegister struct {
 	sink   float64 // per tick; 0: it holds its place
 }
 
-// Score is what the arm has achieved so far.
+// Score is the arm's achievement so far.
 type Score struct {
 	Reached, Collided, Timeouts int
 	SkippedTicks                int64 // ticks that the world left out after ten minutes without a call
@@ -131,7 +131,7 @@ func (l *Live) Speed(now rt.Instant, joint int) float64 {
 	return math.Copysign(step*ticksPerSecond*countsPer(joint), to-q)
 }
 
-// Score returns what has been judged until the clock's present instant.
+// Score returns the score until the clock's present instant.
 func (l *Live) Score() Score {
 	now := l.clock.Now()
 	l.mu.Lock()

@@ -28,8 +28,8 @@ func newLive(seed uint64) (*Live, *rttest.Clock, rt.Instant) {
 	return l, clock, start
 }
 
-// Goals written on the grid move the joints as World.Step does, to the last bit,
-// however often and whenever somebody looks in between.
+// Goals written on the grid move the joints as World.Step does, to the last bit, however often and
+// whenever a reader looks in between.
 func TestGoalsOnTheGridEqualWorldStep(t *testing.T) {
 	l, _, start := newLive(3)
 	want := NewWorld(3, 1)
@@ -295,8 +295,8 @@ func TestLiveIsSharedByThreads(t *testing.T) {
 	wg.Wait()
 }
 
-// Without torque a joint that has weight sinks at its speed to where it rests, at
-// any phase of the grid, and one that has none stays.
+// Without torque a joint that has weight sinks at its speed to its resting place, at any phase of
+// the grid, and a joint without weight stays.
 func TestAJointWithoutTorqueSinks(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	live := NewLive(NewWorld(3, 1), clock, clock.Now())

@@ -2,7 +2,7 @@ package sim
 
 import "math"
 
-// The camera's native picture, which is what a policy is trained on.
+// The camera's native picture, on which policies are trained.
 const (
 	NativeWidth  = 160
 	NativeHeight = 120
@@ -17,7 +17,7 @@ type colour [3]float64
 // numShapes counts target, post, two links and tip.
 const numShapes = 5
 
-// What is on the table, and how big.
+// The objects on the table and their sizes.
 const (
 	targetDisc = 0.018
 	upperWidth = 0.012 // half the width of the link at the base

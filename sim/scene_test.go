@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// renderSlowly paints every shape into every pixel, as the definition says. It
-// is the oracle for the spans and short cuts of Render.
+// renderSlowly paints every shape into every pixel, as the definition demands. It is the oracle for
+// the spans and short cuts of Render.
 func renderSlowly(s scene, width, height int) []byte {
 	mpp := 0.004 * max(160/float64(width), 120/float64(height))
 	e, tip := reach(s.Pan, s.Elbow)

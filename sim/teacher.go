@@ -2,9 +2,8 @@ package sim
 
 import "math"
 
-// Teacher is a scripted hand that never touches the post: it walks along the
-// tangent of a circle around it. It keeps one side for a whole leg. The zero value
-// has chosen none.
+// Teacher is a scripted hand that never touches the post: it walks along the tangent of a circle
+// around it. It keeps one side for a whole leg. The zero value has not chosen a side.
 //
 // Source: the demonstrations that the demo policy is trained on.
 type Teacher struct {
@@ -19,8 +18,8 @@ const (
 	gripNear         = 0.15
 )
 
-// Goal returns the joints for the next 60 Hz tick of an arm whose tip is at p and
-// whose gripper stands at grip percent, on its way to target around post.
+// Goal returns the joints for the next 60 Hz tick of an arm whose tip is at p and whose gripper is
+// at grip percent, on its way to target around post.
 func (e *Teacher) Goal(p, target, post Point, grip float64) [DOF]float64 {
 	lateral, ahead := offset(p, target, post)
 	if e.leg != target {

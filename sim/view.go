@@ -2,7 +2,7 @@ package sim
 
 import "edgert/rt"
 
-// View is what somebody who stands at the table sees at one instant.
+// View is the sight of the table at one instant.
 type View struct {
 	At           rt.Instant
 	Q            [DOF]float64 // degrees, the gripper in percent

@@ -27,7 +27,7 @@ const ticksPerSecond = 60
 
 // The rules of the task.
 const (
-	postRadius   = 0.050 // the tip inside this circle is a collision, and what a picture shows
+	postRadius   = 0.050 // the tip inside this circle is a collision, and the pictures show this circle
 	targetRadius = 0.015 // the tip inside this circle is at the target
 	dwellTicks   = 10    // ticks at the target, in a row, that end a leg
 	legTicksMax  = 360   // a leg that takes longer is given up
@@ -37,7 +37,7 @@ const (
 // the arm's base.
 type Point struct{ X, Y float64 }
 
-// Outcome says how a leg ended.
+// Outcome is the end of a leg.
 type Outcome uint8
 
 // The ways in which a leg ends.
@@ -57,8 +57,8 @@ type Leg struct {
 // maxLag is the longest servo lag that a world plays, in ticks.
 const maxLag = 8
 
-// Rules make the world harder than the one that policies were trained in. The
-// zero value is the demo world.
+// Rules make the world harder than the world of the policies' training. The zero value is the demo
+// world.
 type Rules struct {
 	Clearance float64 // metres added to the post's radius when judging; the pictures do not show it
 	Speed     float64 // the servos' speed limit as a multiple of the demo's; 0: 1
@@ -138,7 +138,7 @@ func (w *World) Step(goal []float64) {
 	w.judge()
 }
 
-// lagged queues one joint's goal and returns the one that its servo follows now.
+// lagged queues one joint's goal and returns the goal that its servo follows now.
 //
 //rt:noalloc
 func (w *World) lagged(joint int, goal float64) float64 {
@@ -197,7 +197,7 @@ func (w *World) Q() [DOF]float64 { return w.q }
 //rt:noalloc
 func (w *World) tip() Point { return TipAt(w.q[pan], w.q[elbow]) }
 
-// TipAt returns where the tip is when pan and elbow stand at these degrees.
+// TipAt returns the tip's place for pan and elbow in degrees.
 //
 //rt:noalloc
 func TipAt(panDeg, elbowDeg float64) Point {
@@ -208,7 +208,7 @@ func TipAt(panDeg, elbowDeg float64) Point {
 // Target returns the present target.
 func (w *World) Target() Point { return w.target }
 
-// Post returns the centre of the post, which stands for the whole run.
+// Post returns the centre of the post, which does not move during the run.
 func (w *World) Post() Point { return w.post }
 
 // Legs counts the legs ended so far.

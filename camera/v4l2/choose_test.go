@@ -9,7 +9,7 @@ import (
 	"edgert/camera"
 )
 
-// webcam is what a common one offers.
+// webcam lists the formats of a common webcam.
 var webcam = func() (all []Mode) {
 	for _, p := range []camera.PixelFormat{camera.YUYV, camera.MJPEG} {
 		for _, size := range [][2]int{{640, 480}, {320, 240}, {1280, 720}} {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// Numbers of the controls that a word stands for.
+// Numbers of the controls that have names here.
 //
 // Source: include/uapi/linux/v4l2-controls.h (Linux 6.1).
 const (
@@ -106,7 +106,7 @@ func find(all []Control, id uint32) (Control, bool) {
 
 // takes reports whether v is one of the control's values.
 func (c *Control) takes(v int32) bool {
-	if c.Kind == "button" { // whatever is written presses it
+	if c.Kind == "button" { // any written value presses it
 		return true
 	}
 	if v < c.Min || v > c.Max || c.Step > 1 && (int64(v)-int64(c.Min))%int64(c.Step) != 0 {
@@ -137,7 +137,7 @@ func (c *Control) parse(text string) (int32, error) {
 	return int32(v), nil
 }
 
-// Span says which values the control takes.
+// Span describes the control's values.
 func (c Control) Span() string {
 	switch c.Kind {
 	case "boolean":

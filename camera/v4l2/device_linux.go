@@ -123,7 +123,7 @@ func (d *device) rates(pixelformat, width, height uint32, w Want) (all []float64
 		}
 		return append(all, min(max(w.fps(), v.max.rate()), v.min.rate()))
 	}
-	if len(all) == 0 { // a driver need not say
+	if len(all) == 0 { // a driver need not report it
 		all = append(all, usualFPS)
 	}
 	return all

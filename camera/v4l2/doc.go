@@ -29,7 +29,7 @@ var (
 	ErrControl = errors.New("v4l2: control")
 )
 
-// Config says which camera to open and how.
+// Config selects a camera and how to open it.
 type Config struct {
 	Path     string // /dev/video0, or a link such as /dev/v4l/by-id/...
 	Want     Want
@@ -39,7 +39,7 @@ type Config struct {
 // Setting is one control and its value: exposure auto, gain 12, power-line-frequency 1.
 type Setting struct{ Name, Value string }
 
-// Info is what a camera says of itself.
+// Info is a camera's description of itself.
 type Info struct {
 	Path   string // /dev/video0
 	ByID   string // /dev/v4l/by-id/...; empty without udev

@@ -24,9 +24,9 @@ import (
 	"edgert/rt/rttest"
 )
 
-// machineEnv says that this is the machine of `make test-v4l2`: /dev/video0 and
-// video1 are the kernel's vivid driver, video10 is v4l2loopback. Everywhere else
-// the tests below are skipped, because they break the cameras on purpose.
+// machineEnv marks the machine of `make test-v4l2`: /dev/video0 and video1 are the kernel's vivid
+// driver, video10 is v4l2loopback. Everywhere else the tests below are skipped, because they break
+// the cameras on purpose.
 const machineEnv = "EDGERT_V4L2_MACHINE"
 
 const (
@@ -42,7 +42,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// leaks reports what the tests have left behind, as an exit status.
+// leaks reports leftovers of the tests, as an exit status.
 func leaks() int {
 	left := 0
 	fds, _ := os.ReadDir("/proc/self/fd")
@@ -286,7 +286,7 @@ func TestMachineDrainsToTheNewest(t *testing.T) {
 	}
 }
 
-// since returns what was counted in between.
+// since returns the counts in between.
 func since(a, b camera.Counts) camera.Counts {
 	return camera.Counts{Missed: b.Missed - a.Missed, Skipped: b.Skipped - a.Skipped, Broken: b.Broken - a.Broken, Restarts: b.Restarts - a.Restarts}
 }
@@ -356,8 +356,8 @@ func until(s *Source, f *camera.Frame, want error) error {
 	return fmt.Errorf("Grab() never says %w", want)
 }
 
-// An unplugged camera is noticed at once, what was lent stays as it is although
-// the device is let go, and after plugging in the same source goes on.
+// An unplugged camera is noticed at once, lent pictures stay as they are although the device is let
+// go, and after plugging in the same source goes on.
 func TestMachineUnplugAndReplug(t *testing.T) {
 	rttest.RealTime(t)
 	s := open(t, Config{})
@@ -465,8 +465,8 @@ func TestMachineGrabNoAlloc(t *testing.T) {
 	}
 }
 
-// feed writes motion JPEG into the loopback's other side, every second picture
-// without Huffman tables and with padding behind, until stop is closed.
+// feed writes motion JPEG into the loopback's other side, every second picture without Huffman
+// tables and with padding at its end, until stop is closed.
 func feed(t *testing.T, stop <-chan struct{}) (done chan struct{}) {
 	t.Helper()
 	fd, err := unix.Open(loopback, unix.O_RDWR|unix.O_CLOEXEC, 0)

@@ -47,7 +47,7 @@ type Source struct {
 	closed                            atomic.Bool
 }
 
-// orphan is what is lent of a stream that ended.
+// orphan is a lent buffer of a stream that ended.
 type orphan struct {
 	generation int
 	buffers    []mapping
@@ -97,11 +97,10 @@ func Open(cfg Config, clock rt.Clock) (*Source, error) {
 // Format returns what Grab delivers.
 func (s *Source) Format() camera.Format { return s.format }
 
-// Lends says that frames point at the source's memory.
+// Lends reports that frames point at the source's memory.
 func (s *Source) Lends() {}
 
-// Describe says which camera this is, which format it has, and how that falls
-// short of what was wanted.
+// Describe names this camera, its format, and how that falls short of the wanted one.
 func (s *Source) Describe() (card, picked, remark string) {
 	return s.card, s.format.String(), s.remark
 }
@@ -146,8 +145,8 @@ func (s *Source) Grab(dst *camera.Frame) error {
 	}
 }
 
-// newest dequeues all full buffers and keeps the newest good one, described by
-// s.stream.dq; -1: there is none. An errno ends the stream.
+// newest dequeues all full buffers and keeps the newest good one, described by s.stream.dq; -1
+// without a good one. An errno ends the stream.
 //
 //rt:noalloc
 func (s *Source) newest() (index int, errno unix.Errno) {
@@ -158,7 +157,7 @@ func (s *Source) newest() (index int, errno unix.Errno) {
 		errno := st.dequeue()
 		if errno == unix.EAGAIN {
 			if index < 0 && st.poll[0].Revents&unix.POLLIN == 0 {
-				return -1, unix.EIO // poll says error, and nothing more comes
+				return -1, unix.EIO // poll reports an error, and nothing more comes
 			}
 			break
 		}
@@ -198,7 +197,7 @@ func (s *Source) good(b *buffer) bool {
 	return int(b.bytesUsed) >= whole.FrameBytes()
 }
 
-// count follows the driver's sequence number, which may wrap, restart or stand.
+// count follows the driver's sequence number, which may wrap, restart or stop.
 //
 //rt:noalloc
 func (s *Source) count(sequence uint32) {

@@ -11,7 +11,7 @@ import (
 
 var errSystem = errors.New("v4l2: cameras are read on Linux only")
 
-// Source is a stand-in: Open never returns one.
+// Source is a stub: Open never returns one.
 type Source struct{ camera.Source }
 
 // Open fails.

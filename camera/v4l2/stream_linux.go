@@ -15,7 +15,7 @@ const (
 	maxBuffers  = 32
 )
 
-// mapping is one of the driver's buffers, or the memory that stands in for it.
+// mapping is one of the driver's buffers, or the memory in its place.
 type mapping struct {
 	mem  []byte
 	lent bool

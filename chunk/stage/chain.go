@@ -106,7 +106,7 @@ func (l *Chain) Preview(rows []float32) {
 	}
 }
 
-// Rest says that the arm was held for this tick.
+// Rest marks a tick in which the arm was held.
 //
 //rt:noalloc
 func (l *Chain) Rest() {
@@ -115,7 +115,7 @@ func (l *Chain) Rest() {
 	}
 }
 
-// Reset forgets the past: the arm stands at row, [dof].
+// Reset forgets the past: the arm is at row, [dof].
 //
 //rt:noalloc
 func (l *Chain) Reset(row []float32) {

@@ -17,8 +17,8 @@ type rateLimit struct {
 	started      bool
 }
 
-// newRateLimit returns limits for rows of dof joints, rate rows per second; a limit
-// of 0 is none.
+// newRateLimit returns limits for rows of dof joints, rate rows per second; a limit of 0 is no
+// limit.
 func newRateLimit(speed, accel, rate float64, dof int) (*rateLimit, error) {
 	if !(speed >= 0) || !(accel >= 0) || !(rate > 0) || math.IsInf(speed, 1) || math.IsInf(accel, 1) {
 		return nil, fmt.Errorf("stage: a velocity of %v and an acceleration of %v at %v rows per second: want finite limits above 0, or 0 for none", speed, accel, rate)

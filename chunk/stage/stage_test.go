@@ -121,8 +121,7 @@ func TestButterworthRefuses(t *testing.T) {
 	}
 }
 
-// Preview says what Apply will do, and changes nothing; Reset lets the next row
-// pass.
+// Preview predicts Apply, and changes nothing; Reset lets the next row pass.
 func TestButterworthPreviewAndReset(t *testing.T) {
 	f, err := newButterworth(Config{Cutoff: 3, Order: 3, Gain: 1.4}, 60, 2)
 	if err != nil {
@@ -297,8 +296,8 @@ func TestStagesNoAlloc(t *testing.T) {
 	}
 }
 
-// Without a stage an action passes to the bit; with all, the filter sees actions,
-// the limits see ticks, and Preview says what will come.
+// Without a stage an action passes to the bit; with all, the filter sees actions, the limits see
+// ticks, and Preview predicts the result.
 func TestChain(t *testing.T) {
 	plain, err := NewChain(Config{}, 60, 2)
 	if err != nil {

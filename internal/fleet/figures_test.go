@@ -24,8 +24,8 @@ func watch(t *testing.T, cfg Config) (o Outcome, ticks []Tick) {
 	return o, ticks
 }
 
-// The ticks before the first action count from where a network without faults
-// would have answered; what the script's latency costs is no wait.
+// The ticks before the first action count from the instant at which a network without faults would
+// have answered; the script's latency does not count as waiting.
 func TestWaited(t *testing.T) {
 	for _, tt := range []struct {
 		text string
@@ -43,8 +43,8 @@ func TestWaited(t *testing.T) {
 	}
 }
 
-// A loss lasts from the first message lost to the next merge, and one that is
-// never made good to the end of the world.
+// A loss lasts from the first message lost to the next merge, and one that is never made good to
+// the end of the world.
 func TestRecoveries(t *testing.T) {
 	const from = 2 * time.Second
 	for _, tt := range []struct {
@@ -114,8 +114,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// passer plans around the post on one side and on the other, in turns of as many
-// requests as turns says.
+// passer plans around the post on one side and on the other, alternating after turns requests.
 type passer struct {
 	still
 	turns int64

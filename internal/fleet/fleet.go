@@ -1,12 +1,11 @@
-// Package fleet runs the closed loop of picture, policy, schedule and arm in
-// virtual time: hundreds of robots, each with its own world, as fast as their
-// inferences.
+// Package fleet runs the closed loop of picture, policy, schedule and arm in virtual time: hundreds
+// of robots, each with its own world, as fast as their inferences.
 //
-// What decides the motion is real: sim.World, jpeg, the edge's tick (edge/tick),
-// the wire's encoding (for its size), the script of faults and the exported
-// policy. The network's and the server's time are simulated (network.go). A tick
-// reads the joints, runs an action, merges at most one answer and asks for the
-// next chunk (robot.go). A run is a function of its Config, to the last bit.
+// Everything that decides the motion is real: sim.World, jpeg, the edge's tick (edge/tick), the
+// wire's encoding (for its size), the script of faults and the exported policy. The network's and
+// the server's time are simulated (network.go). A tick reads the joints, runs an action, merges at
+// most one answer and asks for the next chunk (robot.go). A run is a function of its Config, to the
+// last bit.
 package fleet
 
 import (
@@ -33,8 +32,8 @@ const (
 	// in edge-rt.
 	defaultMaxAge = 180
 
-	// defaultReconnect is what an edge needs to open a session with a server that
-	// came back.
+	// defaultReconnect is the time that an edge needs to open a session with a server that came
+	// back.
 	defaultReconnect = 300 * time.Millisecond
 
 	delayMax   = 10_000
@@ -52,8 +51,7 @@ const (
 // ErrConfig is what Run and Open return for impossible numbers.
 var ErrConfig = errors.New("fleet: bad config")
 
-// Config says what to run. The zero value of a field is its default, where one
-// is named.
+// Config describes a run. The zero value of a field is its default, where a default is named.
 type Config struct {
 	Policy Policy
 
@@ -66,8 +64,8 @@ type Config struct {
 	Schedule chunk.Config
 	MaxAge   int // ticks; default defaultMaxAge
 
-	Stages stage.Config // behind the schedule, with one tick for each action; default none
-	Gate   *follow.Gate // that goals pass behind the stages; default none: the world's servos have limits of their own
+	Stages stage.Config // after the schedule, with one tick for each action; default: no stages
+	Gate   *follow.Gate // that goals pass after the stages; default: no gate, the world's servos have limits of their own
 
 	// An answer takes the network twice and the server once, before any fault.
 	// Delay is a short form: so many ticks from capture to merge, default and
@@ -76,14 +74,14 @@ type Config struct {
 	Compute time.Duration // time for one answer
 	Delay   int
 
-	Faults    *faulty.Script // default none
+	Faults    *faulty.Script // default: no faults
 	Reconnect time.Duration  // default defaultReconnect
 
 	Rules   sim.Rules // default the demo world
 	Quality int       // JPEG quality of the pictures, 1 to 100; 0: raw
 	Counts  bool      // read the state and write the goal through 4096-step encoders
 
-	Trace func(*Tick) // called on every tick; what it gets is lent
+	Trace func(*Tick) // called on every tick; its arguments are lent
 }
 
 func (c *Config) check() error {

@@ -54,8 +54,7 @@ func TestClosedLoop(t *testing.T) {
 	}
 }
 
-// The policy without a sampler does the same task: what it cannot do is continue
-// a schedule.
+// The policy without a sampler does the same task, but cannot continue a schedule.
 func TestClosedLoopWithoutASampler(t *testing.T) {
 	p := bundle(t, "plain")
 	r := mustRun(t, Config{Policy: p, Seeds: 5, Ticks: 600, Delay: 3})
@@ -182,8 +181,7 @@ func TestHoldingStillScoresNothing(t *testing.T) {
 	}
 }
 
-// counter answers with its request's number in every row and records what the
-// loop told it.
+// counter answers with its request's number in every row and records the loop's calls.
 type counter struct {
 	still
 	rows [stillHorizon * sim.DOF]float32
@@ -273,8 +271,7 @@ type failing struct {
 
 func (f failing) Answer(*Observation) (Answer, error) { return Answer{}, f.err }
 
-// What the schedule must not notice: doubled messages, both ways, change nothing
-// but the bytes that travel.
+// Doubled messages, both ways, must change nothing in the schedule but the bytes that travel.
 func TestDuplicatesChangeNothing(t *testing.T) {
 	run := func(text string) Result {
 		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 3, Ticks: 600, Faults: script(t, text)})

@@ -55,7 +55,7 @@ func newNetwork(cfg *Config, plan *faulty.Plan, loss func(int64, time.Duration))
 // open reports whether there is a session; fresh, once, that it is new.
 func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 	away := n.plan.ServerDown(now)
-	if away && !n.away { // killed: what it held is gone with it
+	if away && !n.away { // killed: its queue is gone with it
 		for _, f := range n.inbound {
 			n.loss(f.key, now)
 		}
@@ -138,7 +138,7 @@ func (n *network) advance(now time.Duration, p Policy) error {
 	}
 }
 
-// deposit is the mailbox: what is not newer than all before is refused.
+// deposit is the mailbox: it refuses an observation that is not newer than all before.
 func (n *network) deposit(f *request, p Policy) error {
 	if f.key <= n.newest {
 		return nil

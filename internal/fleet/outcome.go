@@ -48,7 +48,7 @@ type Outcome struct {
 	Switches    int // new plans that pass the post on another side than the plan before
 
 	LegTicks   []int           // ticks of each leg that was reached
-	Jumps      []float64       // degrees between the live row and the one that replaced it
+	Jumps      []float64       // degrees between the live row and the row that replaced it
 	Seams      []float64       // degrees between a chunk's first action and where the last two led
 	Recoveries []time.Duration // from the first message lost to the next merge
 	Again      []int           // ticks from a lost request to the next, less the estimate at the lost one

@@ -6,7 +6,7 @@ import (
 	"edgert/sim"
 )
 
-// Observation is what a request carries.
+// Observation is the content of a request.
 type Observation struct {
 	Seed      uint64 // stream and number of the request, for its noise
 	Direction int
@@ -36,7 +36,7 @@ type Policy interface {
 	PrefixEnd() int
 	// Answer computes a chunk, lent until the next Answer.
 	Answer(o *Observation) (Answer, error)
-	// Forget drops what is kept of a robot: its server was started again.
+	// Forget drops the server's memory of a robot: its server was started again.
 	Forget()
 }
 
@@ -61,8 +61,7 @@ func (e *Exported) Horizon() int { return e.Model.Bundle().ChunkSize }
 // DOF is the bundle's action dimension.
 func (e *Exported) DOF() int { return e.Model.Bundle().ActionDim }
 
-// Picture is the size that the bundle says of its camera, the simulator's own
-// without one.
+// Picture is the size of the bundle's camera, or the simulator's own for a bundle without a camera.
 func (e *Exported) Picture() (width, height int) {
 	if cameras := e.Model.Bundle().Cameras; len(cameras) > 0 {
 		return cameras[0].W, cameras[0].H
@@ -73,7 +72,7 @@ func (e *Exported) Picture() (width, height int) {
 // PrefixEnd is the bundle's.
 func (e *Exported) PrefixEnd() int { return e.Model.Bundle().PrefixEnd }
 
-// Answer runs the model, conditioned as the bundle says.
+// Answer runs the model, conditioned as the bundle demands.
 func (e *Exported) Answer(o *Observation) (Answer, error) {
 	m := e.Model
 	if len(m.Bundle().Cameras) > 0 {

@@ -61,7 +61,7 @@ func TestPicturesAsJPEGFull(t *testing.T) {
 	}
 }
 
-// seeing stands still and keeps the pictures that it is shown.
+// seeing does not move and keeps the pictures that it gets.
 type seeing struct {
 	still
 	width, height int

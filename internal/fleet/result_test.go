@@ -86,7 +86,7 @@ func (r *Result) RequestsPer20s() float64 { return r.per20s(r.Requests) }
 // without one.
 func (r *Outcome) LegSeconds(q float64) float64 { return float64(Quantile(r.LegTicks, q)) / FPS }
 
-// Jump returns the q-quantile of what a merge moves pan or elbow by, in degrees.
+// Jump returns the q-quantile of the jumps of pan or elbow at merges, in degrees.
 func (r *Outcome) Jump(q float64) float64 { return Quantile(r.Jumps, q) }
 
 // String is one line of a report.

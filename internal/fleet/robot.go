@@ -34,8 +34,8 @@ type Robot struct {
 	seed      uint64
 	direction int
 	state     [sim.DOF]float32
-	wanted    [sim.DOF]float32 // behind stages and gate
-	goal      [sim.DOF]float64 // what the servos were sent of it
+	wanted    [sim.DOF]float32 // after stages and gate
+	goal      [sim.DOF]float64 // the part that was sent to the servos
 	out       Outcome
 	seams     seams
 	losses    losses
@@ -243,8 +243,8 @@ func (r *Robot) sendRequest(tick int, now time.Duration) error {
 	return nil
 }
 
-// encoder rounds a joint's value to what a 4096-step encoder can say: 360 degrees
-// for the arm, half a turn for the gripper's 100 percent.
+// encoder rounds a joint's value to the resolution of a 4096-step encoder: 360 degrees for the arm,
+// half a turn for the gripper's 100 percent.
 func encoder(joint int, v float64) float64 {
 	if joint == sim.DOF-1 {
 		return math.RoundToEven(v*20) / 20

@@ -20,11 +20,11 @@ type seams struct {
 	last  [2]float64
 	speed [2]float64 // per tick
 	ran   int        // actions
-	way   int        // side of the post that the newest plan passes on, 0: none yet in this leg
+	way   int        // side of the post that the newest plan passes on, 0: no plan yet in this leg
 }
 
-// step takes an executed goal and, at the first of another chunk, says how far it
-// lies from where the last two lead: the larger of pan and elbow, in degrees.
+// step takes an executed goal and, at the first of another chunk, returns how far it is from the
+// line through the last two: the larger of pan and elbow, in degrees.
 func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool) {
 	now := [2]float64{goal[pan], goal[elbow]}
 	seam = s.ran >= 2 && seq != s.seq
@@ -40,7 +40,7 @@ func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool
 	return jump, seam
 }
 
-// hold notes a tick without an action: the arm stands.
+// hold notes a tick without an action: the arm does not move.
 func (s *seams) hold(goal [sim.DOF]float64) {
 	s.last, s.speed = [2]float64{goal[pan], goal[elbow]}, [2]float64{}
 }
@@ -67,8 +67,8 @@ type Replay struct {
 	goal  [sim.DOF]float64
 }
 
-// Add takes an action: when it ran, how old its observation was then, and what it
-// and its request were.
+// Add takes an action: when it ran, how old its observation was then, with its values and its
+// request.
 func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
 	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm stood meanwhile
 		f.seams.hold(f.goal)
@@ -97,9 +97,9 @@ func wayOf(rows []float32, post sim.Point) int {
 	return 0
 }
 
-// losses follows what was lost until it has been made good.
+// losses follows a lost message until the loss has been made good.
 type losses struct {
-	since    time.Duration // when the first message since the last merge was lost, -1: none
+	since    time.Duration // when the first message since the last merge was lost, -1: no message was
 	requests []sentRequest
 }
 

@@ -20,7 +20,7 @@ type Tick struct {
 	Cooldown int   // ticks until a request may leave
 	Seq      uint64
 
-	Starved   bool // an action was due and none was there
+	Starved   bool // an action was due and missing
 	Requested bool // an observation left
 	Received  bool // an answer was merged
 	Outcome   chunk.Outcome

@@ -9,7 +9,7 @@ import (
 	"edgert/policy/tokenizer"
 )
 
-// A tokenizer of bytes alone, and what a policy's graph gets of a task.
+// A tokenizer of bytes alone, and a task's ids as a policy's graph gets them.
 func Example() {
 	dir, err := os.MkdirTemp("", "tokenizer")
 	if err != nil {

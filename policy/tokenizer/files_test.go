@@ -165,7 +165,7 @@ func TestSmallModels(t *testing.T) {
 func TestModelIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		name string
-		more []byte // behind the model: later fields win
+		more []byte // after the model: later fields win
 		want string
 	}{
 		{"no model", messageOf(2, varint(3, 1)), "model type 1, want 2"},

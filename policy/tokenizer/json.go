@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// jsonFile is what is read of a tokenizer.json. Decoder, padding and truncation
-// play no part: LeRobot gives its own.
+// jsonFile is the part of a tokenizer.json that is read. Decoder, padding and truncation play no
+// part: LeRobot gives its own.
 type jsonFile struct {
 	Normalizer    pipeline  `json:"normalizer"`
 	PreTokenizer  pipeline  `json:"pre_tokenizer"`
@@ -275,7 +275,7 @@ func readCharacters(t *Tokenizer, f *jsonFile) error {
 	if len(steps) != 1 || steps[0].Type != "Replace" || steps[0].Pattern.String != " " || steps[0].Content != "▁" {
 		return fmt.Errorf(`normalizer %.200s, want Replace of " " by "▁" with kind %s`, f.Normalizer, SentencePiece)
 	}
-	// A Split at spaces finds none: the normalizer has replaced them.
+	// A Split at spaces finds nothing: the normalizer has replaced them.
 	for _, p := range f.PreTokenizer.steps {
 		if p.Type != "Split" || p.Pattern.String != " " {
 			return fmt.Errorf("pre_tokenizer %.80s, want none or Split at spaces with kind %s", p.Type, SentencePiece)
@@ -350,7 +350,7 @@ func readAdded(t *Tokenizer, f *jsonFile) error {
 	return nil
 }
 
-// readPostProcessor checks that the file adds the tokens that bundle.json says.
+// readPostProcessor checks that the file adds the tokens that bundle.json names.
 func readPostProcessor(t *Tokenizer, f *jsonFile) error {
 	var before, want []int64
 	for _, p := range f.PostProcessor.steps {

@@ -16,11 +16,11 @@ type candidate struct {
 	id   int32
 }
 
-// merged is what a pair becomes.
+// merged is the result of merging a pair.
 type merged struct{ rank, id int32 }
 
-// merges says which neighbours become which piece, and in which order: by their
-// ids, as in a tokenizer.json, or by the text of both, as in a tokenizer.model.
+// merges maps neighbours to the piece that they become, with its rank: by their ids, as in a
+// tokenizer.json, or by the text of both, as in a tokenizer.model.
 type merges struct {
 	byIDs   map[uint64]merged
 	byText  map[string]merged

@@ -29,7 +29,7 @@ type piece struct {
 	kind  uint64
 }
 
-// modelFile is what is read of a tokenizer.model, with the format's defaults.
+// modelFile is the part of a tokenizer.model that is read, with the format's defaults.
 type modelFile struct {
 	pieces []piece
 

@@ -53,8 +53,8 @@ func (b borders) closed(runes map[rune]int32, texts func(func(string) bool)) boo
 // Prompt is the text input of a policy for one task. Many goroutines may use it.
 type Prompt struct {
 	t    *Tokenizer
-	head []int64 // all there is, or what stands before the state
-	tail []int64 // what stands behind it
+	head []int64 // all ids, or those before the state
+	tail []int64 // those after it
 
 	values [Bins + 1][]int64 // the tokens of each value from -1 on, with its space
 

@@ -20,15 +20,15 @@ const maxLen = 4096
 // Bins is how many parts the range from -1 to 1 has in Pi0.5's prompt.
 const Bins = 256
 
-// Spec is what bundle.json says of the tokenizer.
+// Spec is bundle.json's description of the tokenizer.
 type Spec struct {
 	Kind   string `json:"kind"`
 	MaxLen int    `json:"max_len"`          // tokens of the graph's input, padding and all
-	PadID  int64  `json:"pad_id"`           // what fills the rest, on the right
-	BOSID  *int64 `json:"bos_id,omitempty"` // what stands before the text; absent: nothing
+	PadID  int64  `json:"pad_id"`           // the token that fills the rest, on the right
+	BOSID  *int64 `json:"bos_id,omitempty"` // the token before the text; absent: nothing
 
-	// Template is the prompt with {task} in it: "{task}\n" adds a newline to a task
-	// that does not end with one. Pi0.5's has {state} too, behind a space.
+	// Template is the prompt with {task} in it: "{task}\n" adds a newline to a task that does not
+	// end with one. Pi0.5's has {state} too, after a space.
 	Template string `json:"template"`
 
 	// Clean strips the task and makes spaces of its underscores and newlines.
@@ -122,9 +122,8 @@ func (s *Spec) text(task string) (string, error) {
 	return before + task + behind, nil
 }
 
-// bin returns the number of the bin that value i of the state falls into, from -1
-// to 255, and false for what is not a number. Each operation is rounded to
-// float32, as LeRobot's tensors are.
+// bin returns the number of the bin that value i of the state falls into, from -1 to 255, and false
+// for NaN. Each operation is rounded to float32, as LeRobot's tensors are.
 //
 //rt:noalloc
 func (s *State) bin(i int, value float32) (bin int, ok bool) {

@@ -53,8 +53,8 @@ import (
 // MaxTaskBytes is the longest task.
 const MaxTaskBytes = 4096
 
-// Bounds of what a tokenizer's file may declare. Gemma's has 262,144 pieces and
-// 580,604 merges in 33 MB; the rest is reserve.
+// Bounds of the declarations in a tokenizer's file. Gemma's has 262,144 pieces and 580,604 merges
+// in 33 MB; the rest is reserve.
 const (
 	maxFileBytes     = 64 << 20
 	maxPieces        = 1 << 19
@@ -75,16 +75,16 @@ type Tokenizer struct {
 	raw   trie // added tokens that are matched in the text as it is
 	added trie // added tokens that are matched in the normalised text
 
-	bytes  *[256]int32    // byte-level: the token of each byte, none where there is none; nil: characters
+	bytes  *[256]int32    // byte-level: the token of each byte, none where a byte has no token; nil: characters
 	digits bool           // byte-level: each digit is a word of its own
-	runes  map[rune]int32 // by character: its token; what is missing falls back to bytes
+	runes  map[rune]int32 // by character: its token; missing characters fall back to bytes
 	fall   [256]int32     // by character: the tokens of bytes
 	merges merges
 
 	joins bool // no token crosses the borders of a prompt's parts: see borders
 }
 
-// none is the token of what has none.
+// none marks a text without a token.
 const none = -1
 
 // The files that Load reads.
@@ -147,7 +147,7 @@ func tooLong(got, allowed int, why string) error {
 	return fmt.Errorf("task has %d tokens%s, this policy reads at most %d: shorten it", got, why, allowed)
 }
 
-// checkTask refuses what Python would not see as a text, and what is too long to
+// checkTask refuses bytes that Python would not take for a text, and tasks that are too long to
 // look at.
 func checkTask(task string) error {
 	if len(task) > MaxTaskBytes {
@@ -169,7 +169,7 @@ func (t *Tokenizer) whole(text string) []int64 {
 	return t.append(t.start(nil), []byte(text), &s)
 }
 
-// start appends what stands before the text.
+// start appends the tokens before the text.
 //
 //rt:noalloc
 func (t *Tokenizer) start(dst []int64) []int64 {
@@ -207,7 +207,7 @@ func (t *Tokenizer) append(dst []int64, text []byte, s *scratch) []int64 {
 	return dst
 }
 
-// between appends the ids of a text that holds none of the raw added tokens.
+// between appends the ids of a text without raw added tokens.
 //
 //rt:noalloc
 func (t *Tokenizer) between(dst []int64, text []byte, s *scratch) []int64 {
@@ -269,9 +269,9 @@ func (t *Tokenizer) fromBytes(word []byte, s *scratch) []symbol {
 	return s.symbols
 }
 
-// characters makes a symbol of each piece that is never split, else of each
-// character. In a tokenizer.json one without a token is its bytes from the start,
-// which may merge; in a tokenizer.model only what is left over in the end.
+// characters makes a symbol of each piece that is never split, else of each character. In a
+// tokenizer.json a character without a token is its bytes from the start, which may merge; in a
+// tokenizer.model only the rest in the end is.
 //
 //rt:noalloc
 func (t *Tokenizer) characters(text []byte, s *scratch) []symbol {

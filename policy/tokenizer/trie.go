@@ -36,8 +36,8 @@ func (t *trie) insert(s string, id int32) error {
 	return nil
 }
 
-// longest returns the length of the longest string that text begins with, and its
-// id; 0 when there is none.
+// longest returns the length of the longest string that text begins with, and its id; 0 when there
+// is no such string.
 //
 //rt:noalloc
 func (t *trie) longest(text []byte) (n int, id int32) {
@@ -58,8 +58,8 @@ func (t *trie) longest(text []byte) (n int, id int32) {
 	return n, id
 }
 
-// find returns where the first string begins, its length and its id; the text's
-// length and 0 when there is none.
+// find returns where the first string begins, its length and its id; the text's length and 0 when
+// there is no such string.
 //
 //rt:noalloc
 func (t *trie) find(text []byte) (at, n int, id int32) {

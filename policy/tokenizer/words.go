@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// kind is what a character is to the pattern of ByteLevel.
+// kind is the class of a character in the pattern of ByteLevel.
 type kind uint8
 
 const (
@@ -80,7 +80,7 @@ func beforeDigit(text []byte) int {
 	return len(text)
 }
 
-// contractions are words of their own behind a letter.
+// contractions are words of their own after a letter.
 var contractions = [...]string{"'s", "'t", "'re", "'ve", "'m", "'ll", "'d"}
 
 // nextWord returns the length of the word that the text begins with: the first
@@ -111,7 +111,7 @@ func nextWord(text []byte) int {
 	if n == len(text) {
 		return n
 	}
-	// The last space of several belongs to the word behind it.
+	// The last of several spaces belongs to the next word.
 	_, last := utf8.DecodeLastRune(text[:n])
 	if n > last {
 		return n - last

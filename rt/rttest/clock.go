@@ -1,6 +1,5 @@
-// Package rttest helps tests of real-time code: a clock that moves only when
-// somebody sleeps, the mark of tests that judge real time, and the one wait for
-// what others do.
+// Package rttest helps tests of real-time code: a clock that moves only when a goroutine sleeps on
+// it, the mark of tests that judge real time, and the one wait for other threads.
 package rttest
 
 import (
@@ -10,8 +9,8 @@ import (
 	"edgert/rt"
 )
 
-// Clock is an rt.Clock that moves only when somebody sleeps or when it is told
-// to. It has one time for all of its users: the longest sleep sets it.
+// Clock is an rt.Clock that moves only when a goroutine sleeps on it or a test advances it. It has
+// one time for all of its users: the longest sleep sets it.
 type Clock struct {
 	mu   sync.Mutex
 	now  rt.Instant                   // Guarded by mu.
@@ -21,7 +20,7 @@ type Clock struct {
 	suspended time.Duration // Guarded by mu.
 }
 
-// NewClock returns a clock that stands at start.
+// NewClock returns a clock at start.
 func NewClock(start rt.Instant) *Clock {
 	return &Clock{now: start, late: map[rt.Instant]time.Duration{}}
 }
@@ -33,8 +32,8 @@ func (c *Clock) Now() rt.Instant {
 	return c.now
 }
 
-// SleepUntil moves time to the deadline, and past it when LateAt said so. A
-// deadline in the past moves nothing.
+// SleepUntil moves time to the deadline, and past it as LateAt demands. A deadline in the past
+// moves nothing.
 func (c *Clock) SleepUntil(deadline rt.Instant) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -52,15 +51,14 @@ func (c *Clock) LateAt(deadline rt.Instant, d time.Duration) {
 	c.late[deadline] = d
 }
 
-// Advance moves time by d during which nobody computed: a wait, or a host that
-// ran something else.
+// Advance moves time by d without computation: a wait, or a host that ran something else.
 func (c *Clock) Advance(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.now = c.now.Add(d)
 }
 
-// Suspend lets the machine sleep for d, in which this clock stands still.
+// Suspend lets the machine sleep for d, during which this clock does not move.
 func (c *Clock) Suspend(d time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -21,9 +21,9 @@ func RealTime(t testing.TB) {
 // would hang.
 const Patience = 30 * time.Second
 
-// Eventually waits until ok holds, asking once a millisecond, and fails the test
-// where it does not within Patience. It is for what another thread or process
-// does; what a test can make happen needs no wait.
+// Eventually waits until ok holds, asking once a millisecond, and fails the test where it does not
+// within Patience. It is for the actions of another thread or process; a test needs no wait for
+// events that it can cause itself.
 func Eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(Patience); !ok(); time.Sleep(time.Millisecond) {

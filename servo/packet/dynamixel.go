@@ -124,8 +124,8 @@ func (d Dynamixel2) Cut(in []byte, params int) (r Reply, skipped int, rest []byt
 	return Reply{}, len(in), in[len(in):], false
 }
 
-// frameSize returns the size of the intact status frame that b begins with, 0
-// when b ends too early to tell, and -1 when none begins here.
+// frameSize returns the size of the intact status frame that b begins with, 0 when b ends too early
+// to decide, and -1 when no frame begins here.
 //
 //rt:noalloc
 func (d Dynamixel2) frameSize(b []byte, params int) int {
@@ -202,7 +202,7 @@ func unstuffedLen(b []byte) int {
 	return n
 }
 
-// unstuff takes the FD behind every FF FF FD out of b, in place.
+// unstuff takes the FD after every FF FF FD out of b, in place.
 //
 //rt:noalloc
 func unstuff(b []byte) []byte {

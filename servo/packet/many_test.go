@@ -6,9 +6,8 @@ import (
 	"testing"
 )
 
-// Many more executions than a fuzzer manages, of mutations that know the formats:
-// no panic, no hang, progress, and nothing that was not there. PARSER_RUNS says
-// how many.
+// Many more executions than a fuzzer manages, of mutations that know the formats: no panic, no
+// hang, progress, and no invented frame. PARSER_RUNS is the number of executions.
 func TestParsersUnderMutations(t *testing.T) {
 	runs := 300_000
 	if v := os.Getenv("PARSER_RUNS"); v != "" {

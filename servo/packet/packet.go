@@ -9,10 +9,10 @@
 // Sources: Feetech STS protocol manual; ROBOTIS e-manual, protocols 1.0 and 2.0.
 package packet
 
-// Broadcast is the id that every servo obeys; none answers but to a ping.
+// Broadcast is the id that every servo obeys; a servo answers it only for a ping.
 const Broadcast = 0xFE
 
-// Instruction is what a request asks for.
+// Instruction is the command of a request.
 type Instruction byte
 
 // The instructions that the driver sends.
@@ -49,18 +49,15 @@ type Format interface {
 	// AppendSyncRead asks all ids for n bytes from addr; each answers with a
 	// frame of its own.
 	AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte
-	// AppendSyncWrite sets n bytes from addr of all ids, data holding n for
-	// each; nobody answers.
+	// AppendSyncWrite sets n bytes from addr of all ids, data holding n for each; no servo answers.
 	AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
-	// Cut finds the first intact status frame in in that carries params bytes,
-	// or that says why it carries none; params < 0 takes any number. ok is
-	// false when there is none, and rest is then what may still become one.
-	// Where rest and the frame do not make up in, bytes were skipped: skipped
-	// counts them.
+	// Cut finds the first intact status frame in in that carries params bytes, or an error byte
+	// that explains its lack of parameters; params < 0 takes any number. ok is false without a
+	// frame, and rest is then the start of a possible frame. Where rest and the frame do not make
+	// up in, bytes were skipped: skipped counts them.
 	Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool)
 	// Overhead is the size of a status frame without parameters.
 	Overhead() int
-	// Refused reports whether the error byte says that the request was not
-	// carried out.
+	// Refused reports whether the error byte means that the request was not carried out.
 	Refused(err byte) bool
 }

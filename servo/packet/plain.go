@@ -1,15 +1,14 @@
 package packet
 
-// plain is the frame of Feetech's servos and of Dynamixel protocol 1.0, in both
-// directions:
+// plain is the frame of Feetech's servos and of Dynamixel protocol 1.0, in both directions:
 //
 //	FF FF | ID | LEN | INST or ERR | parameters ... | CHK
 //
-// LEN counts the parameters plus two. CHK is the inverted low byte of the sum of
-// everything after FF FF. Nothing is escaped: FF FF may also occur inside.
+// LEN counts the parameters plus two. CHK is the inverted low byte of the sum of everything after
+// FF FF. Nothing is escaped: FF FF may also occur inside.
 //
-// refusals are the error bits that mean the request was not carried out: none
-// with Feetech, whose bits are all alerts.
+// refusals are the error bits that mean the request was not carried out: Feetech has no such bits,
+// because all of its bits are alerts.
 type plain struct{ refusals byte }
 
 // The two families that speak it. A Dynamixel refuses a goal beyond its limits
@@ -80,9 +79,9 @@ func (p plain) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
 	return plainEnd(dst, start)
 }
 
-// Cut: knowing params beforehand keeps a damaged LEN from swallowing the replies
-// behind it. An intact frame of another length is passed over as a whole: what
-// it carries may look like a frame, since nothing is escaped.
+// Cut: knowing params beforehand keeps a damaged LEN from swallowing the next replies. An intact
+// frame of another length is passed over as a whole: its parameters may look like a frame, since
+// nothing is escaped.
 //
 //rt:noalloc
 func (p plain) Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool) {
@@ -102,8 +101,8 @@ func (p plain) Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok
 	return Reply{}, len(in), in[len(in):], false
 }
 
-// frameSize returns the size of the intact frame that b begins with, 0 when b
-// ends too early to tell, and -1 when no frame begins here.
+// frameSize returns the size of the intact frame that b begins with, 0 when b ends too early to
+// decide, and -1 when no frame begins here.
 //
 //rt:noalloc
 func (p plain) frameSize(b []byte, params int) int {
@@ -118,7 +117,7 @@ func (p plain) frameSize(b []byte, params int) int {
 	case len(b) > fault && b[fault] > plainMaxErr:
 		return -1
 	case len(b) > length && params >= 0 && int(b[length]) != params+2:
-		// Only who refuses answers with less, and says so.
+		// Only a servo that refuses answers with less, and sets an error bit.
 		if p.refusals == 0 || b[length] != 2 || len(b) > fault && !p.Refused(b[fault]) {
 			return -1
 		}

@@ -8,12 +8,11 @@ import (
 	"testing"
 )
 
-// Property: on a line that flips, loses, doubles and invents bytes, a reply that
-// is cut out is one that was sent, but for those whose checksum collides, which
-// an 8-bit sum does once in some hundred times and a CRC-16 hardly ever.
+// Property: on a line that flips, loses, doubles and invents bytes, every reply that is cut out was
+// sent, but for replies whose checksum collides, which an 8-bit sum does once in some hundred times
+// and a CRC-16 hardly ever.
 //
-// EDGERT_EXECUTIONS=100000000 runs as many damaged streams as that; a minute has
-// some ten million.
+// EDGERT_EXECUTIONS=100000000 runs as many damaged streams as that; a minute has some ten million.
 func TestDamagedStreams(t *testing.T) {
 	n := 100_000
 	if text := os.Getenv("EDGERT_EXECUTIONS"); text != "" {
@@ -70,8 +69,8 @@ func TestDamagedStreams(t *testing.T) {
 	}
 }
 
-// value makes data that tells whether it was sent: two random bytes and two that
-// follow from them and the id.
+// value makes data that shows whether it was sent: two random bytes and two that follow from them
+// and the id.
 func value(data []byte, id byte, random uint32) {
 	data[0], data[1] = byte(random), byte(random>>8)
 	if random>>16&3 == 0 {

@@ -11,9 +11,9 @@ import (
 // and every status must be cut whole and with its values.
 type vector struct {
 	name string
-	got  []byte // what the encoder makes
+	got  []byte // the encoder's bytes
 	tx   string
-	rx   string   // status frames, one after the other; empty: nobody answers
+	rx   string   // status frames, one after the other; empty: no answer
 	n    int      // parameters of each
 	want []string // "id err params" of each
 }
@@ -219,7 +219,7 @@ func TestFastVectors(t *testing.T) {
 	if len(in) != FastSize(6, 4) {
 		t.Errorf("FastSize = %d, want %d", FastSize(6, 4), len(in))
 	}
-	for cutOff := range len(in) + 1 { // as it arrives, behind noise
+	for cutOff := range len(in) + 1 { // as it arrives, after noise
 		var f Fast
 		bytes := append([]byte{0xFF, 0xFF, 0xFD}, in[:cutOff]...)
 		blocks := 0

@@ -12,7 +12,7 @@ type Line[T any] struct {
 	count   int           // messages since the last that fell to its number
 }
 
-// Next counts a message, once before Pass, and loses every nth where the effect says so.
+// Next counts a message, once before Pass, and loses every nth where the effect demands it.
 func (l *Line[T]) Next(f Effect) Effect {
 	if f.Nth == 0 {
 		return f
@@ -33,7 +33,7 @@ func (l *Line[T]) Pass(f Effect, m T, out []T) (passed []T, lost int) {
 		held := l.held
 		l.Drop()
 		out = append(out, m)
-		if !f.Reorders { // the window closed: what was held is gone
+		if !f.Reorders { // the window closed: the held messages are gone
 			return out, 1
 		}
 		return append(out, held), 0
@@ -55,7 +55,7 @@ func (l *Line[T]) Holding() bool { return l.holding }
 // Held returns the message that is held back.
 func (l *Line[T]) Held() T { return l.held }
 
-// Drop forgets what is held.
+// Drop forgets the held messages.
 func (l *Line[T]) Drop() {
 	var none T
 	l.held, l.holding = none, false

@@ -23,10 +23,10 @@ func (s *Script) Plan(seed uint64, period time.Duration) *Plan {
 // Effect is what happens to one message.
 type Effect struct {
 	Lost       bool
-	Nth        int // every nth message of its direction is lost, see Line.Next; 0: none
+	Nth        int // every nth message of its direction is lost, see Line.Next; 0: no message
 	Duplicated bool
 	Held       bool          // until the next message of its direction has passed
-	Reorders   bool          // a message held before may pass behind this one
+	Reorders   bool          // an earlier held message may pass after this one
 	Delay      time.Duration // latency and jitter
 	Rate       int           // bytes a second of the line, 0: no limit
 }

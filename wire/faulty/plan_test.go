@@ -61,8 +61,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Without a share it is every message; with one, that one; and no faults at all
-// have to be said.
+// Without a share it is every message; with one, that share; and a script must name even the
+// absence of faults.
 func TestParse(t *testing.T) {
 	s := mustParse(t, "---\nname: a\nfaults: [{kind: drop_chunk}, {kind: drop_chunk, share: 0.25}, {kind: blackout}]\n")
 	if s.Name != "a" || len(s.Faults) != 3 || s.Faults[0].Share != 1 || s.Faults[1].Share != 0.25 || s.Faults[2].Share != 1 {
@@ -112,7 +112,7 @@ faults:
 	}
 }
 
-// NextOutage walks through the same spans that ServerDown tells instant by instant.
+// NextOutage walks through the same spans that ServerDown reports instant by instant.
 func TestNextOutage(t *testing.T) {
 	for _, text := range []string{
 		"faults: []",
@@ -148,8 +148,8 @@ func TestNextOutage(t *testing.T) {
 	}
 }
 
-// Chance is drawn for the tick, not for the message: all messages of one tick meet
-// the same effect, and the shares are what the script says.
+// Chance is drawn for the tick, not for the message: all messages of one tick meet the same effect,
+// and the shares are those of the script.
 func TestDrawsAreCommon(t *testing.T) {
 	s := mustParse(t, `
 faults:
@@ -295,8 +295,8 @@ func TestTightestRate(t *testing.T) {
 	}
 }
 
-// What jitter does to an observation says nothing about the chunk of the same tick,
-// nor one jitter about another.
+// The jitter of an observation does not determine that of the chunk of the same tick, nor one
+// jitter another.
 func TestJitterIsDrawnForEachDirection(t *testing.T) {
 	one := mustParse(t, "faults: [{kind: jitter, delay: 100ms}]").Plan(1, tick)
 	two := mustParse(t, "faults: [{kind: jitter, delay: 100ms}, {kind: jitter, delay: 100ms}]").Plan(1, tick)

@@ -25,7 +25,7 @@ import (
 	"edgert/internal/strictyaml"
 )
 
-// Kind is what a fault does.
+// Kind is the effect of a fault.
 type Kind string
 
 // The kinds of faults. A chunk's faults strike where it reaches the robot, an

@@ -35,7 +35,7 @@ type Session struct {
 	ended    chan struct{}
 }
 
-// direction is one line and what is under way on it, in order.
+// direction is one line and the messages under way on it, in order.
 type direction struct {
 	line        Line[*message]
 	inFlight    []*message
@@ -61,7 +61,7 @@ func Wrap(s wire.Session, clock rt.Clock, plan *Plan) *Session {
 	return f
 }
 
-// Close ends the session; what is under way is lost.
+// Close ends the session; messages under way are lost.
 func (s *Session) Close() error {
 	s.mu.Lock()
 	s.closed = true
@@ -70,7 +70,7 @@ func (s *Session) Close() error {
 	return s.Session.Close()
 }
 
-// run delivers what is due.
+// run delivers due messages.
 func (s *Session) run() {
 	defer close(s.ended)
 	for {
@@ -94,8 +94,7 @@ func (s *Session) now() time.Duration {
 	return s.clock.Now().Sub(s.start)
 }
 
-// flush delivers what is due of one direction. Holds mu, so that callbacks run one
-// at a time.
+// flush delivers the due messages of one direction. Holds mu, so that callbacks run one at a time.
 func (s *Session) flush(w *direction) {
 	n := 0
 	for n < len(w.inFlight) && w.inFlight[n].due <= s.now() {
@@ -141,7 +140,7 @@ func (p *publisher) Put(payload, attachment []byte) error {
 	return nil
 }
 
-// PutLatest is Put: what is held back cannot be replaced any more.
+// PutLatest is Put: a held message cannot be replaced any more.
 func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
 	p.send(payload, attachment, func(m *message) { _, _ = p.Publisher.PutLatest(m.payload, m.attachment) })
 	return false, nil

@@ -10,7 +10,7 @@ import (
 	"edgert/wire"
 )
 
-// loop is a network of one: what is published comes back at once.
+// loop is a network of one: a published sample comes back at once.
 type loop struct {
 	wire.Session
 	mu      sync.Mutex
@@ -44,8 +44,8 @@ func (p *loopPublisher) Put(payload, attachment []byte) error {
 	return err
 }
 
-// The effects of a script reach the messages of both directions; delays hold at
-// least as long as they say, and order is kept.
+// The effects of a script reach the messages of both directions; delays hold at least as long as
+// the script demands, and order is kept.
 func TestSession(t *testing.T) {
 	inner := new(loop)
 	plan := mustParse(t, `

@@ -10,8 +10,8 @@ import (
 	"edgert/wire"
 )
 
-// Goal: a spike holds back every chunk that comes while it lasts, and none
-// before it. What is measured are least times, so a busy host does no harm.
+// Goal: a spike holds back every chunk that comes while it lasts, and no chunk before it. Only
+// least times are measured, so a busy host does no harm.
 func TestSessionSpike(t *testing.T) {
 	const stop = 60 * time.Millisecond
 	inner, clock := new(loop), rt.KernelClock()
@@ -57,8 +57,8 @@ func TestSessionSpike(t *testing.T) {
 	}
 }
 
-// Goal: a spike at the very begin counts, and one that comes while the server still
-// stands makes it stand longer. Again least times.
+// Goal: a spike at the very begin counts, and one that comes while the server still pauses prolongs
+// the pause. Again least times.
 func TestSessionSpikesAddUp(t *testing.T) {
 	const stop = 60 * time.Millisecond
 	inner, clock := new(loop), rt.KernelClock()
