@@ -26,12 +26,21 @@ help: ## show this
 setup: ## install what demo needs (Debian packages, ONNX Runtime)
 	@tools/setup.sh demo
 
+.PHONY: setup-robot
+setup-robot: ## install what edge-rt needs (Debian packages)
+	@tools/setup.sh robot
+
+.PHONY: setup-server
+setup-server: ## install what lean-server needs (Debian packages, ONNX Runtime)
+	@tools/setup.sh server
+
 .PHONY: setup-gpu
 setup-gpu: ## install ONNX Runtime for NVIDIA GPUs and CUDA's libraries into .venv-gpu (3 GB; docs/gpu.md)
 	@tools/setup.sh gpu
 
 .PHONY: build
-build: ## build bin/edge-rt and bin/lean-server
+build: ## build bin/edge-rt, bin/lean-server and bin/bench
+	@tools/setup.sh go
 	@mkdir -p bin
 	@$(GO) build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
@@ -227,18 +236,51 @@ export-test: export-env ## the exporter against LeRobot's own code on random che
 export-mutants: export-env ## break the exporter a line at a time: a test must notice each (15 minutes)
 	.venv-export/bin/python tools/export/mutants.py
 
-UNITS := edge-rt@.service lean-server.service
+# What is installed must be what the sources say. A build as root would leave root's files in
+# the checkout and wants Go on root's PATH, so it happens only where it has to.
+.PHONY: programs
+programs:
+	@test -x bin/edge-rt && test -x bin/lean-server && test -x bin/bench && \
+		test -z "$$(find go.mod go.sum $$(ls -d */ | grep -v '^bin/') -type f ! -name '*.md' ! -name '*_test.go' -newer bin/edge-rt 2>/dev/null | head -n 1)" || $(MAKE) --no-print-directory build
+
+ORT  := $(firstword $(wildcard .venv/lib/python3.*/site-packages/onnxruntime/capi/libonnxruntime.so.*))
+DEMO := bundle plain still server.yaml still.yaml so101.json
+# put FOLDER FILES-OF-systemd: with the paths of PREFIX
+put = install -d -m 755 $(1) && for u in $(2); do sed 's,/usr/\(bin\|share\)/,$(PREFIX)/\1/,g' systemd/$$u > $(1)/$$u && chmod 644 $(1)/$$u || exit 1; done
 
 .PHONY: install
-install: build ## install programs, units and udev rules (DESTDIR, PREFIX=/usr/local)
-	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/edge-rt bin/lean-server
-	install -d -m 755 $(DESTDIR)$(PREFIX)/lib/systemd/system $(DESTDIR)/etc/edge-rt $(DESTDIR)/etc/lean-server
-	for u in $(UNITS); do sed 's,/usr/\(bin\|share\)/,$(PREFIX)/\1/,g' systemd/$$u > $(DESTDIR)$(PREFIX)/lib/systemd/system/$$u || exit 1; done
-	chmod 644 $(addprefix $(DESTDIR)$(PREFIX)/lib/systemd/system/,$(UNITS))
-	install -D -m 644 systemd/99-edge-rt.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/99-edge-rt.rules
-	install -D -m 644 systemd/edge-rt.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/edge-rt.conf
-	install -D -m 644 docs/systemd.md $(DESTDIR)$(PREFIX)/share/doc/edge-rt/systemd.md
+install: install-robot install-server ## install both programs, bench, units, udev rules, ONNX Runtime (DESTDIR, PREFIX=/usr/local)
 	@echo 'next: systemd-sysusers && systemctl daemon-reload && udevadm control --reload && udevadm trigger (docs/systemd.md)'
+
+.PHONY: install-shared
+install-shared: programs
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/bench
+	install -D -m 644 systemd/edge-rt.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/edge-rt.conf
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/edge-rt docs/*.md
+	rm -rf $(DESTDIR)$(PREFIX)/share/edge-rt/demo
+	install -d -m 755 $(DESTDIR)$(PREFIX)/share/edge-rt/demo
+	cd testdata/demo && cp -r $(DEMO) $(abspath $(DESTDIR)$(PREFIX))/share/edge-rt/demo/
+	chmod -R u=rwX,go=rX $(DESTDIR)$(PREFIX)/share/edge-rt
+
+.PHONY: install-robot
+install-robot: install-shared ## install edge-rt, bench, edge-rt's unit and udev rules
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/edge-rt
+	install -d -m 755 $(DESTDIR)/etc/edge-rt
+	$(call put,$(DESTDIR)$(PREFIX)/lib/systemd/system,edge-rt@.service)
+	install -D -m 644 systemd/99-edge-rt.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/99-edge-rt.rules
+
+.PHONY: install-server
+install-server: install-shared ## install lean-server, bench, its unit, ONNX Runtime (from .venv) and an example manifest
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/lean-server
+	install -d -m 755 $(DESTDIR)/etc/lean-server
+	$(call put,$(DESTDIR)$(PREFIX)/lib/systemd/system,lean-server.service)
+	install -D -m 644 examples/server.yaml $(DESTDIR)$(PREFIX)/share/doc/edge-rt/examples/server.yaml
+ifneq ($(ORT),)
+	rm -f $(DESTDIR)$(PREFIX)/lib/edge-rt/libonnxruntime.so*
+	install -D -m 755 -t $(DESTDIR)$(PREFIX)/lib/edge-rt $(ORT)
+else
+	@echo 'ONNX Runtime is not in .venv and was not installed: run make setup-server, then this again, or set EDGERT_ORT (docs/systemd.md)' >&2
+endif
 
 .PHONY: clean
 clean: ## remove what was built and installed here

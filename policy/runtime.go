@@ -35,6 +35,7 @@ var (
 //
 //	path                                         from the caller (--ort); a library or a folder
 //	$EDGERT_ORT                                  the same
+//	lib/edge-rt                                  of the program's installation, from its folder's parent
 //	.cache/onnxruntime/lib                       below the working directory, the program's folder, or a parent of either
 //	.venv/lib/python3.*/site-packages/onnxruntime/capi   likewise
 //	.venv-gpu/lib/python3.*/site-packages/onnxruntime/capi   likewise; for a device that is not the CPU, first
@@ -77,6 +78,10 @@ func findRuntime(path, device string) (found, version string, err error) {
 	if path != "" {
 		return loadNamed(path)
 	}
+	installed, isInstalled := installedLibrary()
+	if isInstalled && deviceIsCPU(device) {
+		return loadNamed(installed)
+	}
 	roots := searchRoots()
 	for _, places := range searchPlaces(device) {
 		for _, root := range roots {
@@ -90,6 +95,9 @@ func findRuntime(path, device string) (found, version string, err error) {
 			}
 		}
 	}
+	if isInstalled {
+		return loadNamed(installed)
+	}
 	const system = "libonnxruntime.so.1"
 	if version, err = ort.Version(system); err == nil {
 		return system, version, checkVersion(system, version)
@@ -98,16 +106,33 @@ func findRuntime(path, device string) (found, version string, err error) {
 		minRuntimeMajor, minRuntimeMinor, strings.Join(slices.Concat(searchPlaces(device)...), ", "), strings.Join(roots, ", "), system, howToGet())
 }
 
+// installedLibrary is the library that make install puts beside the program's folder.
+func installedLibrary() (string, bool) {
+	self, err := os.Executable()
+	if err == nil {
+		self, err = filepath.EvalSymlinks(self)
+	}
+	if err != nil {
+		return "", false
+	}
+	return libraryIn(filepath.Join(filepath.Dir(self), "..", "lib", "edge-rt"))
+}
+
 // searchPlaces returns where the library lies below a root: first in all roots the
 // places that fit the device best.
 func searchPlaces(device string) [][]string {
 	wheel := filepath.Join("lib", "python3.*", "site-packages", "onnxruntime", "capi")
 	cpu := []string{filepath.Join(".cache", "onnxruntime", "lib"), filepath.Join(".venv", wheel)}
 	gpu := []string{filepath.Join(".venv-gpu", wheel)}
-	if d, err := ParseDevice(device); err == nil && d.Kind != deviceCPU {
+	if !deviceIsCPU(device) {
 		return [][]string{gpu, cpu}
 	}
 	return [][]string{cpu, gpu}
+}
+
+func deviceIsCPU(device string) bool {
+	d, err := ParseDevice(device)
+	return err != nil || d.Kind == deviceCPU
 }
 
 // howToGet says how to install the library, in words that can be pasted.

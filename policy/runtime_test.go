@@ -79,6 +79,32 @@ func TestFindRuntimeSearchesTheParents(t *testing.T) {
 	}
 }
 
+// The library of make install comes first for the CPU, and after a GPU build's for a GPU.
+func TestFindRuntimeOfTheInstallation(t *testing.T) {
+	t.Setenv(runtimeEnv, "")
+	exe, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lib := filepath.Join(filepath.Dir(exe), "..", "lib", "edge-rt", "libonnxruntime.so.1.24.3")
+	gpu := filepath.Join(t.TempDir(), ".venv-gpu/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.24.3")
+	for _, file := range []string{lib, gpu} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("not a library"), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Cleanup(func() { os.RemoveAll(filepath.Dir(filepath.Dir(lib))) })
+	t.Chdir(strings.TrimSuffix(gpu, "/.venv-gpu/lib/python3.11/site-packages/onnxruntime/capi/libonnxruntime.so.1.24.3"))
+	for device, want := range map[string]string{"cpu": lib, "cuda:0": gpu} {
+		if _, _, err := findRuntime("", device); err == nil || !strings.Contains(err.Error(), filepath.Clean(want)) {
+			t.Errorf("findRuntime for %s = %v, want an error about %s", device, err, want)
+		}
+	}
+}
+
 func TestOpenRuntimeOnceIsEnough(t *testing.T) {
 	needRuntime(t)
 	if err := OpenRuntime("/absent", "cpu"); err != nil {

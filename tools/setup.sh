@@ -5,15 +5,48 @@
 # with "interop" those that drive our programs.
 # With "v4l2" and an architecture what tools/v4l2vm needs instead: the emulator and
 # what builds a kernel module, with "page" the browser that looks at the pages, with
-# "gpu" ONNX Runtime for NVIDIA GPUs. Run by `make demo`, `make test` and CI; a second
-# run does nothing in a second.
+# "gpu" ONNX Runtime for NVIDIA GPUs. "robot" leaves ONNX Runtime out, which edge-rt does
+# not use, and "server" is what lean-server needs. "go" checks Go alone. Run by `make demo`,
+# `make test` and CI; a second run does nothing in a second.
 set -eu
 cd "$(dirname "$0")/.."
 want=${1:-demo}
 
+# What the code needs, from go.mod. A Go of 1.21 or newer fetches that version by itself where
+# it may; an older one, such as Debian 12's 1.19, ends with compiler errors.
+check_go() {
+	needed=$(sed -n 's/^go \([0-9]*\.[0-9]*\).*/\1/p' go.mod)
+	get="install Go $needed or newer: download go$needed.*.linux-$(dpkg --print-architecture 2>/dev/null || uname -m).tar.gz from https://go.dev/dl, then: sudo tar -C /usr/local -xzf go$needed.*.tar.gz; export PATH=/usr/local/go/bin:\$PATH"
+	go=${GO:-go}
+	command -v "$go" >/dev/null 2>&1 || {
+		say "Go is missing from PATH (sudo has a PATH of its own); $get"
+		exit 3
+	}
+	version=$("$go" env GOVERSION 2>&1) || {
+		say "$(command -v "$go") does not run here: $version; $get"
+		exit 3
+	}
+	digits=${version#go}
+	major=${digits%%.*}
+	rest=${digits#*.}
+	minor=${rest%%[!0-9]*}
+	case $major.$minor in
+	*[!0-9.]* | .* | *.) return 0 ;; # a version between releases, such as devel
+	esac
+	if [ "$major" -lt "${needed%%.*}" ] || { [ "$major" -eq "${needed%%.*}" ] && [ "$minor" -lt "${needed#*.}" ]; }; then
+		say "$(command -v "$go") is $version, and this code needs Go $needed; $get"
+		exit 3
+	fi
+}
+
 say() { printf 'setup: %s\n' "$*" >&2; }
 
 have_header() { [ -e /usr/include/turbojpeg.h ] || [ -e /usr/local/include/turbojpeg.h ] || [ -e /opt/libjpeg-turbo/include/turbojpeg.h ]; }
+
+if [ "$want" = go ]; then
+	check_go
+	exit 0
+fi
 
 missing=
 command -v cc >/dev/null 2>&1 || missing="$missing gcc libc6-dev"
@@ -36,7 +69,7 @@ if [ "$want" = v4l2 ]; then
 	fi
 else
 	have_header || missing="$missing libturbojpeg0-dev"
-	python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing="$missing python3 python3-venv"
+	[ "$want" = robot ] || python3 -c 'import venv, ensurepip' >/dev/null 2>&1 || missing="$missing python3 python3-venv"
 fi
 if [ "$want" = test ]; then
 	command -v cyclictest >/dev/null 2>&1 || missing="$missing rt-tests"
@@ -66,12 +99,9 @@ if [ -n "$missing" ]; then
 	$sudo env DEBIAN_FRONTEND=noninteractive apt-get -q -y -o Dpkg::Use-Pty=0 install --no-install-recommends $missing >/dev/null
 fi
 
-command -v go >/dev/null 2>&1 || {
-	say "Go is missing: install Go 1.26 or newer from https://go.dev/dl and put it on PATH"
-	exit 3
-}
+check_go
 
-if [ "$want" = v4l2 ] || [ "$want" = page ]; then
+if [ "$want" = v4l2 ] || [ "$want" = page ] || [ "$want" = robot ]; then
 	exit 0
 fi
 if [ "$want" = gpu ]; then

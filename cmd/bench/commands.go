@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 
+	"edgert/bench"
 	"edgert/bench/bus"
 	"edgert/bench/camera"
 	"edgert/bench/faults"
@@ -32,6 +33,7 @@ type jitterFlags struct {
 }
 
 func (f *jitterFlags) Run(ctx context.Context, s *streams) error {
+	bench.Shipped(&f.Manifest)
 	return measure(ctx, s, f.common, &f.Env, &f.Config, jitter.Measure, output[*jitter.Report]{"--html", f.HTML, (*jitter.Report).WriteHTML})
 }
 
@@ -79,6 +81,9 @@ type gpuFlags struct {
 }
 
 func (f *gpuFlags) Run(ctx context.Context, s *streams) error {
+	for i := range f.Bundle {
+		bench.Shipped(&f.Bundle[i])
+	}
 	return measure(ctx, s, f.common, &f.Env, &f.Config, gpu.Measure, output[*gpu.Report]{"--markdown", f.Markdown, (*gpu.Report).WriteMarkdown})
 }
 
@@ -88,6 +93,7 @@ type serveFlags struct {
 }
 
 func (f *serveFlags) Run(ctx context.Context, s *streams) error {
+	bench.Shipped(&f.Bundle)
 	broken := ""
 	err := measure(ctx, s, f.common, &f.Env, &f.Config, func(ctx context.Context, cfg serve.Config) (*serve.Report, error) {
 		r, err := serve.Measure(ctx, cfg)
@@ -108,6 +114,7 @@ type recipeFlags struct {
 }
 
 func (f *recipeFlags) Run(ctx context.Context, s *streams) error {
+	bench.Shipped(&f.Manifest, &f.Calibration)
 	return measure(ctx, s, f.common, &f.Env, &f.Config, recipe.Measure)
 }
 
@@ -124,6 +131,7 @@ type faultsFlags struct {
 }
 
 func (f *faultsFlags) Run(ctx context.Context, s *streams) error {
+	bench.Shipped(&f.Bundle, &f.Plain)
 	if f.List {
 		return faults.WriteList(s.out)
 	}
@@ -175,6 +183,7 @@ type safetyFlags struct {
 }
 
 func (f *safetyFlags) Run(ctx context.Context, s *streams) error {
+	bench.Shipped(&f.Tree)
 	if f.List {
 		return safety.WriteList(s.out)
 	}

@@ -1,0 +1,45 @@
+package bench
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Outside a checkout the defaults are the files of the installation; paths of the user stay.
+func TestShippedFiles(t *testing.T) {
+	installed, checkout, work := t.TempDir(), t.TempDir(), t.TempDir()
+	for _, file := range []string{
+		filepath.Join(installed, "share/edge-rt/demo/server.yaml"), filepath.Join(checkout, "testdata/demo/server.yaml"),
+		filepath.Join(work, "testdata/demo/so101.json"),
+	} {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, []byte("x"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Chdir(work)
+	for _, tt := range []struct{ root, path, want string }{
+		{installed, "testdata/demo/server.yaml", filepath.Join(installed, "share/edge-rt/demo/server.yaml")},
+		{installed, "testdata/demo", "testdata/demo"}, // here is one
+		{checkout, "testdata/demo/server.yaml", filepath.Join(checkout, "testdata/demo/server.yaml")},
+		{installed, "testdata/demo/so101.json", "testdata/demo/so101.json"},
+		{installed, "testdata/demolition/server.yaml", "testdata/demolition/server.yaml"},
+		{installed, "server.yaml", "server.yaml"},
+		{installed, "testdata/demo/none.yaml", "testdata/demo/none.yaml"},
+	} {
+		got := tt.path
+		shippedWith(filepath.Join(tt.root, "bin"), &got)
+		if got != tt.want {
+			t.Errorf("%s with programs in %s: %s, want %s", tt.path, tt.root, got, tt.want)
+		}
+	}
+	elsewhere := "testdata/demo"
+	t.Chdir(t.TempDir())
+	shippedWith(filepath.Join(installed, "bin"), &elsewhere)
+	if want := filepath.Join(installed, "share/edge-rt/demo"); elsewhere != want {
+		t.Errorf("the whole tree: %s, want %s", elsewhere, want)
+	}
+}
