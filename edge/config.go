@@ -266,7 +266,10 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 			return err
 		}
 	}
-	return nil
+	if len(c.Cameras) == 0 {
+		return nil
+	}
+	return capture.CheckBuild()
 }
 
 // CheckSchedule refuses an impossible schedule, and settings that it would ignore. It reads

@@ -45,6 +45,16 @@ type Encoder struct {
 	undecoded bool       // no picture has been decoded yet, and the camera must
 }
 
+// CheckBuild refuses cameras in a program that was built without cgo and has no JPEG: the
+// session would open, and end when the first picture is to leave.
+func CheckBuild() error {
+	d, err := jpeg.NewDecoder()
+	if err != nil {
+		return exit.Errorf(exit.Config, "--camera: this program cannot encode pictures: %w", err)
+	}
+	return d.Close()
+}
+
 // NewEncoder plans what is done to the pictures and allocates it; Close frees it.
 func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 	f := e.Source.Format()

@@ -121,6 +121,11 @@ func (c *Config) check() error {
 	case c.Follower.Robot.Leader:
 		return exit.Errorf(exit.Usage, "--robot %s is a leader: give the follower's", c.Follower.Robot.Name)
 	}
+	if len(c.Cameras) > 0 {
+		if err := capture.CheckBuild(); err != nil {
+			return err
+		}
+	}
 	if c.Task != "" {
 		if err := operator.CheckTask("--task", c.Task); err != nil {
 			return err
