@@ -71,18 +71,26 @@ func (e *Edge) collectGarbage() {
 	runtime.GC()
 }
 
-// RecordFolder is where the robots of this host keep their records without --record-dir,
-// and id as the files' names have it.
-func RecordFolder(id string) (dir, name string, err error) {
-	if dir, err = identity.Dir(); err != nil {
-		return "", "", exit.With(exit.Config, err)
+// RecordFolders are where the robots of this host keep their records without --record-dir, those
+// of services included, and id as the files' names have it. hidden is a service's folder that
+// this user may not read.
+func RecordFolders(id string) (dirs []string, hidden, name string, err error) {
+	states, closed, err := identity.Dirs()
+	if err != nil {
+		return nil, "", "", exit.With(exit.Config, err)
 	}
 	if id != "" {
 		if name, err = identity.Name(id); err != nil {
-			return "", "", err
+			return nil, "", "", err
 		}
 	}
-	return filepath.Join(dir, recording.Folder), name, nil
+	for _, dir := range states {
+		dirs = append(dirs, filepath.Join(dir, recording.Folder))
+	}
+	if closed != "" {
+		hidden = filepath.Join(closed, recording.Folder)
+	}
+	return dirs, hidden, name, nil
 }
 
 //rt:noalloc

@@ -170,6 +170,23 @@ func Files(dir, id string) (names []string, err error) {
 	return names, err
 }
 
+// FilesOf is Files of several folders, of which those that do not exist are passed over.
+func FilesOf(dirs []string, id string) (names []string, err error) {
+	when := map[string]string{}
+	for _, dir := range dirs {
+		found, err := Files(dir, id)
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, err
+		}
+		for _, name := range found {
+			when[name] = ourName.FindStringSubmatch(filepath.Base(name))[2]
+		}
+		names = append(names, found...)
+	}
+	slices.SortStableFunc(names, func(a, b string) int { return strings.Compare(when[a], when[b]) })
+	return names, nil
+}
+
 // Written reports whether a run writes the file now, so that its end is still to come.
 func Written(f *os.File) bool {
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil {

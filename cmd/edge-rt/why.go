@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"errors"
 	"os"
 
@@ -37,11 +36,16 @@ func (c *whyCmd) Run(flags *cli) error {
 	if c.Last && c.At != "" {
 		return exit.Errorf(exit.Usage, "--last and --at are given together: want one of them")
 	}
-	dir, id, err := edge.RecordFolder(flags.ID)
+	dirs, hidden, id, err := edge.RecordFolders(flags.ID)
 	if err != nil && flags.RecordDir == "" && c.File == "" {
 		return err
 	}
-	report, err := why.Run(why.Config{Path: c.File, Dir: cmp.Or(flags.RecordDir, dir), ID: id, At: c.At, Last: c.Last, Audit: c.Audit})
+	if flags.RecordDir != "" {
+		dirs, hidden = []string{flags.RecordDir}, ""
+	}
+	report, err := why.Run(why.Config{
+		Path: c.File, Dirs: dirs, Hidden: hidden, ID: id, At: c.At, Last: c.Last, Audit: c.Audit,
+	})
 	if err != nil {
 		return err
 	}

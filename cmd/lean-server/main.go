@@ -93,6 +93,9 @@ func main() { os.Exit(int(run(os.Args[1:], os.Stdout))) }
 func run(args []string, stdout io.Writer) exit.Code {
 	var c cli
 	p := program.Program{Name: "lean-server", Description: description, Env: "LEAN_SERVER", Stdout: stdout, Stderr: os.Stderr}
+	if err := loadEnvironment(args, os.Stderr); err != nil {
+		return report(os.Stderr, err)
+	}
 	ctx, code, done := p.Parse(&c, args)
 	if done {
 		return code

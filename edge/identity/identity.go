@@ -74,6 +74,32 @@ func Dir() (string, error) {
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
 
+// ServiceDir is where the unit edge-rt@ has its state. Tests change it.
+var ServiceDir = "/var/lib/edge-rt"
+
+// Dirs are the folders in which edges of this host may keep their state: Dir, and that of the
+// service. closed is the service's where this user may not read it. Where the service manager
+// names a folder, that is the only one.
+func Dirs() (dirs []string, closed string, err error) {
+	own, err := Dir()
+	if err == nil {
+		dirs = append(dirs, own)
+	}
+	if os.Getenv("STATE_DIRECTORY") != "" || own == ServiceDir {
+		return dirs, "", err
+	}
+	switch _, reading := os.ReadDir(ServiceDir); {
+	case reading == nil:
+		dirs = append(dirs, ServiceDir)
+	case errors.Is(reading, os.ErrPermission):
+		closed = ServiceDir
+	}
+	if len(dirs) > 0 {
+		err = nil // without a home, as a service may have none
+	}
+	return dirs, closed, err
+}
+
 // SocketPath is where the edge called id listens for its operator.
 func SocketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 

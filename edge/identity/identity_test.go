@@ -3,6 +3,7 @@ package identity
 import (
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -65,5 +66,50 @@ func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
 		if _, err := Claim(id); err == nil || !strings.Contains(err.Error(), "--id") {
 			t.Errorf("Claim(%q) = %v, want an error that names --id", id, err)
 		}
+	}
+}
+
+// An operator's commands look where a service has its state, too, unless the service manager
+// says which folder is theirs.
+func TestDirs(t *testing.T) {
+	service, home := t.TempDir(), t.TempDir()
+	before := ServiceDir
+	t.Cleanup(func() { ServiceDir = before })
+	ServiceDir = service
+	own := filepath.Join(home, "edge-rt")
+	for _, tt := range []struct {
+		name, state string
+		want        []string
+	}{
+		{"an operator", "", []string{own, service}},
+		{"a service", filepath.Join(home, "x"), []string{filepath.Join(home, "x")}},
+		{"the service's folder itself", service, []string{service}},
+	} {
+		t.Setenv("STATE_DIRECTORY", tt.state)
+		t.Setenv("XDG_STATE_HOME", home)
+		if got, closed, err := Dirs(); err != nil || closed != "" || !slices.Equal(got, tt.want) {
+			t.Errorf("%s: %v, %q, %v, want %v", tt.name, got, closed, err, tt.want)
+		}
+	}
+	t.Setenv("STATE_DIRECTORY", "")
+	ServiceDir = filepath.Join(service, "none")
+	if got, closed, err := Dirs(); err != nil || closed != "" || !slices.Equal(got, []string{own}) {
+		t.Errorf("without the service: %v, %q, %v, want %v", got, closed, err, own)
+	}
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("HOME", "")
+	ServiceDir = service
+	if got, _, err := Dirs(); err != nil || !slices.Equal(got, []string{service}) {
+		t.Errorf("without a home: %v, %v, want the service's", got, err)
+	}
+	if os.Getuid() == 0 {
+		return // root may read every folder
+	}
+	t.Setenv("XDG_STATE_HOME", home)
+	if err := os.Chmod(service, 0); err != nil {
+		t.Fatal(err)
+	}
+	if got, closed, err := Dirs(); err != nil || closed != service || !slices.Equal(got, []string{own}) {
+		t.Errorf("a closed folder: %v, %q, %v, want it named", got, closed, err)
 	}
 }

@@ -79,7 +79,7 @@ func abandoned(socket string) bool {
 // Ctl sends one line to the robot called id, or to the only one when id is empty.
 func Ctl(id, line string) (Reply, error) {
 	var reply Reply
-	dir, err := identity.Dir()
+	dirs, closed, err := identity.Dirs()
 	if err != nil {
 		return reply, exit.With(exit.Config, err)
 	}
@@ -88,21 +88,17 @@ func Ctl(id, line string) (Reply, error) {
 			return reply, err
 		}
 	}
-	path := identity.SocketPath(dir, id)
-	if id == "" {
-		found, err := filepath.Glob(filepath.Join(dir, "*.sock"))
-		found = slices.DeleteFunc(found, abandoned)
-		if err != nil || len(found) == 0 {
-			return reply, exit.Errorf(exit.Absent, "no edge answers here (no socket in %s): one that looks for its arm or a server still has none, and ends with SIGTERM", dir)
-		}
-		if len(found) > 1 {
-			return reply, exit.Errorf(exit.Usage, "%d edges run here (%v): choose one with --id", len(found), found)
-		}
-		path = found[0]
+	hint := ""
+	if closed != "" {
+		hint = "; services have their sockets in " + closed + ", which this user may not read: sudo edge-rt ctl, or be in its group"
+	}
+	path, err := findSocket(dirs, id)
+	if err != nil {
+		return reply, fmt.Errorf("%w%s", err, hint)
 	}
 	c, err := net.DialTimeout("unix", path, timeout)
 	if err != nil {
-		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of one that runs, or leave it out when there is only one; one that looks for its arm or a server still does not answer", path, err)
+		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of one that runs, or leave it out when there is only one; one that looks for its arm or a server still does not answer%s", path, err, hint)
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(timeout))
@@ -119,6 +115,34 @@ func Ctl(id, line string) (Reply, error) {
 		return reply, errors.New(reply.Error)
 	}
 	return reply, nil
+}
+
+// findSocket returns the socket of the robot called id, or of the only one when id is empty.
+func findSocket(dirs []string, id string) (path string, err error) {
+	var found []string
+	for _, dir := range dirs {
+		if id != "" {
+			found = append(found, identity.SocketPath(dir, id))
+			continue
+		}
+		sockets, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+		if err != nil {
+			return "", err
+		}
+		found = append(found, sockets...)
+	}
+	if live := slices.DeleteFunc(slices.Clone(found), abandoned); id == "" || len(live) > 0 {
+		found = live
+	} else {
+		found = found[:1] // the dial says why it is not there
+	}
+	switch len(found) {
+	case 0:
+		return "", exit.Errorf(exit.Absent, "no edge answers here (no socket in %s): one that looks for its arm or a server still has none, and ends with SIGTERM", strings.Join(dirs, " or "))
+	case 1:
+		return found[0], nil
+	}
+	return "", exit.Errorf(exit.Usage, "%d edges run here (%v): choose one with --id, or the folder with STATE_DIRECTORY", len(found), found)
 }
 
 // CheckTask refuses a text that is not the same at its end: in a log, in a line of

@@ -99,3 +99,52 @@ func TestCtlLeavesTheLockAlone(t *testing.T) {
 		t.Errorf("ctl looked for the lock: %v", err)
 	}
 }
+
+// An operator's command reaches the edge of a service, whose state is not in his home.
+func TestCtlReachesAService(t *testing.T) {
+	service, home := t.TempDir(), t.TempDir()
+	before := identity.ServiceDir
+	t.Cleanup(func() { identity.ServiceDir = before })
+	identity.ServiceDir = service
+	serve := func(state, id string) {
+		t.Helper()
+		t.Setenv("STATE_DIRECTORY", state)
+		claimed, err := identity.Claim(id)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(claimed.Release)
+		l, err := Listen(claimed)
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { l.Close() })
+		go Serve(l, func(line string) Reply { return Reply{OK: true, ID: claimed.ID} })
+	}
+	ask := func(id string) (Reply, error) {
+		t.Setenv("STATE_DIRECTORY", "")
+		t.Setenv("XDG_STATE_HOME", home)
+		return Ctl(id, "status")
+	}
+	if _, err := ask(""); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), service) || !strings.Contains(err.Error(), home) {
+		t.Errorf("without an edge: %v, want both folders named", err)
+	}
+	serve(service, "left")
+	for _, id := range []string{"", "left"} {
+		if r, err := ask(id); err != nil || r.ID != "left" {
+			t.Errorf("--id %q: %+v, %v, want left's answer", id, r, err)
+		}
+	}
+	serve(filepath.Join(home, "edge-rt"), "right")
+	if _, err := ask(""); exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), "left.sock") || !strings.Contains(err.Error(), "right.sock") {
+		t.Errorf("two edges: %v, want both named", err)
+	}
+	for _, id := range []string{"left", "right"} {
+		if r, err := ask(id); err != nil || r.ID != id {
+			t.Errorf("--id %s: %+v, %v", id, r, err)
+		}
+	}
+	if _, err := ask("away"); exit.Of(err) != exit.Absent {
+		t.Errorf("--id away: %v, want code %d", err, exit.Absent)
+	}
+}

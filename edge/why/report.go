@@ -3,7 +3,6 @@ package why
 import (
 	"cmp"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -20,12 +19,13 @@ import (
 
 // Config is what edge-rt why shall explain.
 type Config struct {
-	Path  string // a file, or a folder of records; empty: the newest in Dir
-	Dir   string // the robot's records
-	ID    string // whose, in Dir; empty: of all robots
-	At    string // a time of day; empty: all
-	Last  bool   // the newest finding alone
-	Audit string // the server's audit file; empty: none
+	Path   string   // a file, or a folder of records; empty: the newest of Dirs
+	Dirs   []string // folders of this host's records
+	ID     string   // whose, in Dirs; empty: of all robots
+	At     string   // a time of day; empty: all
+	Last   bool     // the newest finding alone
+	Audit  string   // the server's audit file; empty: none
+	Hidden string   // a folder of records that this user may not read; empty: none
 
 	Local *time.Location // of times of day
 }
@@ -38,6 +38,7 @@ type Report struct {
 	Kinds    map[string]int `json:"kinds"`  // of all findings, before --at and --last
 	Causes   map[string]int `json:"causes"` // likewise
 	Audit    *AuditSummary  `json:"audit,omitempty"`
+	Hidden   string         `json:"hidden,omitempty"` // records that were not looked at
 	nearest  *Told          // where --at has none
 	all      int
 	where    *time.Location
@@ -90,7 +91,7 @@ func Run(cfg Config) (*Report, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Report{At: cfg.At, Findings: []Told{}, Kinds: map[string]int{}, Causes: map[string]int{}, where: cmp.Or(cfg.Local, time.Local)}
+	r := &Report{Hidden: cfg.hidden(""), At: cfg.At, Findings: []Told{}, Kinds: map[string]int{}, Causes: map[string]int{}, where: cmp.Or(cfg.Local, time.Local)}
 	at, err := parseClock(cfg.At)
 	if err != nil {
 		return nil, err
@@ -133,14 +134,14 @@ func Run(cfg Config) (*Report, error) {
 func (c *Config) files() (runs [][]string, err error) {
 	path := c.Path
 	if path == "" {
-		names, err := record.Files(c.Dir, c.ID)
+		names, err := record.FilesOf(c.Dirs, c.ID)
 		switch {
-		case errors.Is(err, os.ErrNotExist) || err == nil && len(names) == 0:
+		case err == nil && len(names) == 0:
 			whose := "no robot has"
 			if c.ID != "" {
 				whose = "robot " + c.ID + " has not"
 			}
-			return nil, exit.Errorf(exit.Absent, "there are no records in %s: %s had anything go wrong there yet (--record ring writes only then; edge-rt ctl save writes now); or name a FILE, --record-dir or --id", c.Dir, whose)
+			return nil, exit.Errorf(exit.Absent, "there are no records in %s: %s had anything go wrong there yet (--record ring writes only then; edge-rt ctl save writes now); or name a FILE, --record-dir or --id%s", strings.Join(c.Dirs, " and "), whose, c.hidden("; "))
 		case err != nil:
 			return nil, exit.With(exit.Usage, err)
 		case c.At == "":
@@ -166,6 +167,14 @@ func (c *Config) files() (runs [][]string, err error) {
 		return nil, exit.With(exit.Config, err)
 	}
 	return byRun(names)
+}
+
+// hidden says which records were not looked at; empty: it was all of them.
+func (c *Config) hidden(before string) string {
+	if c.Hidden == "" || c.Path != "" {
+		return ""
+	}
+	return before + "the records of services in " + c.Hidden + " were not looked at: this user may not read them (sudo edge-rt why)"
 }
 
 // byRun puts files of one process together, in the order of its own clock: the time of day,
@@ -374,6 +383,9 @@ func (r *Report) Write(w io.Writer) error {
 		fmt.Fprintln(out, "nothing went wrong")
 	default:
 		fmt.Fprintf(out, "\n%s\n", r.sum())
+	}
+	if r.Hidden != "" {
+		fmt.Fprintf(out, "%s\n", r.Hidden)
 	}
 	_, err := io.WriteString(w, out.String())
 	return err

@@ -148,7 +148,7 @@ func TestAt(t *testing.T) {
 		{"15:03:10", "", []Cause{Lost}, "2026-11-25 15:03:00"},
 		{"14:03:05", "", nil, "nothing went wrong at 14:03:05; the nearest:"},
 	} {
-		r, text := run(t, Config{Path: tt.path, Dir: dir, At: tt.at})
+		r, text := run(t, Config{Path: tt.path, Dirs: []string{dir}, At: tt.at})
 		if got := causesOf(r); !slices.Equal(got, tt.want) || !strings.Contains(text, tt.says) {
 			t.Errorf("--at %s: %v, want %v and %q\n%s", tt.at, got, tt.want, tt.says, text)
 		}
@@ -156,9 +156,33 @@ func TestAt(t *testing.T) {
 	for at, want := range map[string]string{
 		"14:04:10": "is not on record: ", "2026-11-23T14:03:10": "2026-11-24 14:03:00 to 14:03:19", "noon": "want a time of day such as 14:03:20", "25:00": "want a time",
 	} {
-		if _, err := Run(Config{Dir: dir, At: at, Local: zone}); err == nil || exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), want) {
+		if _, err := Run(Config{Dirs: []string{dir}, At: at, Local: zone}); err == nil || exit.Of(err) != exit.Usage || !strings.Contains(err.Error(), want) {
 			t.Errorf("--at %s: %v, code %d, want 2 and %q", at, err, exit.Of(err), want)
 		}
+	}
+}
+
+// The newest record is looked for in a service's folder too, and a folder that this user may
+// not read is named: that nothing went wrong would say too much.
+func TestFoldersOfServices(t *testing.T) {
+	own, service := t.TempDir(), t.TempDir()
+	write(t, own, "black", begin)
+	write(t, service, "white", begin.Add(time.Hour))
+	away := filepath.Join(t.TempDir(), "away")
+	for _, dirs := range [][]string{{own, service}, {service, own}, {away, service, own}, {own, away, service}} {
+		if r, text := run(t, Config{Dirs: dirs}); !strings.HasPrefix(r.Files[0].Name, "white-2026") || r.Hidden != "" || strings.Contains(text, "may not read") {
+			t.Errorf("%v: %s, want white's: %s", dirs, r.Files[0].Name, text)
+		}
+		if r, _ := run(t, Config{Dirs: dirs, ID: "black"}); !strings.HasPrefix(r.Files[0].Name, "black-2026") {
+			t.Errorf("%v: %s, want black's", dirs, r.Files[0].Name)
+		}
+	}
+	closed := Config{Dirs: []string{own}, Hidden: "/var/lib/x"}
+	if r, text := run(t, closed); !strings.Contains(text, "/var/lib/x were not looked at") || r.Hidden == "" {
+		t.Errorf("beside a closed folder it says only %s", text)
+	}
+	if _, err := Run(Config{Dirs: []string{away}, Hidden: "/var/lib/x"}); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "sudo edge-rt why") {
+		t.Errorf("with a closed folder alone: %v", err)
 	}
 }
 
@@ -169,7 +193,7 @@ func TestTheNewestFile(t *testing.T) {
 	write(t, dir, "white", begin.Add(time.Hour))
 	write(t, dir, "black-2", begin.Add(2*time.Hour))
 	for id, want := range map[string]string{"": "black-2-2026", "black": "black-20261124T1203", "white": "white-2026"} {
-		if r, _ := run(t, Config{Dir: dir, ID: id}); !strings.HasPrefix(r.Files[0].Name, want) {
+		if r, _ := run(t, Config{Dirs: []string{dir}, ID: id}); !strings.HasPrefix(r.Files[0].Name, want) {
 			t.Errorf("--id %q: %s, want %s", id, r.Files[0].Name, want)
 		}
 	}
@@ -204,10 +228,10 @@ func TestRecordsThatAreNone(t *testing.T) {
 		{Config{Path: file(whole[:200])}, exit.Config, "holds no ticks and no events"},
 		{Config{Path: filepath.Join(dir, "away.mcap")}, exit.Usage, "no such file"},
 		{Config{Path: t.TempDir()}, exit.Config, "holds no records of edge-rt"},
-		{Config{Dir: t.TempDir()}, exit.Absent, "there are no records in"},
-		{Config{Dir: filepath.Join(dir, "away")}, exit.Absent, "there are no records in"},
-		{Config{Dir: t.TempDir(), ID: "black"}, exit.Absent, "robot black has not had anything go wrong"},
-		{Config{Dir: dir, ID: "white"}, exit.Absent, "robot white"},
+		{Config{Dirs: []string{t.TempDir()}}, exit.Absent, "there are no records in"},
+		{Config{Dirs: []string{filepath.Join(dir, "away")}}, exit.Absent, "there are no records in"},
+		{Config{Dirs: []string{t.TempDir()}, ID: "black"}, exit.Absent, "robot black has not had anything go wrong"},
+		{Config{Dirs: []string{dir}, ID: "white"}, exit.Absent, "robot white"},
 		{Config{Path: name, Audit: filepath.Join(dir, "away")}, exit.Usage, "--audit: "},
 		{Config{Path: name, Audit: name}, exit.Usage, "--audit "},
 	} {

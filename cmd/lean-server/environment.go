@@ -1,0 +1,91 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"edgert/internal/capped"
+	"edgert/internal/exit"
+	"edgert/internal/notify"
+)
+
+// environmentFile lies beside an installed manifest; the unit reads it by EnvironmentFile=. A
+// person's `lean-server check` has to see the same variables, or it checks something else.
+const environmentFile = "environment"
+
+// maxEnvironment is far more than a few variables have.
+const maxEnvironment = 64 << 10
+
+// loadEnvironment sets the variables of the file beside the manifest that are not set yet. The
+// command line is not parsed yet: LEAN_SERVER_ variables are flags. The service itself has them.
+func loadEnvironment(args []string, stderr io.Writer) error {
+	manifest := manifestOf(args)
+	if manifest == "" || notify.Managed() {
+		return nil
+	}
+	path := filepath.Join(filepath.Dir(manifest), environmentFile)
+	data, err := capped.ReadFile(path, maxEnvironment)
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return nil
+	case errors.Is(err, os.ErrPermission): // as root alone may read it, the service has more than this user
+		fmt.Fprintf(stderr, "lean-server: %s has the service's variables, and this user may not read it: what follows is without them\n", path)
+		return nil
+	case err != nil:
+		return exit.Errorf(exit.Config, "%s: %w", path, err)
+	}
+	for n, line := range strings.Split(string(data), "\n") {
+		name, value, err := variable(line)
+		if err != nil {
+			return exit.Errorf(exit.Config, "%s:%d: %w", path, n+1, err)
+		}
+		if _, set := os.LookupEnv(name); name == "" || set {
+			continue
+		}
+		if err := os.Setenv(name, value); err != nil {
+			return exit.Errorf(exit.Config, "%s:%d: %w", path, n+1, err)
+		}
+	}
+	return nil
+}
+
+// manifestOf is the manifest of a command line, or of the variable; empty when there is none.
+func manifestOf(args []string) string {
+	for i, arg := range args {
+		if value, ok := strings.CutPrefix(arg, "--manifest="); ok {
+			return value
+		}
+		if arg == "--manifest" && i+1 < len(args) {
+			return args[i+1]
+		}
+	}
+	return os.Getenv("LEAN_SERVER_MANIFEST")
+}
+
+// variable reads one line as systemd reads EnvironmentFile=, but for values over several lines:
+// NAME=VALUE, the value perhaps in quotes; comments and empty lines have no name.
+func variable(line string) (name, value string, err error) {
+	line = strings.TrimSpace(line)
+	if line == "" || line[0] == '#' || line[0] == ';' {
+		return "", "", nil
+	}
+	name, value, assigns := strings.Cut(line, "=")
+	name, value = strings.TrimSpace(name), strings.TrimSpace(value)
+	if !assigns || name == "" || strings.ContainsAny(name, " \t\"'") {
+		return "", "", fmt.Errorf("got %q, want NAME=VALUE", line)
+	}
+	for _, quote := range []string{`"`, `'`} {
+		if len(value) < 2 || !strings.HasPrefix(value, quote) {
+			continue
+		}
+		if !strings.HasSuffix(value, quote) {
+			return "", "", fmt.Errorf("%s: the quote %s does not end", name, quote)
+		}
+		return name, value[1 : len(value)-1], nil
+	}
+	return name, value, nil
+}
