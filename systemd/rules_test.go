@@ -109,8 +109,8 @@ func TestInstall(t *testing.T) {
 		"opt/robot/share/doc/edge-rt/examples/server.yaml": 0o644,
 		"opt/robot/share/edge-rt/demo/server.yaml":         0o644,
 		"opt/robot/share/edge-rt/demo/bundle/bundle.json":  0o644,
-		"etc/edge-rt":                                      0o755 | os.ModeDir,
-		"etc/lean-server":                                  0o755 | os.ModeDir,
+		"etc/edge-rt":     0o755 | os.ModeDir,
+		"etc/lean-server": 0o755 | os.ModeDir,
 	} {
 		st, err := os.Stat(filepath.Join(root, path))
 		if err != nil {
