@@ -21,7 +21,7 @@ const StopLimit = 8 * time.Second
 // waitMin lets a child that has ended be seen to have.
 const waitMin = 10 * time.Millisecond
 
-// maxChildOutput bounds what is kept of a child's outputs, each.
+// maxChildOutput bounds the stored part of each of a child's outputs.
 const maxChildOutput = 16 << 20
 
 // Child is a process that this program started.
@@ -31,10 +31,10 @@ type Child struct {
 	cmd            *exec.Cmd
 	stdout, stderr capped
 	exited         chan struct{}
-	err            error // what Wait returned; valid after exited
+	err            error // the result of Wait; valid after exited
 }
 
-// capped keeps the beginning of what is written to it.
+// capped keeps the beginning of its input.
 type capped struct{ bytes.Buffer }
 
 func (c *capped) Write(p []byte) (int, error) {

@@ -17,7 +17,7 @@ import (
 // Loads are what may run beside all subjects, at nice 0, in a process of its own.
 var Loads = []string{"none", "cpu", "alloc", "stress"}
 
-// Load is a process group that keeps the machine busy; nil is none.
+// Load is a process group that keeps the machine busy; nil is no load.
 type Load struct {
 	child  *Child
 	paused bool
@@ -62,8 +62,7 @@ func (l *Load) Resume() {
 	}
 }
 
-// Stop ends the load. It must still be there: a measurement that says under load
-// was.
+// Stop ends the load. It must still be there: a measurement that is labelled as under load was.
 func (l *Load) Stop() error {
 	if l == nil {
 		return nil

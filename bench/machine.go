@@ -9,7 +9,8 @@ import (
 	"strings"
 )
 
-// Machine is what a lateness depends on. What the kernel does not report is empty.
+// Machine holds the facts that a lateness depends on. Facts that the kernel does not report are
+// empty.
 type Machine struct {
 	Kernel      string `json:"kernel"`
 	Preempt     string `json:"preempt"` // PREEMPT_RT, PREEMPT_DYNAMIC (none), ...

@@ -154,7 +154,7 @@ func (s *Server) Alive() error {
 	return errors.New("lean-server ended by itself")
 }
 
-// FreeEndpoint asks the kernel for a port of this machine that nobody uses.
+// FreeEndpoint asks the kernel for an unused port of this machine.
 func FreeEndpoint() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -164,7 +164,7 @@ func FreeEndpoint() (string, error) {
 	return "tcp/" + l.Addr().String(), nil
 }
 
-// listens reports whether somebody accepts connections at the endpoint.
+// listens reports whether a process accepts connections at the endpoint.
 func listens(endpoint string) bool {
 	c, err := net.DialTimeout("tcp", strings.TrimPrefix(endpoint, "tcp/"), time.Second)
 	if err == nil {

@@ -9,7 +9,7 @@ import (
 // Env is what every measurement has beside its own flags.
 type Env struct {
 	Version string    `kong:"-"`
-	Log     io.Writer `kong:"-"` // gets lines of progress; nil: none
+	Log     io.Writer `kong:"-"` // gets lines of progress; nil: no progress
 }
 
 // Progress writes how far the measurement is.
@@ -19,8 +19,8 @@ func (e *Env) Progress(format string, args ...any) {
 	}
 }
 
-// Turned is the order of one round: every other one is reversed, every other pair
-// begins with the next subject, so none is always first or behind the same one.
+// Turned is the order of one round: every other one is reversed, every other pair begins with the
+// next subject, so no subject is always first or always after the same one.
 func Turned[T any](subjects []T, round int) []T {
 	order := slices.Clone(subjects)
 	if round%2 == 1 {

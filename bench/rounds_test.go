@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// Every round has each subject once, in another order than the round before; none
-// is always first, or always behind the same one.
+// Every round has each subject once, in another order than the round before; no subject is always
+// first, or always after the same one.
 func TestTurned(t *testing.T) {
 	subjects := []string{"a", "b", "c", "d", "e"}
 	firsts, before := map[string]bool{}, map[string]bool{}

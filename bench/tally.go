@@ -15,7 +15,7 @@ import (
 // 8th of 100.
 const rankSlack = 1e-6
 
-// Bounds of what is read from another program's output.
+// Bounds of another program's output.
 const (
 	maxTallyBins = 1 << 20
 	maxTallyUS   = 1e12 // eleven days
@@ -62,11 +62,11 @@ func (t *Tally) Merge(other *Tally) {
 // Count returns how many latenesses were counted.
 func (t *Tally) Count() uint64 { return t.n }
 
-// Max returns the longest lateness in microseconds, 0 when there is none.
+// Max returns the longest lateness in microseconds, 0 when nothing is recorded.
 func (t *Tally) Max() float64 { return t.max }
 
-// Quantile returns the lateness in microseconds that the fraction q of all do
-// not exceed, 0 when there is none.
+// Quantile returns the lateness in microseconds that the fraction q of all do not exceed, 0 when
+// nothing is recorded.
 func (t *Tally) Quantile(q float64) float64 {
 	rank := max(uint64(math.Ceil(q*float64(t.n)-rankSlack)), 1)
 	var below uint64

@@ -109,7 +109,7 @@ func TestTallyAgainstSortedSamples(t *testing.T) {
 	}
 }
 
-// Property: no panic; what is accepted is written and read again unchanged.
+// Property: no panic; accepted output is written and read again unchanged.
 func FuzzTally(f *testing.F) {
 	f.Add([]byte(`{"9":2,"20.5":1}`))
 	f.Fuzz(func(t *testing.T, b []byte) {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Thread is how the kernel schedules one thread, and what it has computed so far.
+// Thread is how the kernel schedules one thread, and its CPU time so far.
 type Thread struct {
 	TID, Policy, Priority, Nice int
 	CPU                         time.Duration // in user and kernel mode
@@ -27,7 +27,7 @@ var policies = map[int]string{0: "OTHER", 1: "FIFO", 2: "RR", 3: "BATCH", 5: "ID
 
 const policyFIFO = 1
 
-// ThreadsOf lists the threads of a process, none when it is gone.
+// ThreadsOf lists the threads of a process, and is empty when it is gone.
 func ThreadsOf(pid int) (all []Thread) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, name := range files {
@@ -40,7 +40,7 @@ func ThreadsOf(pid int) (all []Thread) {
 	return all
 }
 
-// Positions in /proc/PID/task/TID/stat behind the name, which may hold anything.
+// Positions in /proc/PID/task/TID/stat after the name, which may hold anything.
 //
 // Source: proc_pid_stat(5), fields 14, 15, 19, 40 and 41; the state is field 3.
 const (
@@ -141,11 +141,10 @@ func parseSleeps(status []byte) (uint64, error) {
 	return strconv.ParseUint(string(bytes.TrimSpace(line)), 10, 64)
 }
 
-// RunTimes returns how long each thread of a process has run on a CPU, by its id;
-// none where the kernel does not say.
+// RunTimes returns how long each thread of a process has run on a CPU, by its id; it is empty where
+// the kernel does not report it.
 //
-// Source: Documentation/scheduler/sched-stats.rst, the first number, in
-// nanoseconds.
+// Source: Documentation/scheduler/sched-stats.rst, the first number, in nanoseconds.
 func RunTimes(pid int) map[int]time.Duration {
 	times := map[int]time.Duration{}
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/schedstat", pid))

@@ -11,9 +11,9 @@ import (
 //go:embed awake/awake.c
 var awakeSource []byte
 
-// awake is a process with a thread of the lowest class on every core, so that no
-// core falls asleep or is handed to other machines: the lowest weight where the
-// kernel schedules by groups, what is left of a container's quota. nil is none.
+// awake is a process with a thread of the lowest class on every core, so that no core falls asleep
+// or is handed to other machines: the lowest weight where the kernel schedules by groups, the rest
+// of a container's quota. nil means no such process.
 type awake struct{ child *bench.Child }
 
 func stayAwake(folder string) (*awake, error) {
@@ -28,8 +28,8 @@ func stayAwake(folder string) (*awake, error) {
 	return &awake{child: c}, nil
 }
 
-// host is a reading of the machine in which what was computed to keep the cores
-// awake counts as idle: everybody else had left it.
+// host is a reading of the machine in which the CPU time that kept the cores awake counts as idle:
+// all other programs had left it.
 func (a *awake) host() bench.Host {
 	h := bench.ReadHost()
 	if a != nil {

@@ -22,7 +22,7 @@ import (
 	"edgert/servo/robot"
 )
 
-// Config says what to measure; its tags are the flags of `bench bus`.
+// Config configures a measurement; its tags are the flags of `bench bus`.
 type Config struct {
 	Robot    string        `default:"so101" help:"An arm that edge-rt knows, or a description FILE.yaml."`
 	Port     string        `name:"bus" help:"Serial port of a real arm; default: edge-rt sim-bus. Goals are where it stands; some servos take torque by them until the end: support the arm." placeholder:"PORT"`

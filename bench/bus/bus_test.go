@@ -116,8 +116,7 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// The real programs for a few cycles: what they measure on a busy machine says
-// nothing, what they count does.
+// The real programs for a few cycles: their times on a busy machine mean nothing, their counts do.
 func TestMeasureOnTheSimulator(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program and runs for seconds")
@@ -154,7 +153,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 	}
 }
 
-// What was stolen in one window may be counted in the next.
+// Time that was stolen in one window may be counted in the next.
 func TestCalmLasts(t *testing.T) {
 	s := driverSlice{window: 2, calm: []bool{true, true, false, true}}
 	var got []bool

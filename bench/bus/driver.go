@@ -57,7 +57,7 @@ func (t *tap) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// driverSlice is what the driver did in one slice.
+// driverSlice is the driver's result of one slice.
 type driverSlice struct {
 	samples  []sample
 	frames   [][]byte // the frames of a clean cycle

@@ -12,8 +12,8 @@ import (
 	"edgert/servo/table"
 )
 
-// Report is what Measure found; its JSON is what the table shows, and the
-// histograms. Times are in microseconds.
+// Report is the result of Measure; its JSON is the table's content, and the histograms. Times are
+// in microseconds.
 type Report struct {
 	Bench    string        `json:"bench"`
 	Version  string        `json:"version"`
@@ -43,9 +43,9 @@ type Report struct {
 	frames    [][]byte // the frames of a clean cycle
 }
 
-// Pairs are the slices two by two, the driver's and the echo's behind it, and the
-// medians of their ratios. A pair is calm when neither the host nor other
-// programs (bench.Host) took the cores during both.
+// Pairs are the slices two by two, the driver's and then the echo's, and the medians of their
+// ratios. A pair is calm when neither the host nor other programs (bench.Host) took the cores
+// during both.
 type Pairs struct {
 	All     int     `json:"all"`
 	Calm    int     `json:"calm"`

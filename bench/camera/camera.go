@@ -24,7 +24,7 @@ import (
 	"edgert/wire"
 )
 
-// Config says what to measure; its tags are the flags of `bench camera`.
+// Config configures a measurement; its tags are the flags of `bench camera`.
 type Config struct {
 	Camera   []string      `sep:"none" help:"As edge-rt's --camera; repeat for more. Default: two synthetic cameras of 640x480 at 30 frames a second." placeholder:"NAME=SOURCE"`
 	Quality  *int          `range:"0..100;0 is raw pictures" name:"jpeg-quality" help:"As edge-rt's." placeholder:"N"`
@@ -35,7 +35,7 @@ type Config struct {
 	bench.Env
 }
 
-// twoCameras are measured when none is named.
+// twoCameras are measured when the flags name no camera.
 var twoCameras = []string{"left=pattern:640x480@30", "right=pattern:640x480@30"}
 
 var modes = map[string]rt.Mode{"auto": rt.ModeAuto, "require": rt.ModeRequire, "off": rt.ModeOff}
@@ -54,7 +54,7 @@ const (
 	headroom       = 1 << 30 // the collector's safety net while it is off
 	sendPoll       = time.Millisecond
 	niceness       = -10
-	bodyRoom       = 4 << 10 // what a message takes beside its picture
+	bodyRoom       = 4 << 10 // size of a message beside its picture
 )
 
 // Measure runs slices in turn until the time is over.
@@ -74,7 +74,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
-	rt.NiceProcess(niceness) // refused: the figures say so by themselves
+	rt.NiceProcess(niceness) // refused: the figures show it by themselves
 	defer rt.HoldGC(headroom).Release()
 	report.With, report.Without = newTicks(), newTicks()
 	host := bench.ReadHost()

@@ -29,7 +29,7 @@ type Report struct {
 type Camera struct {
 	Name       string  `json:"name"`
 	Picked     string  `json:"picked"`
-	How        string  `json:"how"` // what is done to the pictures
+	How        string  `json:"how"` // the work on the pictures
 	Captured   uint64  `json:"captured"`
 	Dropped    uint64  `json:"dropped"`
 	Broken     uint64  `json:"broken"`

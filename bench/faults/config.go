@@ -23,7 +23,7 @@ const (
 	scenariosMax  = 64
 )
 
-// Config says what to compare; its tags are the flags of `bench faults`.
+// Config configures a comparison; its tags are the flags of `bench faults`.
 type Config struct {
 	Scenarios  []Scenario  `kong:"-"`
 	Contenders []Contender `kong:"-"`

@@ -31,7 +31,7 @@ func ParseContender(text string) (Contender, error) {
 	if !slices.Contains(chunk.Schedules, parts[0]) {
 		return c, exit.Errorf(exit.Usage, "--schedule %s: no schedule %q, want one of %s", text, parts[0], strings.Join(chunk.Schedules, ", "))
 	}
-	given := map[string]string{} // option by what it sets
+	given := map[string]string{} // option by the setting that it changes
 	for _, option := range parts[1:] {
 		sets, err := c.set(option)
 		if err == nil && given[sets] != "" {
@@ -74,7 +74,7 @@ func optionNames() []string {
 	return slices.Concat(slices.Sorted(maps.Keys(options)), []string{sMinOption + "N"}, chunk.Estimators)
 }
 
-// set applies an option and names what it sets.
+// set applies an option and names the setting that it changes.
 func (c *Contender) set(option string) (sets string, err error) {
 	if o, ok := options[option]; ok {
 		o.set(c)

@@ -10,8 +10,8 @@ import (
 	"edgert/internal/fleet"
 )
 
-// csvColumns are the per-tick columns of the DRTC program, behind the three that
-// tell the runs apart. Its instants are seconds since the episode began.
+// csvColumns are the per-tick columns of the DRTC program, after the three that identify the run.
+// Its instants are seconds since the episode began.
 //
 // Source: drtc utils/metrics at d20888c.
 var csvColumns = []string{
@@ -49,7 +49,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return out.Error()
 }
 
-// fields are a tick's, empty where there is none.
+// fields are the values of a tick, empty where a value is missing.
 func fields(t *fleet.Tick) []string {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 9, 64) }
 	flag := func(b bool) string {

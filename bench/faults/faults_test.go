@@ -47,7 +47,7 @@ func TestEveryScenarioIsSound(t *testing.T) {
 	}
 }
 
-// The list names whatever can be asked for, each option with what it does.
+// The list names all schedules and scenarios, and each option with its effect.
 func TestList(t *testing.T) {
 	list := text(t, WriteList)
 	for _, name := range slices.Concat(scenarioNames(), chunk.Schedules, optionNames()) {
@@ -79,7 +79,7 @@ func TestRefusals(t *testing.T) {
 	_, err = ParseContender("drtc+fast")
 	code(exit.Usage, "an unknown option")
 	for _, name := range []string{
-		"rtc+spans", "async+s_min=7", "append+bare", "v1+counts", "async+compat+jk", // say nothing to the schedule
+		"rtc+spans", "async+s_min=7", "append+bare", "v1+counts", "async+compat+jk", // change nothing in the schedule
 		"drtc+bare+spans", "drtc+s_min=7+s_min=8", "drtc+jk+fixed", "drtc+compat+compat", "drtc+s_min=0",
 	} {
 		_, err = ParseContender(name)
@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// What only the policy's own size can tell is a wrong flag all the same.
+// A value that only the policy's own size can refuse is a wrong flag all the same.
 func TestTooManyActionsForThePolicy(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
@@ -121,7 +121,7 @@ func TestTooManyActionsForThePolicy(t *testing.T) {
 	}
 }
 
-// No two episodes are the same, and what is called paired in virtual time is.
+// No two episodes are the same, and episodes that are called paired in virtual time are.
 func TestEveryEpisodeIsAnother(t *testing.T) {
 	type world struct {
 		seed      uint64
@@ -242,7 +242,7 @@ func TestWindowsOf(t *testing.T) {
 		if first := windows[0]; first.from != 0 || first.to != float64(ticks)/fleet.FPS {
 			t.Errorf("%d ticks: %+v, want the whole episode", ticks, first)
 		}
-		if second := windows[1]; math.Abs(second.from-1) > 0.017 || math.Abs(second.to-second.from-1) > 1e-9 { // the tick behind
+		if second := windows[1]; math.Abs(second.from-1) > 0.017 || math.Abs(second.to-second.from-1) > 1e-9 { // the next tick
 			t.Errorf("%d ticks: %+v, want 1 to 2 s", ticks, second)
 		}
 		svg := drawEpisode("", make([]fleet.Tick, ticks), script)
@@ -252,7 +252,7 @@ func TestWindowsOf(t *testing.T) {
 	}
 }
 
-// Bars end where their axis does, whatever an interval of few episodes says.
+// Bars end where their axis does, whatever the interval of few episodes.
 func TestBars(t *testing.T) {
 	rows := []Entry{
 		{Schedule: "a", Metrics: map[string]Interval{"success": {Mean: 50, Low: -585, High: 685, N: 2}, "age_ms": {Mean: 1283, Low: 1200, High: 1300, N: 2}}},
@@ -309,8 +309,8 @@ func TestCSVGolden(t *testing.T) {
 	}
 }
 
-// Each column holds what its name says, in the DRTC program's units; what came
-// with an answer is empty on a tick without one.
+// Each column holds the value of its name, in the DRTC program's units; the values of an answer are
+// empty on a tick without one.
 func TestCSVColumns(t *testing.T) {
 	ms := time.Millisecond
 	tick := fleet.Tick{
@@ -322,7 +322,7 @@ func TestCSVColumns(t *testing.T) {
 		"stall": "0", "obs_triggered": "1", "action_received": "1", "measured_latency_ms": "125", "obs_sent_ts": "1.5", "server_obs_received_ts": "1.51",
 		"server_action_sent_ts": "1.6", "action_received_ts": "1.62", "chunk_overlap_count": "12", "chunk_mean_l2": "0.5", "chunk_max_l2": "2.5",
 	}
-	own := len(csvColumns) - len(want) // those that tell the runs apart
+	own := len(csvColumns) - len(want) // those that identify the run
 	got := fields(&tick)
 	if len(got) != len(want) {
 		t.Fatalf("%d fields, want %d", len(got), len(want))
@@ -364,8 +364,8 @@ func TestLimit(t *testing.T) {
 	}
 }
 
-// Goal: who interrupts gets what every cell has played, or is told that this is
-// nothing.
+// Goal: after an interrupt the user gets the results of all cells so far, or a message that there
+// are no results.
 func TestInterruptedPlay(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
@@ -394,7 +394,7 @@ func TestInterruptedPlay(t *testing.T) {
 	}
 }
 
-// fake plays nothing and says which.
+// fake plays nothing and records the call.
 type fake func(job)
 
 func (f fake) play(j job) (fleet.Outcome, []fleet.Tick, error) {
@@ -457,9 +457,8 @@ func TestReadSummary(t *testing.T) {
 	}
 }
 
-// The episodes of the DRTC paper, with its parameters: gaps while messages are
-// dropped, none while they are doubled, and an estimate that comes down sooner
-// than the longest of ten.
+// The episodes of the DRTC paper, with its parameters: gaps while messages are dropped, no gaps
+// while they are doubled, and an estimate that comes down sooner than the longest of ten.
 func TestThePapersEpisodes(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)

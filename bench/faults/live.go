@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// liveStart is what an edge needs from its start to its first observation,
-	// about: the script's times count from there, as in the edge's own plan.
+	// liveStart is about the time of an edge from its start to its first observation: the script's
+	// times count from there, as in the edge's own plan.
 	liveStart = 500 * time.Millisecond
 
 	// liveGrace is how much longer than its episode an edge may live.
@@ -80,7 +80,7 @@ type livePlayer struct {
 	cfg    *Config
 	dir    string
 	server *bench.Server // Child is nil before the first episode
-	plain  bool          // what server serves
+	plain  bool          // the bundle that server serves
 	again  *atomic.Int64 // episodes whose edge did not come up, of all workers
 }
 
@@ -157,7 +157,7 @@ func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	return o, readRecord(records, &o)
 }
 
-// wait returns when the edge has ended, and ends it when somebody interrupts.
+// wait returns when the edge has ended, and ends it on an interrupt.
 func (p *livePlayer) wait(edge *bench.Child) error {
 	defer context.AfterFunc(p.ctx, func() { _ = edge.Stop() })()
 	err := edge.Wait(p.cfg.Duration + liveGrace)

@@ -26,8 +26,8 @@ import (
 	"edgert/wire/faulty"
 )
 
-// An edge that finds no motors, as on a host that is too busy, is started again
-// a few times; one that fails otherwise is not.
+// An edge that finds no motors, as on a host that is too busy, is started again a few times; one
+// that fails otherwise is not.
 func TestLivePlaysAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
@@ -42,8 +42,8 @@ func TestLivePlaysAgain(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			dir := t.TempDir()
-			// $1 and on are edge-rt's flags; the summary's name follows --json, the record's
-			// folder --record-dir behind it.
+			// $1 and on are edge-rt's flags; the summary's name follows --json, and after it the
+			// record's folder --record-dir.
 			script := fmt.Sprintf("#!/bin/sh\necho run >> %s/runs\n[ $(wc -l < %[1]s/runs) -gt %d ] || exit %d\n"+
 				"while [ \"$1\" != --json ]; do shift; done\necho '{\"targets_reached\": 5}' > $2\ncp -R %[4]s $6\n", dir, tt.failures, tt.code, writeRecord(t, sim.DOF))
 			if err := os.WriteFile(filepath.Join(dir, "edge-rt"), []byte(script), 0o755); err != nil {
@@ -92,11 +92,11 @@ func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int6
 	return p
 }
 
-// summarize makes the script write a summary where --json says.
+// summarize makes the script write a summary to the file of --json.
 const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nsay() { echo '{\"targets_reached\": 5}' > $name; }\n"
 
-// An edge that ended before its time, as one that has heard the same Ctrl-C, has
-// played no episode, whatever it says about it.
+// An edge that ended before its time, as after the same Ctrl-C, has played no episode, whatever its
+// summary contains.
 func TestCutOffEpisodesDoNotCount(t *testing.T) {
 	p := stub(t, context.Background(), summarize+"say", time.Hour)
 	if _, _, err := p.play(job{}); err == nil || !strings.Contains(err.Error(), "edge-rt ended after") {
@@ -104,7 +104,7 @@ func TestCutOffEpisodesDoNotCount(t *testing.T) {
 	}
 }
 
-// Who interrupts bench alone does not wait for the end of the episodes.
+// An interrupt of bench alone does not wait for the end of the episodes.
 func TestInterruptEndsTheEdge(t *testing.T) {
 	ctx, cancel := context.WithCancel(context.Background())
 	p := stub(t, ctx, summarize+"trap 'say; exit 0' TERM INT\necho > $name.up\nwhile :; do sleep 0.05; done", time.Hour)
@@ -159,7 +159,7 @@ func TestRestartsFollowTheScript(t *testing.T) {
 	}
 	edge.Kill()
 	before := time.Now()
-	p.restart(plan("faults: [{kind: restart, for: 24h}]"), before, edge) // returns: nobody is left to see it
+	p.restart(plan("faults: [{kind: restart, for: 24h}]"), before, edge) // returns: there is no reader left
 	if p.restart(plan("faults: [{kind: blackout, for: 1s}]"), before, edge); time.Since(before) > time.Minute {
 		t.Error("the restarts went on without an edge")
 	}
@@ -252,8 +252,8 @@ func writeRecord(t *testing.T, dof int, ticks ...ranTick) (dir string) {
 	return dir
 }
 
-// Ages and seams come from the record as virtual time has them: an arm that stands for a
-// tick begins again from its standstill.
+// Ages and seams come from the record as virtual time has them: an arm that pauses for a tick
+// begins again from its standstill.
 func TestReadRecord(t *testing.T) {
 	o := fleet.Outcome{Actions: 6}
 	dir := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0}, ranTick{1, 4, 1, 1, 0}, ranTick{1, 5, 1, 2, 0},

@@ -66,7 +66,7 @@ func readRecord(dir string, o *fleet.Outcome) error {
 	replay := fleet.Replay{Out: o}
 	infos, err := record.ReadFolder(dir, record.Visitor{Tick: func(m *record.Tick) error {
 		if m.Action.N == 0 {
-			return nil // none began on this tick
+			return nil // no chunk began on this tick
 		}
 		if m.Action.N != sim.DOF {
 			return fmt.Errorf("step %d has %d joints, want %d", m.Step, m.Action.N, sim.DOF)

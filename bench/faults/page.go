@@ -103,7 +103,7 @@ func (e *Entry) short() string {
 
 const barHeight, barsLeft, barsRight = 18, 130, 420
 
-// drawBars draws one metric of all contenders, "" when nobody has it.
+// drawBars draws one metric of all contenders, "" when no contender has it.
 func drawBars(m metric, rows []Entry) string {
 	high := math.Inf(-1)
 	for i := range rows {

@@ -150,7 +150,7 @@ func (c *comparison) finished(j job) {
 	}
 }
 
-// work plays jobs until none is left.
+// work plays jobs until no job is left.
 func (c *comparison) work(ctx context.Context, worker int) error {
 	players, err := c.player(worker)
 	if err != nil {

@@ -104,7 +104,7 @@ func windowsOf(script *faulty.Script, ticks int) (out []window) {
 	return out
 }
 
-// shade marks the windows that do not last the whole episode behind every panel.
+// shade marks the windows that do not last the whole episode in every panel's background.
 func (f *figure) shade(windows []window) {
 	for _, w := range windows {
 		if w.to-w.from < float64(len(f.ticks))/fleet.FPS {
@@ -158,7 +158,7 @@ func (f *figure) path(class string, y func(float64) float64, value func(t *fleet
 	fmt.Fprintf(&f.b, `<path class="%s" d="%s"/>`, class, d.String())
 }
 
-// trajectory draws a joint's goals, with gaps where none was due or there.
+// trajectory draws a joint's goals, with gaps where a goal was not due or missing.
 func (f *figure) trajectory(joint int, name string) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for i := range f.ticks {

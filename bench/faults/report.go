@@ -6,7 +6,7 @@ import (
 	"edgert/internal/fleet"
 )
 
-// Report is what a comparison found; its JSON holds what the table shows.
+// Report is the result of a comparison; its JSON holds the table's content.
 type Report struct {
 	Bench     string  `json:"bench"`
 	Version   string  `json:"version"`

@@ -65,7 +65,7 @@ func LoadScenario(name string) (Scenario, error) {
 	return Scenario{Name: base, Script: script, Source: data}, nil
 }
 
-// WriteList names scenarios, schedules and options, and says what they do.
+// WriteList names scenarios, schedules and options, and describes them.
 func WriteList(w io.Writer) error {
 	list := &strings.Builder{}
 	for _, name := range scenarioNames() {

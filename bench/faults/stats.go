@@ -70,7 +70,7 @@ func difference(a, b []float64) Interval {
 	return interval(d)
 }
 
-// metric is one figure of an episode. NaN: the episode has none.
+// metric is one figure of an episode. NaN: the episode does not have it.
 type metric struct {
 	Key, Title, Unit string
 	Better           int // +1: more is better, -1: less is, 0: neither

@@ -24,7 +24,7 @@ import (
 	"edgert/rt"
 )
 
-// Config says what to measure; its tags are the flags of `bench gpu`.
+// Config configures a measurement; its tags are the flags of `bench gpu`.
 type Config struct {
 	Bundle    []string      `default:"testdata/demo/bundle" help:"Folders of exported policies." placeholder:"DIR,…"`
 	Device    []string      `default:"cuda,cpu" help:"Where to compute: cuda, cuda:N, tensorrt, tensorrt:N, cpu." placeholder:"DEVICE,…"`
@@ -101,7 +101,7 @@ func gpuFirst(device string) int {
 	return 0
 }
 
-// subject is a model and what is measured of it.
+// subject is a model and its measurements.
 type subject struct {
 	*policy.Model
 	batches []int
@@ -114,8 +114,8 @@ type timing struct {
 	alone, overlapped *rt.Hist // a run by itself; with the next batch's copies beside it
 }
 
-// measure measures one bundle on one device. A device that is not there is told in
-// the report, for the others to be measured all the same.
+// measure measures one bundle on one device. The report names an absent device, and the others are
+// measured all the same.
 func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (Run, error) {
 	run := Run{Bundle: filepath.Base(b.Dir), SHA256: b.SHA256, Policy: b.PolicyType, DType: b.DType, Subject: "ours", Device: device}
 	begin := time.Now()
@@ -197,12 +197,12 @@ func (s *subject) overlapped(n int, ahead *stager) error {
 			s.times[n].overlapped.Record(time.Since(begin))
 		}
 	}
-	return s.RunBuffer(0, n) // what is staged last
+	return s.RunBuffer(0, n) // the rows of the last staging
 }
 
 type staging struct{ buffer, batch int }
 
-// stager is a thread that stages what it is told next, until next is closed.
+// stager is a thread that stages the batches of next, until next is closed.
 type stager struct {
 	next chan staging
 	done chan error

@@ -18,7 +18,7 @@ import (
 // other is a program that is measured beside ours.
 type other struct{ name, command string }
 
-// otherTimeout is what it gets beside the duration, to load.
+// otherTimeout is its time to load, beside the duration.
 const otherTimeout = 15 * time.Minute
 
 // measure runs the program to its end and takes over its figures.

@@ -31,7 +31,7 @@ const notInstalled = "cyclictest is not installed, so there is nothing to compar
 type Reference struct {
 	Path    string `json:"path,omitempty"`
 	Version string `json:"version,omitempty"`
-	Missing string `json:"missing,omitempty"` // why there is none, and what to do
+	Missing string `json:"missing,omitempty"` // why there is no cyclictest, and the cure
 
 	writesJSON bool // since 2.1
 }
@@ -55,7 +55,7 @@ func FindCyclictest(ctx context.Context) Reference {
 	return r
 }
 
-// versionIn finds the number in "cyclictest V 2.40", "" when there is none.
+// versionIn finds the number in "cyclictest V 2.40", "" without one.
 func versionIn(help string) string {
 	first, _, _ := strings.Cut(help, "\n")
 	_, version, _ := strings.Cut(first, " V ")
@@ -69,8 +69,8 @@ type cyclictestRun struct {
 	before time.Time
 }
 
-// start begins a run with the subject's period. offset is the phase as --secaligned takes
-// it, negative for none; tuned says whether it may hold the CPUs awake.
+// start begins a run with the subject's period. offset is the phase as --secaligned takes it,
+// negative for no phase; tuned: it may hold the CPUs awake.
 func (r Reference) start(dir string, period, offset time.Duration, cpu int, tuned bool) (*cyclictestRun, error) {
 	args := []string{"-q", "-m", "-t", "1", "-p", strconv.Itoa(subjectPriority),
 		"-i", strconv.FormatInt(intervalOf(period).Microseconds(), 10), "-h", strconv.Itoa(histogramUS)}

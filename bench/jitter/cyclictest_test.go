@@ -59,8 +59,8 @@ func TestParseCyclictest(t *testing.T) {
 	}
 }
 
-// Property: no panic, and what is accepted holds at least one sample, none of
-// which is later than Max.
+// Property: no panic, and an accepted output holds at least one sample, and no sample is later than
+// Max.
 func FuzzParseCyclictest(f *testing.F) {
 	for _, name := range []string{"cyclictest-2.40-h24.txt", "cyclictest-2.40-h24.json"} {
 		b, err := os.ReadFile(filepath.Join("testdata", name))
@@ -85,7 +85,7 @@ func TestCyclictestAbsent(t *testing.T) {
 	}
 }
 
-// A cyclictest that may not run says so in the words of the program.
+// A cyclictest without permission is reported in the words of the program.
 func TestCyclictestRefused(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\n[ \"$1\" = --help ] && { echo 'cyclictest V 1.00'; exit 1; }\necho 'Unable to change scheduling policy!' >&2\nexit 1\n"

@@ -30,7 +30,7 @@ import (
 	"edgert/rt"
 )
 
-// Config says what Measure measures; its tags are the flags of `bench jitter`.
+// Config configures Measure; its tags are the flags of `bench jitter`.
 type Config struct {
 	FPS      float64       `range:"1..1000" name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
 	Duration time.Duration `range:">0s..24h" default:"2m" help:"In all; starting the programs comes on top."`
@@ -58,7 +58,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Run is what one program did in one slice.
+// Run is one program's result of one slice.
 type Run struct {
 	Ticks        uint64          `json:"ticks"`
 	Seconds      float64         `json:"seconds"`

@@ -24,7 +24,7 @@ type LoopPart struct {
 	Require  bool          // real time, or fail
 }
 
-// LoopResult is what a LoopPart measured.
+// LoopResult is the measurement of a LoopPart.
 type LoopResult struct {
 	Lateness     *bench.Tally    `json:"lateness_us"`
 	Jitter       bench.Quantiles `json:"period_jitter_us"` // how far a tick's distance from the last is from the period

@@ -125,7 +125,7 @@ func TestNextSecond(t *testing.T) {
 	}
 }
 
-// The real cyclictest, told to, wakes in the middle of another's sleep.
+// The real cyclictest with a phase wakes in the middle of another's sleep.
 func TestCyclictestKeepsTheDistance(t *testing.T) {
 	rttest.RealTime(t)
 	ctx := context.Background()

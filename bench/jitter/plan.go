@@ -24,7 +24,7 @@ const (
 // minSlice is the shortest slice that has enough ticks for a percentile.
 const minSlice = 500 * time.Millisecond
 
-// kind is what a slice measures.
+// kind is the subject of a slice.
 type kind struct{ subject, form string }
 
 func kindsOf(subjects []string, reference bool) (all []kind) {

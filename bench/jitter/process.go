@@ -12,7 +12,7 @@ import (
 // process is a program that is measured, or measures beside it.
 type process struct {
 	*bench.Child
-	threads string // its scheduling classes while it measured, as bench.ClassesOf says
+	threads string // its scheduling classes while it measured, in the form of bench.ClassesOf
 }
 
 func start(cmd *exec.Cmd) (*process, error) {

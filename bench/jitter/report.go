@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// disturbedShare of the CPUs' time taken by the host makes a slice one that
-	// is about the host rather than the subject.
+	// disturbedShare of the CPUs' time taken by the host makes a slice one that is about the host
+	// rather than the subject.
 	disturbedShare = 0.02
 
-	farLate = time.Millisecond // what counts as far too late
+	farLate = time.Millisecond // the lateness that counts as far too late
 	perMany = 10_000           // ticks, in which those are given
 )
 
-// Report is what Measure found; its JSON is what the table shows, and the slices
-// it comes from.
+// Report is the result of Measure; its JSON is the table's content, and the slices that it comes
+// from.
 type Report struct {
 	Bench     string          `json:"bench"`
 	Version   string          `json:"version"`
@@ -59,9 +59,9 @@ type Result struct {
 	Slices  int     `json:"slices"`
 	Steal   float64 `json:"steal_share"`
 	Total
-	Reference   *Total  `json:"cyclictest,omitempty"`    // what the ratio is to: in the same seconds, or apart as well
+	Reference   *Total  `json:"cyclictest,omitempty"`    // the base of the ratio: in the same seconds, or apart as well
 	Ratio       *Ratio  `json:"ratio,omitempty"`         // nil without cyclictest
-	Undisturbed *Calm   `json:"undisturbed,omitempty"`   // nil when all slices are, or none is
+	Undisturbed *Calm   `json:"undisturbed,omitempty"`   // nil when all slices are, or no slice is
 	Disturbed   int     `json:"disturbed_slices"`        // the host took more than 2 % of the CPUs
 	Starved     uint64  `json:"starved_ticks,omitempty"` // the edge had no action
 	BusP50      float64 `json:"bus_us_p50,omitempty"`    // median over the slices

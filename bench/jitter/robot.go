@@ -58,7 +58,7 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 		"--quiet", "--json", r.path("edge.json")))
 }
 
-// edgeSummary is what is read of edge-rt's own summary.
+// edgeSummary is the part of edge-rt's own summary that is read.
 type edgeSummary struct {
 	Ticks        uint64          `json:"ticks"`
 	OverrunsOwn  uint64          `json:"overruns_own"`

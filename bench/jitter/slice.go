@@ -55,7 +55,7 @@ func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) 
 	return run, errors.Join(err, finishErr)
 }
 
-// subject runs one, and cyclictest beside it where the form says so.
+// subject runs one, and cyclictest beside it where the form demands it.
 func (j *jitter) subject(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	if k.form == Beside {
 		length += alignLead
@@ -133,5 +133,5 @@ func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Du
 	return run, errors.Join(err, finishErr)
 }
 
-// pinned is the CPU that the subjects pin themselves to, -1 for none.
+// pinned is the CPU that the subjects pin themselves to, -1 without pinning.
 func (j *jitter) pinned() int { return pinnedBy(j.cfg.CPU, runtime.NumCPU()) }

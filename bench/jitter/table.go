@@ -89,7 +89,7 @@ func (r *Report) notes() (all []string) {
 	return all
 }
 
-// String is how the ratio continues a sentence; nil says nothing.
+// String continues a sentence with the ratio; nil gives "".
 func (r *Ratio) String() string {
 	if r == nil {
 		return ""

@@ -1,9 +1,8 @@
-// Package jpeg measures what a picture costs between camera and wire, and between
-// wire and tensor, beside libjpeg-turbo's tjbench on the same picture and, built
-// with the tag pixiv, github.com/pixiv/go-libjpeg. On a shared machine speed
-// changes by the second, so they take turns of a fraction of one, at a real-time
-// priority where the kernel grants it. What counts is the quotient of neighbouring
-// turns: its median, and that of the best turns.
+// Package jpeg measures the cost of a picture between camera and wire, and between wire and tensor,
+// beside libjpeg-turbo's tjbench on the same picture and, built with the tag pixiv,
+// github.com/pixiv/go-libjpeg. On a shared machine speed changes by the second, so they take turns
+// of a fraction of one, at a real-time priority where the kernel grants it. The result is the
+// quotient of neighbouring turns: its median, and that of the best turns.
 package jpeg
 
 import (
@@ -25,7 +24,7 @@ import (
 	"edgert/wire"
 )
 
-// Config says what to measure; its tags are the flags of `bench jpeg`.
+// Config configures a measurement; its tags are the flags of `bench jpeg`.
 type Config struct {
 	Size     Size          `default:"640x480" help:"Of the picture."`
 	Quality  int           `range:"1..100" default:"90" help:"1 to 100."`
@@ -67,11 +66,11 @@ type subject struct {
 	pixiv func() error // the same through go-libjpeg; nil: not measured
 }
 
-// inputs are what the subjects work on.
+// inputs are the pictures and buffers of the subjects.
 type inputs struct{ rgb, yuyv, j422, j420 []byte }
 
-// reference is the figure of tjbench for the same work: of RGB or of planar YUV,
-// in which chroma, compressing or not. Without a chroma there is none.
+// reference is the figure of tjbench for the same work: of RGB or of planar YUV, in which chroma,
+// compressing or not. Without a chroma there is no figure.
 type reference struct {
 	chroma string
 	yuv    bool
@@ -145,7 +144,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 // that it allocated.
 func measure(run func() error) (ms, allocs float64, err error) {
 	var before, after runtime.MemStats
-	if err := run(); err != nil { // whatever is allocated once
+	if err := run(); err != nil { // memory that is allocated once
 		return 0, 0, err
 	}
 	runtime.ReadMemStats(&before)
@@ -202,7 +201,7 @@ func speedOf(out string, ref reference) (float64, error) {
 	return 0, fmt.Errorf("tjbench: no results in %q", out)
 }
 
-// newSubjects prepares what is measured; done frees it.
+// newSubjects prepares the subjects; done frees them.
 func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error) {
 	e, err := jpeg.NewEncoder(cfg.Quality, jpeg.ChromaOfPicture)
 	if err != nil {

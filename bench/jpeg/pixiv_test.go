@@ -13,8 +13,8 @@ import (
 	"edgert/jpeg"
 )
 
-// What is compared is the same work: both write the same file from the same
-// pixels, and read the same pixels from the same file.
+// The compared subjects do the same work: both write the same file from the same pixels, and read
+// the same pixels from the same file.
 func TestPixivDoesTheSameWork(t *testing.T) {
 	const w, h = 160, 120
 	bounds := image.Rect(0, 0, w, h)

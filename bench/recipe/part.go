@@ -28,7 +28,7 @@ type Part struct {
 	Calibration string        `required:""` // its file
 }
 
-// Result is what a Part prints.
+// Result is the output of a Part.
 type Result struct {
 	Edge *edge.Summary `json:"edge"`
 

@@ -1,17 +1,16 @@
 // Package recipe measures how the edge's other threads should be scheduled.
 //
-// The tick is SCHED_FIFO 80 in every cell. What varies is the class of all other
-// threads of the process (camera, encoder, transport), whether Go's collector
-// runs, and what keeps the machine busy: nothing, another process, picture
-// encoders on every core of the edge's own process, or garbage made in it. Each
-// cell is the whole edge in a process of its own (part.go), against one real
-// lean-server and a simulated arm in another process, whose threads come before
-// all others because real motors do not share the edge's CPUs. It runs for a few
-// seconds, in turned order, so that what else the machine does affects all cells.
+// The tick is SCHED_FIFO 80 in every cell. The cells differ in the class of all other threads of
+// the process (camera, encoder, transport), in whether Go's collector runs, and in the load of the
+// machine: nothing, another process, picture encoders on every core of the edge's own process, or
+// garbage made in it. Each cell is the whole edge in a process of its own (part.go), against one
+// real lean-server and a simulated arm in another process, whose threads come before all others
+// because real motors do not share the edge's CPUs. It runs for a few seconds, in turned order, so
+// that other work of the machine affects all cells.
 //
-// It is the experiment behind docs/real-time.md: bytes of a tty reach their
-// reader through ordinary kernel workers, so real-time threads beside the tick
-// can starve the very bus that the tick waits for.
+// It is the experiment behind docs/real-time.md: bytes of a tty reach their reader through ordinary
+// kernel workers, so real-time threads beside the tick can starve the very bus that the tick waits
+// for.
 package recipe
 
 import (
@@ -30,7 +29,7 @@ import (
 	"edgert/internal/exit"
 )
 
-// Config says what Measure measures; its tags are the flags of `bench recipe`.
+// Config configures Measure; its tags are the flags of `bench recipe`.
 type Config struct {
 	FPS         float64       `range:"1..1000" name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
 	Others      []string      `default:"nice-10,nice0,rr40" help:"Classes of all threads but the tick's: nice-10 (what edge-rt does), nice0, rr40 (SCHED_RR 40)."`
@@ -58,7 +57,7 @@ func (c *Config) check() ([]Cell, error) {
 // classes are those that the threads beside the tick may have.
 var classes = []string{"nice-10", "nice0", "rr40"}
 
-// collectors says what Go's collector does while the arm moves.
+// collectors are the settings of Go's collector while the arm moves.
 var collectors = []string{"off", "on"}
 
 // loadNames are what keeps the machine busy: outside in a process at nice 0, or

@@ -83,7 +83,7 @@ func TestTotalOf(t *testing.T) {
 	}
 }
 
-// What this process's own threads are given, they have.
+// This process's own threads have the class that they were given.
 func TestScheduleGivesTheClass(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("only Linux has these classes")

@@ -11,8 +11,8 @@ import (
 	"edgert/edge"
 )
 
-// Report is what Measure found; its JSON is what the table shows, and the slices
-// it comes from.
+// Report is the result of Measure; its JSON is the table's content, and the slices that it comes
+// from.
 type Report struct {
 	Bench   string        `json:"bench"`
 	Version string        `json:"version"`

@@ -16,7 +16,7 @@ type shareMeter struct {
 	peak        float64
 }
 
-// read adds what was used since the last reading.
+// read adds the use since the last reading.
 func (m *shareMeter) read(threads []bench.Thread) {
 	now := time.Now()
 	if m.used == nil {

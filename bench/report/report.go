@@ -22,7 +22,7 @@ func WriteJSON(w io.Writer, report any) error {
 
 // Table is rows of cells below the names of their columns.
 type Table struct {
-	Columns []string // none: rows only
+	Columns []string // empty: rows only
 	Rows    [][]string
 	Left    int // columns from the left that hold words; all others hold figures, aligned right
 }
@@ -65,12 +65,12 @@ func (t *Table) Write(w io.Writer) error {
 	return err
 }
 
-// Facts begins a report for a terminal: what was measured, and the machine's facts.
+// Facts begins a report for a terminal: the subject, and the machine's facts.
 func Facts(name, what string, machine [][]string) *Table {
 	return &Table{Left: 2, Rows: append([][]string{{name, what}}, machine...)}
 }
 
-// Median is the middle value, of an even number the mean of the two; 0 of none.
+// Median is the middle value, of an even number the mean of the two; 0 of no values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

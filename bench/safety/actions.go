@@ -20,7 +20,7 @@ import (
 
 var notFinite = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32}
 
-// notNumbers fills a chunk with values that are none.
+// notNumbers fills a chunk with NaN and infinities.
 func notNumbers(c *wire.ActionChunk) { fill(c, notFinite) }
 
 // jumps fills a chunk with places beyond the joints' ends, in turn.
@@ -36,7 +36,7 @@ func fill(c *wire.ActionChunk, values []float32) {
 	}
 }
 
-// garbage publishes noise, noise behind a header, and chunks of other shapes.
+// garbage publishes noise, a header with noise after it, and chunks of other shapes.
 func garbage(r *run) error {
 	session, err := zenoh.Open(r.ctx, zenoh.Config{Connect: []string{r.server}})
 	if err != nil {
@@ -65,7 +65,7 @@ func garbage(r *run) error {
 			m := wire.Matrix{Rows: 2, Cols: 3, Data: []float32{1, 2, 3, 4, 5, 6}}
 			body = wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 		}
-		_ = p.Put(body, head) // one that gets lost is no harm
+		_ = p.Put(body, head) // a lost one does no harm
 		r.sleep(5 * time.Millisecond)
 	}
 	return nil

@@ -25,8 +25,8 @@ const (
 	arc       = 360. // degrees of these counts, as LeRobot has it
 )
 
-// The calibration of every run, in counts: narrower than what the encoders can
-// tell, so that a goal can be out of range.
+// The calibration of every run, in counts: narrower than the encoders' range, so that a goal can be
+// out of range.
 var (
 	jointRange   = [2]int{800, 3300}
 	gripperRange = [2]int{1000, 3000}

@@ -20,24 +20,24 @@ const (
 	safeOff                   // when all are limp, 300 ms after the program is gone
 )
 
-// fault is one row of the table: what goes wrong, and what to look at. A new one
-// is a new row; what the existing fields cannot say goes into Do.
+// fault is one row of the table: the fault and its effects. A new fault is a new row; Do is for
+// faults that the other fields cannot express.
 type fault struct {
 	Name  string // as --only takes it
 	Title string // in the table
 	Safe  safeState
 	For   time.Duration // the fault lasts; then it is undone
 
-	Joints []uint8          // that it hits; none: all
+	Joints []uint8          // the joints that it hits; empty: all
 	Script []servosim.Fault // on the bus, times counted from the fault
-	Do     func(*run) error // what else happens; run.onRevert undoes it
+	Do     func(*run) error // other actions; run.onRevert undoes them
 	Soak   bool             // it may come in a soak too
 
 	Lean    bool                        // served by lean-server and the demo policy
 	Args    []string                    // edge-rt's flags; DIR is the run's folder
 	Bus     func(*servosim.Config)      // the arm's bus is another one
 	Before  func(*run) error            // before the edge starts
-	Grip    func(time.Duration) float64 // what the policy wants of the gripper, in percent
+	Grip    func(time.Duration) float64 // the policy's goal of the gripper, in percent
 	Unarmed bool                        // the fault is there before the arm is armed
 }
 

@@ -20,8 +20,8 @@ const (
 	goalsMax = 20 * 60 * fps
 )
 
-// history is what the servos were sent and became, in slots of time. Its methods
-// may be called from any goroutine.
+// history holds the servos' goals and states, in slots of time. Its methods may be called from any
+// goroutine.
 type history struct {
 	mu     sync.Mutex
 	names  map[uint8]string
@@ -30,7 +30,7 @@ type history struct {
 	slots  []slot
 	motors map[uint8]*motorHistory
 	offAt  rt.Instant    // when the last servo let go
-	trace  *bufio.Writer // gets every event; nil: none
+	trace  *bufio.Writer // gets every event; nil: no recipient
 }
 
 // motorHistory is one motor's.
@@ -178,7 +178,7 @@ func (h *history) phases(from, to rt.Instant) (all []phase) {
 	return merged(all)
 }
 
-// did is what the arm did in slot i; a goal that moves in every other slot moves.
+// did returns the arm's action in slot i; a goal that moves in every other slot moves.
 func (h *history) did(i int) string {
 	s := h.slots[i]
 	moves := s.travel >= moving || i > 0 && i+1 < len(h.slots) && h.slots[i-1].travel >= moving && h.slots[i+1].travel >= moving
@@ -204,8 +204,8 @@ func (h *history) did(i int) string {
 	return what
 }
 
-// merged takes the shortest phases out, but for an end without torque: an arm that
-// turns round stands for a moment.
+// merged takes the shortest phases out, but for an end without torque: an arm that turns round
+// pauses for a moment.
 func merged(all []phase) (kept []phase) {
 	for i, p := range all {
 		n := len(kept)

@@ -57,7 +57,7 @@ func (e *edgeProcess) ended() bool {
 	}
 }
 
-// close ends an edge that runs, also one that is stopped.
+// close ends an edge that runs, also a stopped one.
 func (e *edgeProcess) close() {
 	if e.Running() {
 		_ = e.signal(syscall.SIGCONT)
@@ -65,7 +65,7 @@ func (e *edgeProcess) close() {
 	}
 }
 
-// signal sends one to the edge alone; its watchdog process gets none.
+// signal sends a signal to the edge alone; its watchdog process does not get it.
 func (e *edgeProcess) signal(s syscall.Signal) error { return syscall.Kill(e.PID(), s) }
 
 // signalNames are those that end an edge here.
@@ -81,7 +81,7 @@ func (e *edgeProcess) exit() string {
 	return fmt.Sprint(state.ExitCode())
 }
 
-// reason is what the edge said at its end, in one line.
+// reason is the edge's message at its end, in one line.
 func (e *edgeProcess) reason() string {
 	const most = 300
 	words := e.LastWords()
@@ -109,8 +109,8 @@ func (e *edgeProcess) ctl(word string) error {
 	return fmt.Errorf("edge-rt ctl %s: %w: %s", word, err, bytes.TrimSpace(out))
 }
 
-// leanServer is a lean-server with the demo's policy, and a session that hears its
-// chunks as the robot does.
+// leanServer is a lean-server with the demo's policy, and a session that receives its chunks like
+// the robot.
 type leanServer struct {
 	*bench.Server
 	dir     string

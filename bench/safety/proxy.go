@@ -16,8 +16,8 @@ type proxy struct {
 	mu    sync.Mutex
 	l     net.Listener // guarded by mu; nil while unplugged
 	conns []net.Conn   // guarded by mu
-	up    bool         // guarded by mu: what the edge sends gets through
-	down  bool         // guarded by mu: what the server sends does
+	up    bool         // guarded by mu: the edge's bytes pass
+	down  bool         // guarded by mu: the server's bytes pass
 	moved *sync.Cond   // a direction came back
 	ended bool         // guarded by mu
 }

@@ -14,7 +14,7 @@ import (
 	"edgert/servo/referee"
 )
 
-// Who gets the arm to move again after a fault.
+// The actor that gets the arm to move again after a fault.
 const (
 	whoItself   = "by itself"
 	whoOperator = "an operator: `ctl resume`"
@@ -27,14 +27,14 @@ const (
 type Result struct {
 	Name  string `json:"name"`
 	Title string `json:"fault"`
-	Did   string `json:"did"` // what the arm did from the fault on
+	Did   string `json:"did"` // the arm's actions from the fault on
 
 	StepCounts  int     `json:"step_counts"` // the longest of a goal in the whole run
 	StepDegrees float64 `json:"step_degrees"`
 	StepJoint   string  `json:"step_joint"`
 
-	// Safe is how long it took until the arm was safe, negative where the question
-	// does not arise; SafeMax is what it may take at most.
+	// Safe is how long it took until the arm was safe, negative where the question does not arise;
+	// SafeMax is its limit.
 	SafeMS    float64 `json:"safe_ms"`
 	SafeMaxMS float64 `json:"safe_max_ms"`
 	Exit      string  `json:"exit"` // code or signal; of SIGTERM at the end unless it came by itself
@@ -46,7 +46,7 @@ type Result struct {
 	Violations map[string]int `json:"violations"` // per rule, those above 0
 	Kept       []string       `json:"kept"`       // the first violations, in words
 	Note       string         `json:"note"`
-	Failed     bool           `json:"failed"` // it could not be played; note says why
+	Failed     bool           `json:"failed"` // it could not be played; note holds the reason
 
 	Began, Over rt.Instant `json:"-"` // the fault, on the machine's clock, which is the record's, too
 	Seconds     float64    `json:"seconds"`
@@ -80,8 +80,7 @@ func (r *Result) progress() string {
 // keptMost is how many violations of a run are kept in words.
 const keptMost = 12
 
-// judged fills in what the referee has found, its instants counted from an
-// instant.
+// judged fills in the referee's findings, their instants counted from an instant.
 func (r *Result) judged(v referee.Verdict, from rt.Instant) {
 	r.StepCounts, r.StepDegrees, r.StepJoint, r.Goals = v.Longest.Counts, tenth(v.Longest.Degrees), v.Longest.Joint, v.Goals
 	r.Violations = map[string]int{}
@@ -135,7 +134,7 @@ const (
 
 func (r *run) did() string {
 	all := r.arm.history.phases(r.at, r.until)
-	// What moved last before an end of its own was the parking.
+	// The last motion before an end of its own was the parking.
 	if n := len(all); r.ended != 0 && r.ended < r.until && n > 1 && all[n-1].what == "limp" && r.edge.exit() != "SIGKILL" {
 		all[n-2].what = strings.Replace(all[n-2].what, "went on", "parked", 1)
 	}
@@ -198,10 +197,10 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 	return err
 }
 
-// tableHeading is what stands above the table on its page.
+// tableHeading is the heading of the table on its page.
 const tableHeading = "\n## The table\n"
 
-// above is what stands above the table on a page, heading and all.
+// above is the text above the table on a page, heading and all.
 func above(name string) (string, error) {
 	page, err := os.ReadFile(name)
 	if err != nil {

@@ -51,9 +51,9 @@ type run struct {
 	at      rt.Instant // when the fault began
 	over    rt.Instant // when the fault was over
 	ended   rt.Instant // when the edge ended, 0 while it runs
-	until   rt.Instant // what the arm did up to then is the fault's
+	until   rt.Instant // the arm's actions up to then are the fault's
 	result  Result
-	undo    []func()         // what the fault changed
+	undo    []func()         // changed by the fault
 	other   *referee.Verdict // the second robot's
 	cleanup []func()
 }
@@ -135,7 +135,7 @@ func (r *run) openArm() (err error) {
 	return err
 }
 
-// openTrace has what the servos hear and do written to a file, if it is asked for.
+// openTrace has the servos' writes and actions written to a file, if the user asks for it.
 func (r *run) openTrace() error {
 	if r.cfg.Trace == "" {
 		return nil
@@ -333,7 +333,7 @@ func (r *run) stopEdge() error {
 	return nil
 }
 
-// close ends what is left, the last that was started first.
+// close ends the remaining programs, the last that was started first.
 func (r *run) close() {
 	r.revert()
 	for _, do := range slices.Backward(r.cleanup) {

@@ -31,7 +31,7 @@ import (
 	"edgert/internal/exit"
 )
 
-// Config says what to run; its tags are the flags of `bench safety`.
+// Config configures a run; its tags are the flags of `bench safety`.
 type Config struct {
 	Only      []string      `help:"Play these faults; --list names them. Default: all." placeholder:"NAME,…"`
 	Soak      time.Duration `range:"0s,1s..24h;0s is none" help:"Instead: faults at random for so long, on one arm, with recovery in between." placeholder:"TIME"`

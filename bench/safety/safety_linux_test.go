@@ -28,8 +28,7 @@ func programs(t *testing.T) (bin string) {
 	return bin
 }
 
-// The camera whose pictures are spoilt gives some that a decoder has something to say of,
-// and takes.
+// Some of the spoilt camera's pictures decode with a warning, and are used.
 func TestTheSpoiltPictureIsSpoilt(t *testing.T) {
 	d, err := jpeg.NewDecoder()
 	if errors.Is(err, jpeg.ErrNoLibrary) {
@@ -81,7 +80,7 @@ func TestShortSoak(t *testing.T) {
 	t.Logf("seed %d\n%s", seed, &log)
 }
 
-// A row of the table says all that the table shows.
+// A row's JSON holds all columns of the table.
 func TestFaults(t *testing.T) {
 	if len(faults) < 25 {
 		t.Errorf("%d faults, want at least 25", len(faults))
@@ -111,7 +110,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-// What the arm did is read from what its servos were told.
+// The arm's actions are read from the writes to its servos.
 func TestHistory(t *testing.T) {
 	h := new(history)
 	var r robot.Robot

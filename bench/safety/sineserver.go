@@ -12,9 +12,9 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// sineServer is a server that keeps every joint moving: it lifts the arm from where
-// it was seen first and moves it in slow sines. It answers with what the wire
-// demands and no more, as an old server does.
+// sineServer is a server that keeps every joint moving: it lifts the arm from its first position
+// and moves it in slow sines. It answers with the keys that the wire demands and no more, as an old
+// server does.
 type sineServer struct {
 	session   wire.Session
 	endpoint  string
@@ -28,7 +28,7 @@ type sineServer struct {
 	begun  time.Time               // guarded by mu
 	from   []float32               // guarded by mu: where the arm was seen first
 	chunks int                     // guarded by mu
-	change func(*wire.ActionChunk) // guarded by mu: of every chunk; nil: none
+	change func(*wire.ActionChunk) // guarded by mu: of every chunk; nil: absent
 }
 
 const (

@@ -15,7 +15,7 @@ import (
 	"edgert/rt"
 )
 
-// bare is ONNX Runtime alone: the same policy, on rows that stand ready.
+// bare is ONNX Runtime alone: the same policy, on rows that are ready.
 type bare struct {
 	*policy.Model
 	random *rand.Rand
@@ -88,12 +88,12 @@ type load struct {
 	runs     int // by the lowest row that was seen
 }
 
-// taken is what one reading found.
+// taken is the result of one reading.
 type taken struct{ batches map[int]*load }
 
 // read reads the lines that came since the last reading.
 func (l *auditLog) read() (t taken, err error) {
-	time.Sleep(100 * time.Millisecond) // the server writes them behind the answers
+	time.Sleep(100 * time.Millisecond) // the server writes them after the answers
 	file, err := os.Open(l.name)
 	if err != nil {
 		return t, err

@@ -23,22 +23,21 @@ const (
 	besideLoads = 10 * time.Minute
 	// besideLate is how much longer than its turn it may take.
 	besideLate = 2 * time.Minute
-	// besideLine bounds what it answers for a turn: a number for each chunk.
+	// besideLine bounds its answer for a turn: a number for each chunk.
 	besideLine = 16 << 20
 )
 
-// beside is a server of another make and who asks it, as a program that is given turns.
+// beside is another project's server with its client, as a program that is given turns.
 type beside struct {
 	name, command string
 	absent        string // why it is not measured; empty: it is
 	child         *bench.Child
 	turns         io.WriteCloser
-	lines         chan string // what it prints; closed at its end
+	lines         chan string // its output; closed at its end
 	perS, trips   []float64
 }
 
-// parseBeside reads NAME=COMMAND. LeRobot's own server is told as absent when nobody
-// names it.
+// parseBeside reads NAME=COMMAND. LeRobot's own server is reported as absent when no flag names it.
 func parseBeside(flags []string) (list []*beside, err error) {
 	named := false
 	for _, text := range flags {
@@ -55,8 +54,8 @@ func parseBeside(flags []string) (list []*beside, err error) {
 	return list, nil
 }
 
-// start starts the program, in a folder of pictures, and waits until it can be asked.
-// One that cannot is absent.
+// start starts the program, in a folder of pictures, and waits until it can be asked. One that
+// cannot is absent.
 func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
 	if b.absent != "" {
 		return nil
@@ -131,7 +130,7 @@ func (b *beside) turn(ctx context.Context, slice time.Duration) error {
 		Seconds float64   `json:"seconds"`
 		TripMs  []float64 `json:"trip_ms"`
 	}
-	_, _ = fmt.Fprintf(b.turns, "%g\n", slice.Seconds()) // one that has ended says why
+	_, _ = fmt.Fprintf(b.turns, "%g\n", slice.Seconds()) // the reason of an ended program
 	line, err := b.line(ctx, slice+besideLate)
 	if err == nil {
 		err = json.Unmarshal([]byte(line), &said)
@@ -155,7 +154,7 @@ func (b *beside) end() error {
 		return nil
 	}
 	b.turns.Close()
-	if b.absent != "" { // what it does now counts for nothing
+	if b.absent != "" { // its results do not count from now on
 		b.child.Kill()
 		return nil
 	}

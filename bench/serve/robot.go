@@ -47,7 +47,7 @@ type robot struct {
 
 	awaited atomic.Uint64 // seq
 	answers chan struct{} // cap 1
-	refused atomic.Uint64 // events that say there is no chunk
+	refused atomic.Uint64 // events in place of a chunk
 	strange atomic.Uint64 // messages that cannot be read, or chunks that do not fit
 	rows    int           // of a chunk
 }
@@ -224,7 +224,7 @@ func (r *robot) receive(sample wire.Sample) {
 	}
 }
 
-// ask sends an observation and waits for its chunk; false when there is none.
+// ask sends an observation and waits for its chunk; false without one.
 func (r *robot) ask(ctx context.Context) bool {
 	r.seq++
 	r.awaited.Store(r.seq)

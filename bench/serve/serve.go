@@ -20,7 +20,7 @@ import (
 	"edgert/policy"
 )
 
-// Config says what to measure; its tags are the flags of `bench serve`.
+// Config configures a measurement; its tags are the flags of `bench serve`.
 type Config struct {
 	Bundle   string        `default:"testdata/demo/bundle" help:"Folder of the exported policy." placeholder:"DIR"`
 	Robots   []int         `default:"1,8,32" help:"How many robots ask as fast as they are answered." placeholder:"N,…"`
@@ -40,7 +40,7 @@ type Config struct {
 // maxRobots bounds the robots of one crowd.
 const maxRobots = 1000
 
-// stand is what all parts of a measurement share.
+// stand holds the parts that all measurements share.
 type stand struct {
 	cfg    Config
 	bundle *policy.Bundle
@@ -164,7 +164,7 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 	}
 	defer crowd.leave()
 	log := &auditLog{name: lines}
-	if _, err := crowd.flood(ctx, s.cfg.Slice/2); err != nil { // what is first takes longer
+	if _, err := crowd.flood(ctx, s.cfg.Slice/2); err != nil { // the first one takes longer
 		return c, err
 	}
 	if _, err := log.read(); err != nil {

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The robots that run dry ask for the load that they shall, whatever a chunk takes.
+// The robots that run dry ask for their load, whatever the time of a chunk.
 func TestFleetAsksForTheLoad(t *testing.T) {
 	for _, took := range []time.Duration{time.Millisecond, 30 * time.Millisecond, 2 * time.Second} {
 		load := 0.0
@@ -25,8 +25,8 @@ func TestFleetAsksForTheLoad(t *testing.T) {
 	}
 }
 
-// What is read once is not read again, half a line is read when it is whole, and the
-// first reading, of the warm-up, counts for nothing.
+// A line is read once, half a line is read when it is whole, and the first reading, of the warm-up,
+// does not count.
 func TestAuditLogGrows(t *testing.T) {
 	l := &auditLog{name: filepath.Join(t.TempDir(), "audit")}
 	grow := func(text string) taken {

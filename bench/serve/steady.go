@@ -21,7 +21,7 @@ const (
 	// scrapeEvery is how often the metrics are asked for then: each time makes 17 kB of
 	// garbage, so that the server collects every few seconds.
 	scrapeEvery = 5 * time.Millisecond
-	// scrapesAlone are made one behind the other, to know what one allocates.
+	// scrapesAlone are made one after the other, to know the allocations of one.
 	scrapesAlone = 5
 	// pauseMax is how long the collector may hold up a request, and noise what else
 	// grows without being a leak: Go's own pages, and those that C touches late.
@@ -30,8 +30,8 @@ const (
 	rssNoiseMB = 4.0
 )
 
-// Steady is a server that robots keep busy for long, with batches and an audit: what
-// its paths allocate and what its collector costs.
+// Steady is a server that robots keep busy for long, with batches and an audit: the allocations of
+// its paths and the cost of its collector.
 type Steady struct {
 	Robots      int     `json:"robots"`
 	Seconds     float64 `json:"seconds"`
@@ -59,7 +59,7 @@ type Provoked struct {
 	PauseMaxMs  float64 `json:"pause_max_ms"` // the longest that one stopped all else
 }
 
-// Broken says what is not as it should be, "" when all is.
+// Broken returns the defects, "" when there is no defect.
 func (s *Steady) Broken() string {
 	var broken []string
 	check := func(ok bool, format string, args ...any) {
@@ -239,8 +239,8 @@ func (p *page) cost() (objects int, err error) {
 	return objects, nil
 }
 
-// watchRSS looks at a process's resident size every second until the returned function
-// is called, which returns what was seen, in bytes, at least once.
+// watchRSS looks at a process's resident size every second until the returned function is called,
+// which returns the sizes, in bytes, at least one.
 func watchRSS(pid int) (stop func() []float64) {
 	look := func() float64 {
 		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))

@@ -30,7 +30,7 @@ type answer struct {
 type echo interface {
 	// trip sends payload and returns when as much has come back.
 	trip(payload []byte) error
-	// send is for floods: the other end counts what it gets.
+	// send is for floods: the other end counts the messages.
 	send(payload []byte) error
 	// count returns when the other end has read all that was sent, and how many
 	// messages that were.
@@ -69,8 +69,7 @@ func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// The bounds of what one command asks for. A test holds those of bytes and those of
-// --size together.
+// The bounds of one command. A test holds those of bytes and those of --size together.
 const (
 	minBytes = 8 // one byte ends a flood
 	maxBytes = 8 << 20

@@ -1,17 +1,16 @@
-// Package wire measures how fast messages travel: our Zenoh beside the official
-// one, in Rust and in Python, and beside a plain TCP echo.
+// Package wire measures how fast messages travel: our Zenoh beside the official one, in Rust and in
+// Python, and beside a plain TCP echo.
 //
-// On a shared machine the same program takes 40 us in one minute and 260 us in the
-// next. All subjects therefore live at the same time, two processes each, and take
-// turns: a round asks every subject for some round trips of every size, the next
-// round in another order. What counts is the ratio of two subjects in the same
-// round.
+// On a shared machine the same program takes 40 us in one minute and 260 us in the next. All
+// subjects therefore live at the same time, two processes each, and take turns: a round asks every
+// subject for some round trips of every size, the next round in another order. The result is the
+// ratio of two subjects in the same round.
 //
-// A subject is measured directly, where one end listens and the other dials, and
-// through one official router for all (subject.go). Both ends of a pair are
-// processes of the same implementation, with the same four arguments and two
-// commands (peer.go), so that the timing code is in the subject's language: end.go
-// runs ours (native.go) and the plain echo (tcp.go). report.go adds the turns up.
+// A subject is measured directly, where one end listens and the other dials, and through one
+// official router for all (subject.go). Both ends of a pair are processes of the same
+// implementation, with the same four arguments and two commands (peer.go), so that the timing code
+// is in the subject's language: end.go runs ours (native.go) and the plain echo (tcp.go). report.go
+// adds the turns up.
 package wire
 
 import (
@@ -25,7 +24,7 @@ import (
 	"edgert/internal/exit"
 )
 
-// Config says what Measure measures; its tags are the flags of `bench wire`.
+// Config configures Measure; its tags are the flags of `bench wire`.
 type Config struct {
 	Duration time.Duration `range:">0s..24h" default:"1m" help:"In all; starting the programs comes on top."`
 	Sizes    []int         `range:"8..8388608;one byte ends a flood, and the ends hold no more" name:"size" default:"64,4096,102400" help:"Bytes of a message."`
@@ -53,7 +52,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-// Turn is what one subject did in one round.
+// Turn is one subject's result of one round.
 type Turn struct {
 	Round   int     `json:"round"`
 	Subject string  `json:"subject"`
@@ -70,8 +69,8 @@ type Turn struct {
 	ns []int64
 }
 
-// Measure starts all subjects and lets them take turns. What a machine lacks is
-// named in the report. When ctx ends, it reports the turns until then.
+// Measure starts all subjects and lets them take turns. The report names subjects that the machine
+// lacks. When ctx ends, it reports the turns until then.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

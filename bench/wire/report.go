@@ -9,8 +9,8 @@ import (
 	"edgert/bench/report"
 )
 
-// Report is what Measure found; its JSON is what the table shows, and the turns
-// it comes from.
+// Report is the result of Measure; its JSON is the table's content, and the turns that it comes
+// from.
 type Report struct {
 	Bench      string        `json:"bench"`
 	Version    string        `json:"version"`

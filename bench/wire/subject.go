@@ -48,7 +48,7 @@ func (p *pair) runTime() (sum time.Duration) {
 	return sum
 }
 
-// pongMallocs is how often the far end has allocated, if its implementation says.
+// pongMallocs is how often the far end has allocated, if its implementation reports it.
 func (p *pair) pongMallocs(ctx context.Context) (n uint64, ok bool, err error) {
 	if p.subject != Native && p.subject != TCP {
 		return 0, false, nil
@@ -78,7 +78,7 @@ type fixture struct {
 	router  *peer
 	at      string // where the router listens
 	pairs   []*pair
-	missing []string // what could not take part, and how to get it
+	missing []string // absent subjects, and how to get them
 }
 
 func startAll(ctx context.Context, cfg Config) (*fixture, error) {

@@ -15,7 +15,7 @@ import (
 const (
 	frameEcho   = 'e' // send it back
 	frameFlood  = 'f' // count it
-	frameCount  = 'c' // say how many were counted
+	frameCount  = 'c' // return the number of counted messages
 	frameHeader = 5
 )
 

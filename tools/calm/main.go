@@ -1,6 +1,6 @@
-// Calm waits until the host of this virtual machine leaves its processors alone,
-// so that what is timed next measures the program and not its neighbours. It
-// always succeeds: after the limit, the caller tries its luck.
+// Calm waits until the host of this virtual machine leaves its processors alone, so that the next
+// measurement is about the program and not about its neighbours. It always succeeds: after the
+// limit, the caller tries its luck.
 package main
 
 import (

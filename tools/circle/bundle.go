@@ -19,7 +19,7 @@ type bundled struct {
 	Worst  float64 `json:"worst"` // deviations between the graph and LeRobot's own code
 	Limit  float64 `json:"limit"`
 	MS     float64 `json:"ms"`     // the graph takes for one robot, as edgert-export measured
-	SHA256 string  `json:"sha256"` // as lean-server says it
+	SHA256 string  `json:"sha256"` // from lean-server's output
 }
 
 const bundleLimit = 20 * time.Minute
@@ -54,7 +54,7 @@ func (r *round) makeBundle(ctx context.Context, n int) error {
 	return nil
 }
 
-// readBundle holds a bundle against what it was made of.
+// readBundle compares a bundle with its checkpoint.
 func readBundle(dir string, chunk int) (b bundled, err error) {
 	var report struct {
 		Worst struct {
@@ -111,7 +111,7 @@ func (r *round) manifest(n int) (name string, err error) {
 
 var shaInCheck = regexp.MustCompile(`(?m)^\s+sha256 ([0-9a-f]{64}), golden sets reproduced$`)
 
-// servedSHA reads what lean-server check says.
+// servedSHA reads the output of lean-server check.
 func servedSHA(said string) (string, error) {
 	m := shaInCheck.FindStringSubmatch(said)
 	if m == nil {

@@ -38,7 +38,7 @@ func TestWhenTheTeacherTakesOver(t *testing.T) {
 	}
 }
 
-// Every joint moves in what the teacher shows, or the policy divides by its deviation: none.
+// Every joint moves in the teacher's episodes, because the policy divides by its deviation.
 func TestTheTeacherMovesEveryJoint(t *testing.T) {
 	var teacher sim.Teacher
 	w := sim.NewWorld(firstSeed, 1)
@@ -100,7 +100,7 @@ func TestTheVerdict(t *testing.T) {
 	}
 }
 
-// A dataset that is not what was recorded is refused, with both numbers.
+// A dataset that differs from the recording is refused, with both numbers.
 func TestWhatIsWrongWithADataset(t *testing.T) {
 	cut := map[string]int{"gaps longer than 100ms, at which an episode was cut": 2, "parts shorter than 1s of episodes that were cut": 1, "ticks before the first action or after the last": 4}
 	gone := map[string]int{"gaps longer than 100ms, at which an episode was cut": 1, "parts shorter than 1s of episodes that were cut": 2}
@@ -286,7 +286,7 @@ func TestWhatIsWrongWithARun(t *testing.T) {
 	}
 }
 
-// A round goes on behind the stages that are done, and clears what the others have left.
+// A round goes on after the stages that are done, and clears the leftovers of the others.
 func TestARoundGoesOn(t *testing.T) {
 	p := short
 	p.dir = t.TempDir()

@@ -12,7 +12,7 @@ import (
 	"edgert/tools/proc"
 )
 
-// corrected is what the teacher put right.
+// corrected counts the teacher's corrections.
 type corrected struct {
 	Corrections int            `json:"corrections"`
 	Takeovers   int            `json:"takeovers"`
@@ -146,7 +146,7 @@ func (r *round) watch(ctx context.Context, t *table, edge *bench.Child) error {
 	return nil
 }
 
-// takeOver leads the arm to its target, perhaps to more behind that, and gives it back.
+// takeOver leads the arm to its target, perhaps to more targets after it, and gives it back.
 func (r *round) takeOver(ctx context.Context, t *table) error {
 	if err := r.awaitHand(ctx); err != nil {
 		return err

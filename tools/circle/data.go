@@ -78,7 +78,7 @@ func (e *exported) cuts() (n int) {
 	return n
 }
 
-// check holds what was exported against what was recorded.
+// check compares the export with the recording.
 func (e *exported) check(n, episodes, corrections int) error {
 	switch cuts := e.cuts(); {
 	case cuts < 0 || e.Episodes != episodes+cuts:
@@ -136,8 +136,8 @@ func checkFeatures(dir string) error {
 // moves is the least deviation of a joint that was moved: some encoder counts.
 const moves = 0.3
 
-// checkMoves refuses a dataset in which a joint stands still: a policy divides by its
-// deviation, and what it makes of a count more is nobody's demonstration.
+// checkMoves refuses a dataset in which a joint does not move: a policy divides by its deviation,
+// and no demonstration shows its output for a count more.
 func checkMoves(dir string) error {
 	type joints struct {
 		Std []float64 `json:"std"`

@@ -12,7 +12,7 @@ import (
 	"edgert/bench"
 )
 
-// demonstrated is what the teacher showed.
+// demonstrated counts the teacher's episodes.
 type demonstrated struct {
 	Worlds   int `json:"worlds"`
 	Episodes int `json:"episodes"`  // that ended as success
@@ -93,8 +93,8 @@ func (r *round) teachWorld(ctx context.Context, seed, n int) (err error) {
 	return nil
 }
 
-// teach leads in each episode until the world has judged the leg, and says how it went.
-// It returns what edge-rt said last.
+// teach leads in each episode until the world has judged the leg, and reports the result. It
+// returns edge-rt's last output.
 func (r *round) teach(ctx context.Context, t *table, teleop *bench.Child, n int) (last status, err error) {
 	limit := time.Now().Add(r.plan.teach)
 	for last.Episodes.Success < n {
@@ -117,8 +117,8 @@ func (r *round) teach(ctx context.Context, t *table, teleop *bench.Child, n int)
 	return last, nil
 }
 
-// show leads until the targets of an episode are reached, or one is not, and a little longer:
-// until edge-rt has heard of it, so that no frame shows a hand that stands still before a new target.
+// show leads until the targets of an episode are reached, or one is not, and a little longer: until
+// edge-rt knows of it, so that no frame shows a hand at rest before a new target.
 func (r *round) show(ctx context.Context, t *table) (s status, err error) {
 	begin, _, err := t.hand.sees()
 	if err != nil {

@@ -33,7 +33,7 @@ func newHand(eye *scene.Eye, shafts *sim.Hand) *hand {
 	return &hand{eye: eye, shafts: shafts, clock: rt.KernelClock(), ended: make(chan struct{}), stop: make(chan struct{})}
 }
 
-// place puts the leader where the arm stands.
+// place puts the leader where the arm is.
 func (h *hand) place() error {
 	v, err := h.eye.Look()
 	if err != nil {
@@ -52,7 +52,7 @@ func (h *hand) take(q [sim.DOF]float64, speed float64) {
 	h.shafts.Lead(h.clock.Now(), raw, speed)
 }
 
-// move looks, and leads when it is told to, until end is called.
+// move looks, and leads on request, until end is called.
 func (h *hand) move(ctx context.Context) {
 	defer close(h.ended)
 	var teacher sim.Teacher
@@ -81,7 +81,7 @@ func (h *hand) move(ctx context.Context) {
 			}
 		}
 		if led = leads; leads {
-			// From its own place, not from the arm's, which follows some ticks behind.
+			// From its own place, not from the arm's, which follows some ticks later.
 			q = liftToo(teacher.Goal(sim.TipAt(q[0], q[2]), v.Target, v.Post, q[5]))
 			h.take(q, handSpeed)
 		}
@@ -100,7 +100,7 @@ func liftToo(q [sim.DOF]float64) [sim.DOF]float64 {
 // straightPan is the pan of an arm that reaches straight ahead, in degrees.
 const straightPan = 45
 
-// note keeps what was seen, and says whether the hand leads.
+// note keeps the view, and reports whether the hand leads.
 func (h *hand) note(v sim.View, err error) (leads bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -115,7 +115,7 @@ func (h *hand) note(v sim.View, err error) (leads bool) {
 	return h.leads
 }
 
-// lead begins to lead, or stands still.
+// lead begins to lead, or stops.
 func (h *hand) lead(leads bool) {
 	h.mu.Lock()
 	h.leads = leads

@@ -13,7 +13,7 @@ import (
 	"edgert/tools/proc"
 )
 
-// judged is what the simulated worlds said of a policy's legs.
+// judged is the simulated worlds' score of a policy's legs.
 type judged struct {
 	Reached  int     `json:"reached"`
 	Collided int     `json:"collided"`

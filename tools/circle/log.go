@@ -36,7 +36,7 @@ func (r *round) markdown(err error) string {
 	return b.String()
 }
 
-// of is what a stage found, in a line.
+// of is the result of a stage, in a line.
 func (f *found) of(stage string) string {
 	data := func(e exported) string {
 		return fmt.Sprintf("%d episodes, %d frames at %d per second, %d of them interventions", e.Episodes, e.Frames, e.FPS, e.Intervention)
@@ -72,8 +72,7 @@ func (f *found) of(stage string) string {
 	return ""
 }
 
-// command is what has a round done as this one was: without the places, which are a
-// machine's own.
+// command repeats a round like this one: without the places, which are a machine's own.
 func command(flags *flag.FlagSet) string {
 	var given []string
 	words := "make circle"

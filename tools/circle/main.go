@@ -1,11 +1,10 @@
-// Circle goes once around with the real programs: a scripted teacher teleoperates a
-// simulated arm for episodes, edge-rt dataset makes a LeRobotDataset of them, LeRobot's
-// training script trains an ACT, edgert-export makes a bundle, lean-server serves it,
-// edge-rt runs it. Then the teacher corrects the policy, it is trained on from its
-// checkpoint, and judged in the same worlds again.
+// Circle goes once around with the real programs: a scripted teacher teleoperates a simulated arm
+// for episodes, edge-rt dataset makes a LeRobotDataset of them, LeRobot's training script trains an
+// ACT, edgert-export makes a bundle, lean-server serves it, edge-rt runs it. Then the teacher
+// corrects the policy, it is trained on from its checkpoint, and judged in the same worlds again.
 //
-// Every hand-over from one program to the next is checked. What a stage found stays in
-// the folder of --out, so that --from STAGE goes on behind those that are done.
+// Every hand-over from one program to the next is checked. The results of a stage stay in the
+// folder of --out, so that --from STAGE goes on after those that are done.
 package main
 
 import (
@@ -78,7 +77,7 @@ func circle(ctx context.Context, o options) error {
 	return err
 }
 
-// prepare makes the plan and its folder, and looks for what the stages need.
+// prepare makes the plan and its folder, and looks for the stages' programs.
 func prepare(o options) (p plan, done func(), err error) {
 	p = full
 	if o.short {

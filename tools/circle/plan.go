@@ -11,7 +11,7 @@ import (
 	"edgert/internal/exit"
 )
 
-// What is the same in every round.
+// The values that are the same in every round.
 const (
 	fps         = 30
 	task        = "around the post"
@@ -36,7 +36,7 @@ type plan struct {
 	corrected        int // targets of a correction
 	steps, more      int // of both trainings
 	chunk            int
-	net              []string      // what makes the ACT small
+	net              []string      // options that make the ACT small
 	judge            []int         // seeds of the worlds in which the policy is judged
 	judged           time.Duration // in each
 	teach, correct   time.Duration // limits of one world of demonstrations, and of all corrections
@@ -70,7 +70,7 @@ func (p *plan) apply(o options) {
 	}
 }
 
-// check says what is missing before anything begins.
+// check names missing things before anything begins.
 func (p *plan) check() error {
 	if p.episodes < p.worlds || p.steps < 1 || p.more < 1 || p.threads < 1 {
 		return exit.Errorf(exit.Usage, "%d episodes, %d and %d steps, %d threads: want at least %d, 1, 1 and 1", p.episodes, p.steps, p.more, p.threads, p.worlds)
@@ -110,7 +110,7 @@ func (p *plan) tool(name string) string {
 	return path
 }
 
-// What a round leaves in its folder.
+// The files of a round in its folder.
 func (p *plan) demonstrations() string    { return p.at("demonstrations") }
 func (p *plan) correctionRecords() string { return p.at("corrections") }
 func (p *plan) dataset(n int) string      { return p.at(fmt.Sprintf("dataset-%d", n)) }

@@ -32,7 +32,7 @@ func finish(ctx context.Context, c *bench.Child, limit time.Duration) error {
 	return c.Wait(0)
 }
 
-// output runs a program to its end and returns what it printed.
+// output runs a program to its end and returns its output.
 func output(ctx context.Context, cmd *exec.Cmd, limit time.Duration) ([]byte, error) {
 	c, err := bench.Start(cmd)
 	if err != nil {
@@ -72,7 +72,7 @@ func lastLines(file string, n int) string {
 	return strings.Join(lines[max(0, len(lines)-n):], "\n")
 }
 
-// status is what the stages read of edge-rt ctl's answer.
+// status is the part of edge-rt ctl's answer that the stages read.
 type status struct {
 	State    string `json:"state"`
 	Phase    string `json:"phase"`
@@ -89,7 +89,7 @@ type status struct {
 
 const ctlLimit = 10 * time.Second
 
-// ctl says a word to the edge that runs.
+// ctl sends a command to the running edge.
 func (p *plan) ctl(ctx context.Context, word string) (s status, err error) {
 	text, err := output(ctx, p.edge("ctl", word, "--id", id), ctlLimit)
 	if err != nil {

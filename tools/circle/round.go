@@ -14,7 +14,7 @@ import (
 	"edgert/tools/proc"
 )
 
-// round is one round of the circle; what it has found is kept as JSON.
+// round is one round of the circle; its results are kept as JSON.
 type round struct {
 	plan
 	at string // the stage at hand
@@ -24,7 +24,7 @@ type round struct {
 	Found   found              `json:"found"`
 }
 
-// found is what the stages hand over to those behind them, and to the log.
+// found holds the results that the stages hand over to later stages, and to the log.
 type found struct {
 	Demonstrated demonstrated `json:"demonstrated"`
 	Exported     [3]exported  `json:"exported"` // [1] of the demonstrations, [2] with the corrections
@@ -42,7 +42,7 @@ type stage struct {
 	run   func(*round, context.Context) error
 }
 
-// stages in their order. The numbers 1 and 2 are the first policy and the one behind the
+// stages in their order. The numbers 1 and 2 are the first policy and the one after the
 // corrections.
 var stages = []stage{
 	{"demonstrate", "the teacher leads, edge-rt teleop records", []string{"demonstrations"}, (*round).demonstrate},
@@ -65,7 +65,7 @@ func stageNames() (names []string) {
 	return names
 }
 
-// load reads what is in the folder where the round shall go on, else begins one.
+// load reads the folder of a round that shall go on, else begins one.
 func load(p plan, from string) (*round, error) {
 	r := &round{plan: p, Began: time.Now().UTC().Truncate(time.Second), Seconds: map[string]float64{}}
 	if from == "" {

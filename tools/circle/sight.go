@@ -7,14 +7,14 @@ import (
 	"edgert/sim"
 )
 
-// sight is what the teacher goes by when he looks on.
+// sight is the teacher's view of the run.
 type sight struct {
 	tip, post sim.Point
 	leg       time.Duration // that the policy has had the present target
 	since     time.Duration // that it has had the arm
 }
 
-// trouble says why the teacher takes the arm over, "" while the policy does well.
+// trouble returns why the teacher takes the arm over, "" while the policy does well.
 func trouble(s sight) string {
 	switch {
 	case s.since < time.Second: // its first chunk

@@ -38,8 +38,8 @@ func (t *table) arms(size string) []string {
 	}
 }
 
-// lay sets up the world of a seed: edge-rt sim-bus has the arm, this process the leader,
-// which stands where the arm does.
+// lay sets up the world of a seed: edge-rt sim-bus has the arm, this process the leader, which is
+// where the arm is.
 func lay(ctx context.Context, p *plan, dir string, seed int) (t *table, err error) {
 	t = &table{dir: dir}
 	defer func() {
@@ -88,5 +88,5 @@ func (t *table) clear() (err error) {
 // tick is how often the hand moves: the world's own rate.
 const tick = time.Second / 60
 
-// judgement says how many legs have ended, whichever way.
+// judgement returns how many legs have ended, whichever way.
 func judgement(v sim.Score) int { return v.Reached + v.Collided + v.Timeouts }

@@ -23,7 +23,7 @@ type trained struct {
 	First      float64 `json:"loss_first"`
 	Last       float64 `json:"loss_last"`
 	SHA256     string  `json:"sha256"`     // of the weights
-	Checkpoint string  `json:"checkpoint"` // what it began with; "": nothing
+	Checkpoint string  `json:"checkpoint"` // its checkpoint at the beginning; "": nothing
 }
 
 const trainLimit = 3 * time.Hour
@@ -87,7 +87,7 @@ func (r *round) checkTraining(n int) error {
 	return nil
 }
 
-// checkBegin holds what a checkpoint says it began with against what it was given.
+// checkBegin compares a checkpoint's own record of its beginning with the given one.
 func checkBegin(checkpoint, began string) error {
 	var config struct {
 		Policy struct {

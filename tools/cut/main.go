@@ -145,7 +145,7 @@ func startIn(namespace, bin, dir, name string, args ...string) (*bench.Child, er
 	return proc.Start(cmd)
 }
 
-// line is what the test reads of an audit line.
+// line is the part of an audit line that the test reads.
 type line struct {
 	TS      time.Time `json:"ts"`
 	Seq     uint64    `json:"seq_id"`

@@ -24,8 +24,8 @@ func buildAll(t *testing.T) string {
 	return dir
 }
 
-// runDemo runs the demo as make does, for a few seconds, and returns its exit
-// code, what it printed and the edge's summary.
+// runDemo runs the demo as make does, for a few seconds, and returns its exit code, its output and
+// the edge's summary.
 func runDemo(t *testing.T, manifest string, seconds time.Duration) (code int, out string, r report) {
 	t.Helper()
 	bin, keep := buildAll(t), t.TempDir()

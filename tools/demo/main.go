@@ -21,8 +21,8 @@ import (
 const edgeLimit = 30 * time.Second
 
 const (
-	// stolenShare of processor time is what a failure of real time can be blamed
-	// on, awayShare any other, such as a bus that was silent for too long.
+	// stolenShare of processor time is enough to blame a failure of real time on the host,
+	// awayShare any other failure, such as a bus that was silent for too long.
 	stolenShare = 0.01
 	awayShare   = 0.05
 
@@ -119,7 +119,7 @@ func blame(err error, stolen time.Duration, share float64, o options) error {
 	return fmt.Errorf("%w, and %w (%v in these %v)", err, errHost, stolen.Round(10*time.Millisecond), o.duration)
 }
 
-// report is what the demo reads of the edge's summary.
+// report is the part of the edge's summary that the demo reads.
 type report struct {
 	Ticks       uint64                 `json:"ticks"`
 	OverrunsOwn uint64                 `json:"overruns_own"`

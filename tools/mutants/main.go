@@ -15,7 +15,7 @@ import (
 // mutant is one line of a file that is written otherwise.
 type mutant struct {
 	file, old, new string
-	breaks         string // what would be so
+	breaks         string // the defect
 }
 
 var mutants = []mutant{
@@ -53,7 +53,7 @@ func main() {
 		fail(err)
 	}
 	defer os.RemoveAll(dir)
-	// Without a mutant the tests pass, or catching one says nothing.
+	// Without a mutant the tests pass, or catching one means nothing.
 	if caught, err := try(root, dir, mutant{"gate.go", "package follow", "package follow", ""}); caught || err != nil {
 		fail(fmt.Errorf("the tests fail without a mutant: %v", err))
 	}

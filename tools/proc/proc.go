@@ -1,6 +1,5 @@
-// Package proc is what the tools that run the real programs share: programs that
-// end with the tool, the wait for a calm host, a terminal, and the list of
-// checks.
+// Package proc is the common part of the tools that run the real programs: programs that end with
+// the tool, the wait for a calm host, a terminal, and the list of checks.
 package proc
 
 import (
@@ -21,8 +20,7 @@ func Start(cmd *exec.Cmd) (*bench.Child, error) {
 	return bench.Start(cmd)
 }
 
-// Folder makes the folder keep, or where that is "" a temporary one that done
-// removes.
+// Folder makes the folder keep, or where that is "" a temporary folder that done removes.
 func Folder(keep string) (dir string, done func(), err error) {
 	if keep != "" {
 		return keep, func() {}, os.MkdirAll(keep, 0o755)
@@ -43,7 +41,7 @@ func ReadJSON(file string, v any) error {
 	return nil
 }
 
-// Checks prints what was checked and counts what failed. Its zero value is empty.
+// Checks prints each check and counts the failures. Its zero value is empty.
 type Checks struct{ failed int }
 
 // That prints one check with its figures.

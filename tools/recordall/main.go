@@ -29,18 +29,18 @@ import (
 const (
 	fps       = 60
 	edgeLimit = 2 * time.Minute // beyond its duration: it waits for a server for one
-	// perChunk and perFile bound what a run may allocate in the thread that writes: what
-	// the MCAP and zstd libraries leave of a chunk, one a second or each half MiB, and what
-	// a file takes to begin. A thread's first few are counted late, by the runtime.
+	// perChunk and perFile bound the allocations of a run in the thread that writes: those of the
+	// MCAP and zstd libraries for a chunk, one a second or each half MiB, and those for the
+	// beginning of a file. The runtime counts a thread's first few late.
 	perChunk   = 8
 	perFile    = 1500
 	chunkBytes = 384 << 10 // a chunk is larger than this, but for one a second
-	// lerobotLimit is how long LeRobot may take, encoding included, in times of what it records.
+	// lerobotLimit is how long LeRobot may take, encoding included, in times of its recording.
 	lerobotLimit = 8
 )
 
-// cameras are no inputs of the policy, and larger than the one that is. Each shows a folder
-// of pictures, as a webcam of MJPEG gives them.
+// cameras are no inputs of the policy, and larger than its input. Each shows a folder of pictures,
+// as a webcam of MJPEG gives them.
 var cameras = []string{"left", "right"}
 
 type options struct {
@@ -82,7 +82,7 @@ type slice struct {
 	cpu time.Duration // user and system
 }
 
-// summary is what edge-rt's --json says of it.
+// summary is the content of edge-rt's --json.
 type summary struct {
 	Ticks        uint64 `json:"ticks"`
 	OverrunsOwn  uint64 `json:"overruns_own"`
@@ -140,7 +140,7 @@ func measure(ctx context.Context, o options) error {
 	return errors.Join(wrong...)
 }
 
-// plan is what --record says in each run, of one robot or of two.
+// plan is the value of --record in each run, of one robot or of two.
 func (o *options) plan() (runs [][]string) {
 	if o.beside {
 		return slices.Repeat([][]string{{"off", "all"}}, o.runs)
@@ -214,7 +214,7 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	return s, proc.ReadJSON(file, &s.summary)
 }
 
-// wrong says what recording must not do, and this run did.
+// wrong returns the forbidden effects of recording that this run had.
 func (s *slice) wrong() error {
 	r := &s.Record
 	switch allowed := perChunk*(uint64(s.Seconds)+r.Bytes/chunkBytes) + perFile*r.Files; {

@@ -24,8 +24,8 @@ type key struct {
 	seq    uint64
 }
 
-// readAudits counts what was inferred, by client and seq: a robot's seq grows over all
-// its sessions, so one that was inferred at two servers, or in two epochs, shows.
+// readAudits counts the inferences by client and seq: a robot's seq grows over all its sessions, so
+// an observation that was inferred at two servers, or in two epochs, shows.
 func (s *stand) readAudits(r *row) error {
 	seen, last, again := map[key]int{}, map[string]uint64{}, map[string][]inferred{}
 	for _, sv := range s.servers {
@@ -54,7 +54,7 @@ func (s *stand) readAudits(r *row) error {
 			r.twice++
 		}
 	}
-	delete(last, draftID) // a client of the draft goes on sending to nobody until its time-out
+	delete(last, draftID) // a client of the draft goes on sending without a server until its time-out
 	for client, to := range last {
 		for seq := uint64(1); seq <= to; seq++ {
 			if seen[key{client, seq}] == 0 {
@@ -67,8 +67,8 @@ func (s *stand) readAudits(r *row) error {
 	return nil
 }
 
-// moves says how long robots that had to move were without, and who lost a session
-// though it had not to.
+// moves returns how long robots that had to move were without a server, and which robots lost a
+// session though they had not to move.
 func (s *stand) moves(r *row, got map[string][]inferred) {
 	for _, rb := range s.robots {
 		had := 0

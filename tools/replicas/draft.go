@@ -16,16 +16,16 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// What a client of LeRobot's draft does: it asks as often as it may, and opens again
-// when no chunk came for a while.
+// The behaviour of a client of LeRobot's draft: it asks as often as it may, and opens again when no
+// chunk came for a while.
 const (
 	draftPeriod   = 150 * time.Millisecond
 	draftPatience = time.Second
 	draftID       = "draft"
 )
 
-// draft is a robot as LeRobot's remote inference draft has it: it names no server, no
-// instance and no epoch, and knows none of our keys.
+// draft is a robot as LeRobot's remote inference draft has it: it names no server, no instance and
+// no epoch, and knows no key of ours.
 type draft struct {
 	link   wire.Session
 	prefix string
@@ -79,7 +79,7 @@ func (d *draft) declare() (err error) {
 	return errors.Join(err1, err2, err3)
 }
 
-// observe makes what it sends: grey pictures.
+// observe makes its observation: grey pictures.
 func (d *draft) observe() error {
 	o := wire.Observation{State: make([]float32, len(d.meta.StateNames))}
 	encoder, err := jpeg.NewEncoder(90, jpeg.ChromaOfPicture)
@@ -99,8 +99,8 @@ func (d *draft) observe() error {
 	return nil
 }
 
-// open opens a session at whoever answers; it must be one. Nobody is a moment in which
-// all believe that another does.
+// open opens a session at the one server that answers. No answer is a moment in which each server
+// believes that another does.
 func (d *draft) open() error {
 	o := wire.SessionOpen{ClientUUID: draftID, RobotType: "so101", FPS: d.meta.FPS, ActionNames: d.meta.ActionNames,
 		StateDim: len(d.meta.StateNames), SchemaVersion: wire.SchemaVersion}
@@ -151,7 +151,7 @@ func (d *draft) run() {
 	}
 }
 
-// server is the one that the robot's newest chunk came from.
+// server is the server of the robot's newest chunk.
 func (d *draft) server(s *stand) *server {
 	var at *server
 	var when time.Time

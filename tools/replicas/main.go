@@ -1,8 +1,8 @@
-// Replicas runs robots and several lean-servers behind the official router, lets
-// servers join, drain, die, hang, be full and be others, and the router restart, and
-// checks that no robot loses its session for another's sake, that no observation is
-// inferred twice, and how soon those of an ended server stream again. Every program is
-// the real one; what was inferred is read from the servers' audits.
+// Replicas runs robots and several lean-servers at the official router, lets servers join, drain,
+// die, hang, be full and be others, and the router restart, and checks that no robot loses its
+// session for another's sake, that no observation is inferred twice, and how soon the robots of an
+// ended server stream again. Every program is the real one; the inferences are read from the
+// servers' audits.
 package main
 
 import (
@@ -112,7 +112,7 @@ func table(rows []row) {
 	}
 }
 
-// row is what one scenario came to.
+// row is the result of one scenario.
 type row struct {
 	name       string
 	robots     int
@@ -123,11 +123,11 @@ type row struct {
 	inferred   int           // observations
 	twice      int           // of them
 	superseded int           // observations in whose place a newer one was inferred
-	missing    int           // observations that nobody inferred, and no newer one in their place
+	missing    int           // observations without an inference, and without a newer one in their place
 	problems   []string
 }
 
-// judge prints what was checked.
+// judge prints the checks.
 func (r *row) judge(sc scenario, o options) error {
 	var checks proc.Checks
 	slices.Sort(r.problems)

@@ -21,7 +21,7 @@ var (
 	lostLine    = regexp.MustCompile(`msg="session lost"`)
 )
 
-// line is what a program said, and when.
+// line is a line of a program's output, with its time.
 type line struct {
 	at   time.Time
 	text string

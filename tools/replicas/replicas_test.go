@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// audited makes a stand of what two servers inferred, as "server robot seq outcome ms",
-// and of a robot that had to move at 100 ms.
+// audited makes a stand of the inferences of two servers, as "server robot seq outcome ms", and of
+// a robot that had to move at 100 ms.
 func audited(t *testing.T, lines ...[]any) *stand {
 	t.Helper()
 	began := time.Now().Truncate(time.Millisecond)
@@ -36,15 +36,14 @@ func audited(t *testing.T, lines ...[]any) *stand {
 	return s
 }
 
-// What the audits say is counted right, and each figure that is not as it must be fails
-// the scenario.
+// The audits' content is counted right, and each wrong figure fails the scenario.
 func TestJudge(t *testing.T) {
 	good := [][]any{{"a", "mover", 1, "ok", 50, 0}, {"a", "mover", 2, "ok", 110, 0}, {"b", "mover", 3, "ok", 300, 0}, {"b", "other", 1, "ok", 60, 0}, {"b", "other", 3, "ok", 90, 1}}
 	for _, tt := range []struct {
 		name   string
 		more   [][]any
 		change func(*stand)
-		want   row // what is counted
+		want   row // the counted figure
 		starve uint64
 		fails  bool
 	}{

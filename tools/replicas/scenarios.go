@@ -7,7 +7,7 @@ import (
 	"edgert/bench"
 )
 
-// scenario is what is done to servers while robots stream.
+// scenario is a series of actions on servers while robots stream.
 type scenario struct {
 	name  string
 	again bool // robots move, and stream again in time

@@ -19,7 +19,7 @@ const (
 	poll       = 20 * time.Millisecond
 )
 
-// stand is one scenario's programs.
+// stand holds one scenario's programs.
 type stand struct {
 	o        options
 	dir      string
@@ -30,8 +30,8 @@ type stand struct {
 	robots   []*robot
 	events   []event
 	problems []string
-	cut      bool      // the router was away, and with it everybody's link
-	over     time.Time // when the robots were told to end
+	cut      bool      // the router was away, and with it every link
+	over     time.Time // when the robots got their signal to end
 }
 
 // event is something that was done to servers; those of moves have to go elsewhere.
@@ -153,7 +153,7 @@ func (s *stand) kill(sv *server) {
 // settle watches for a while.
 func (s *stand) settle() { time.Sleep(s.o.settle) }
 
-// play runs a scenario and says what it came to.
+// play runs a scenario and returns its result.
 func (s *stand) play(sc scenario) (r row, err error) {
 	fmt.Printf("... %s\n", sc.name)
 	r.name = sc.name
@@ -218,7 +218,7 @@ func (s *stand) programs() (all []*program) {
 	return all
 }
 
-// show prints the last lines of everybody, of a scenario that failed.
+// show prints the last lines of all programs of a failed scenario.
 func (s *stand) show() {
 	for _, p := range s.programs() {
 		fmt.Printf("--- %s\n%s\n", p.name, p.tail(12))

@@ -110,7 +110,7 @@ func (f *fleet) edge(args ...string) *exec.Cmd { return bench.Edge(f.o.bin, f.di
 
 func (f *fleet) end() {
 	for _, e := range f.edges {
-		e.Kill() // one that has ended stays so
+		e.Kill() // an ended one stays so
 	}
 	f.server.Stop()
 }
@@ -173,7 +173,7 @@ func (f *fleet) holding(now []status) error {
 	return nil
 }
 
-// status is what is read of an edge's answer to ctl status.
+// status is the part of an edge's answer to ctl status that is read.
 type status struct {
 	State  string `json:"state"`
 	Chunks uint64 `json:"chunks"` // merged so far

@@ -37,11 +37,11 @@ const (
 	shortLimit = 4
 )
 
-// extra is a camera that is no input of the policy, larger than the one that is.
+// extra is a camera that is no input of the policy, larger than the policy's.
 const extra = "extra=sim:640x480@30"
 
-// errNotSteady is what the tool is there to find. Anything else, such as an arm
-// that did not answer while the host was away, is a run to make again.
+// errNotSteady is the defect that the tool looks for. Any other failure, such as an arm that did
+// not answer while the host was away, is a run to make again.
 var errNotSteady = errors.New("not steady")
 
 // errShort is a run that shows nothing wrong in too few ticks.

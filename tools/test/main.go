@@ -1,8 +1,7 @@
-// Test runs go test over the module. Some tests judge real programs by real clocks,
-// and a host that takes the cores away for 100 ms fails them through no fault of
-// the code. Such a test carries the mark rttest.RealTime; where it fails it runs
-// again by itself, once the host is calm, and is named at the end. Any other
-// failure stands.
+// Test runs go test over the module. Some tests judge real programs by real clocks, and a host that
+// takes the cores away for 100 ms fails them through no fault of the code. Such a test carries the
+// mark rttest.RealTime; where it fails it runs again by itself, once the host is calm, and is named
+// at the end. Any other failure is final.
 package main
 
 import (
@@ -29,7 +28,7 @@ const (
 	calmLater = 20 * time.Second // and every later time
 )
 
-// What tests replace.
+// The variables that tests replace.
 var (
 	calm           = proc.Calm
 	out  io.Writer = os.Stdout
@@ -122,8 +121,8 @@ func (f failures) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// goTest runs the packages' tests, or only those named; the share is of the
-// processors that the host took. An error is what no host can cause.
+// goTest runs the packages' tests, or only the named ones; the share is of the processors that the
+// host took. An error is a failure that no host can cause.
 func goTest(flags, packages, only []string) (failures, float64, error) {
 	args := append([]string{"test", "-json"}, flags...)
 	if only != nil {

@@ -13,8 +13,8 @@ import (
 	"edgert/tools/proc"
 )
 
-// fakeGo puts a go command before the real one that says, for its n-th run, the
-// n-th of what is given, or the last; it returns how often it ran, and with what.
+// fakeGo puts a go command before the real one that prints, in its n-th run, the n-th of the given
+// outputs, or the last; it returns how often it ran, and with which arguments.
 func fakeGo(t *testing.T, says ...string) func() []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ cat $d/$n
 	}
 }
 
-// says makes what go test -json says of a package: each test with what it printed.
+// says makes the output of go test -json for a package: each test with its lines.
 func says(ok bool, tests ...string) string {
 	var b strings.Builder
 	line := func(action, test, output string) {
@@ -88,7 +88,7 @@ func TestOnlyWhatFailedIsRunAgain(t *testing.T) {
 	}
 }
 
-// What no host can cause is not tried away, and nothing is tried for ever.
+// A failure that no host can cause is not tried again, and no test is tried for ever.
 func TestWhatIsNotRunAgain(t *testing.T) {
 	var many []string
 	for i := range manyTests + 1 {

@@ -33,7 +33,7 @@ type report struct {
 // realTime is rttest.RealTimeAttr, the attribute of a test that judges real time.
 const realTime = "real-time"
 
-// never is what a busy host does not cause.
+// never matches failures that a busy host does not cause.
 var never = regexp.MustCompile(`^(WARNING: DATA RACE|panic: |fatal error: )`)
 
 func (r *report) read(in io.Reader) {
@@ -98,7 +98,7 @@ func (r *report) end(name, key string) {
 	if len(r.failed[name]) > 0 {
 		return
 	}
-	for other := range r.lines { // what was running
+	for other := range r.lines { // the running test
 		if strings.HasPrefix(other, name+" ") {
 			r.print(other)
 		}
@@ -106,7 +106,7 @@ func (r *report) end(name, key string) {
 	r.blame(name + " failed without a failed test")
 }
 
-// print shows what a test printed, without the lines that only say that it runs.
+// print shows a test's output, without the lines that only report that it runs.
 func (r *report) print(key string) {
 	for _, line := range r.lines[key] {
 		if !strings.HasPrefix(line, "=== ") && line != "FAIL\n" && line != "PASS\n" {

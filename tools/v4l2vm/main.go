@@ -51,7 +51,7 @@ type machine struct {
 	whole            bool
 	verbose          bool
 
-	dir string // kernel, modules, what was built
+	dir string // kernel, modules, built files
 }
 
 // emulators are QEMU's arguments. The processor is emulated, not borrowed: a

@@ -1,8 +1,8 @@
 //go:build linux
 
-// Init is the first process of the machine that tools/v4l2vm boots: it loads the
-// modules in /mods/order, runs the lines of /tests one after the other, says how
-// that went, and turns the machine off.
+// Init is the first process of the machine that tools/v4l2vm boots: it loads the modules in
+// /mods/order, runs the lines of /tests one after the other, prints the result, and turns the
+// machine off.
 package main
 
 import (

@@ -30,8 +30,8 @@ const (
 	machineEnv = "EDGERT_V4L2_MACHINE"
 	endpoint   = "tcp/127.0.0.1:7447"
 
-	// What an emulated processor can do. Without real-time priority: a tick that is
-	// slow there starves the threads of the driver.
+	// The load that an emulated processor can bear. Without real-time priority: a slow tick starves
+	// the threads of the driver there.
 	fps            = 5
 	width, height  = 320, 180
 	pictures       = ":320x180@5,format=yuyv"
@@ -172,9 +172,9 @@ func drive(t *testing.T, duration time.Duration) *edge.Summary {
 	return summary
 }
 
-// held is what the process holds of the kernel and of the runtime.
+// held counts the process's resources of the kernel and of the runtime.
 func held() (all []string) {
-	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); { // the kernel and the runtime let go of what was closed a moment ago
+	for end := time.Now().Add(3 * time.Second); time.Now().Before(end); { // the kernel and the runtime release resources a moment after they are closed
 		time.Sleep(100 * time.Millisecond)
 		runtime.GC()
 	}
@@ -198,9 +198,9 @@ func held() (all []string) {
 	return all
 }
 
-// Goal: the whole edge for a minute on two real cameras of the kernel's: every gap
-// in a camera's numbers has a reason, both cameras' pictures reach the policy, and
-// nothing is left behind. The first, short run opens what the process keeps.
+// Goal: the whole edge for a minute on two real cameras of the kernel's: every gap in a camera's
+// numbers has a reason, both cameras' pictures reach the policy, and nothing remains. The first,
+// short run opens the descriptors that the process keeps.
 func TestWholeEdge(t *testing.T) {
 	if os.Getenv(machineEnv) == "" {
 		t.Skip("runs in the machine of make test-v4l2-edge")
