@@ -88,8 +88,10 @@ type runState struct {
 	state        state
 	since        rt.Instant // stats.inState holds the time until then
 	lastMerge    rt.Instant
-	firstRequest rt.Instant // the first that nothing has answered; 0: none
-	resets       uint32     // carried out
+	lacks        event.Lacks // since lastMerge
+	gaveUp       event.Lacks // at the end of maxOffline
+	firstRequest rt.Instant  // the first that nothing has answered; 0: none
+	resets       uint32      // carried out
 }
 
 // sessionState is what this tick's requests say, and what the answers must repeat.
@@ -200,6 +202,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	now := t.Woke
 	if c.run.since == 0 {
 		c.run.since, c.run.lastMerge = now, now
+		c.run.lacks.Reset(now)
 	}
 	if o := t.Overrun; o.Own {
 		c.events.Emit(now, event.TickOverrun, int64(o.CPU+o.IOWait), int64(o.Stolen))
@@ -284,6 +287,7 @@ func (c *control) applyRequests(now rt.Instant) {
 	if pause || rest || c.takeover.phase != autonomous {
 		// Nothing is asked, so no answer is missing.
 		c.run.lastMerge = now
+		c.run.lacks.Reset(now)
 		c.flags.mergedAt.Store(int64(now))
 	}
 	if pause || c.takeover.phase == aligning || rest && c.takeover.phase == autonomous {
@@ -438,6 +442,7 @@ func (c *control) merge(now rt.Instant) {
 	served := time.Duration((a.body.QueueWaitMs + a.body.InferenceMs) * float64(time.Millisecond))
 	c.stats.network.Record(max(0, res.RTT-served))
 	c.run.lastMerge, c.run.firstRequest, c.session.start = now, 0, false
+	c.run.lacks.Reset(now)
 	c.flags.mergedAt.Store(int64(now))
 	if c.blocked&(blockHeld|blockCorrecting|blockResting) == 0 {
 		c.arm.StartArming()
@@ -531,8 +536,14 @@ func (c *control) updateState(now rt.Instant) {
 	if c.flags.refused.Load() && c.takeover.phase != correcting { // a person gives it back first
 		c.change(now, causeRefused)
 	}
+	c.run.lacks.Add(now, event.Lacking{
+		Joints: c.arm.Frozen(), Bus: c.blocked&(blockBusSilent|blockJointSilent) != 0,
+		Pictures: c.blocked&blockNoPicture != 0, Session: c.blocked&blockNoSession != 0,
+	})
 	if now.Sub(c.run.lastMerge) >= c.maxOffline && c.arm.Phase < follow.Parking {
-		c.stats.busFault.Store(c.blocked&(blockBusSilent|blockJointSilent) != 0)
+		if c.run.state != stateDead {
+			c.run.gaveUp = c.run.lacks
+		}
 		c.change(now, causeOffline)
 	}
 	c.stats.inState[c.run.state].Add(int64(now.Sub(c.run.since)))

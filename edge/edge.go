@@ -160,6 +160,8 @@ func (e *Edge) waitFor(what string) {
 // retry tries to open a device until success, a lasting failure or --max-offline.
 func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool, err error)) error {
 	giveUp, waiting := e.clock.Now().Add(e.cfg.MaxOffline), waitLog{what: what}
+	var reasons backoff.Longest
+	ended := e.clock.Now()
 	for delays := (backoff.Backoff{First: e.cfg.ReconnectInitialBackoff, Max: busBackoffMax}); ; {
 		passes, err := open()
 		wait := delays.Next()
@@ -168,8 +170,13 @@ func (e *Edge) retry(ctx context.Context, what string, open func() (passes bool,
 			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-		case !passes || e.clock.Now().Add(wait) > giveUp:
+		case !passes:
 			return err
+		}
+		now := e.clock.Now()
+		reasons.Add(err, now.Sub(ended))
+		if ended = now; now.Add(wait) > giveUp {
+			return reasons.Err()
 		}
 		waiting.log(e, err)
 		if err := e.rest(ctx, wait); err != nil {

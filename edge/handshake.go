@@ -64,7 +64,6 @@ func (l *link) handshake(ctx context.Context) error {
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
 	l.lastError = ""
-	l.flags.noSession.Store(nil)
 	l.uplink.Store(&uplink{publisher: l.publisher, prefix: prefix, epoch: l.epoch, steps: t.steps, old: ack.T == 0})
 	l.flags.serverID.Store(&ack.ServerID)
 	l.flags.nonce.Store(ack.Nonce)

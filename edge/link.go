@@ -111,8 +111,8 @@ func (l *link) onReplica(key string, up bool) {
 // connect repeats the handshake until success, a final refusal or ctx's end.
 func (l *link) connect(ctx context.Context) error {
 	retry := backoff.Backoff{First: l.cfg.ReconnectInitialBackoff, Max: l.cfg.ReconnectMaxBackoff}
-	var last error // other than a timeout
-	for {
+	var reasons backoff.Longest // other than ctx's end
+	for ended := l.clock.Now(); ; {
 		err := l.handshake(ctx)
 		if err == nil {
 			return nil
@@ -120,11 +120,15 @@ func (l *link) connect(ctx context.Context) error {
 		if exit.Of(err) != exit.Failure {
 			return err
 		}
-		if last == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
-			last = err
+		now := l.clock.Now()
+		if reasons.Last() == nil || ctx.Err() == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, context.DeadlineExceeded) {
+			reasons.Add(err, now.Sub(ended))
+			text := reasons.Err().Error()
+			l.flags.sessionError.Store(&text)
 		}
+		ended = now
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
+			return gaveUpConnecting(ctx, &reasons)
 		}
 		level, wait := slog.LevelInfo, retry.Next()
 		if later := (*temporaryError)(nil); errors.As(err, &later) {
@@ -137,12 +141,20 @@ func (l *link) connect(ctx context.Context) error {
 			l.log.Log(ctx, level, "no session yet, trying again", "why", text)
 			l.lastError = text
 			recording.Note(l.record, l.clock, event.SessionWaits, record.LevelWarning, int64(waitOf(err)), 0, "no session: "+text)
-			l.flags.noSession.Store(&text)
 		}
 		if !l.rest(ctx, wait, true) {
-			return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
+			return gaveUpConnecting(ctx, &reasons)
 		}
 	}
+}
+
+// gaveUpConnecting names the error that lasted longest, which is the cause, and the last.
+func gaveUpConnecting(ctx context.Context, reasons *backoff.Longest) error {
+	longest, last := reasons.Err(), reasons.Last()
+	if longest == nil || longest.Error() == last.Error() {
+		return fmt.Errorf("%w (last: %w)", context.Cause(ctx), last)
+	}
+	return fmt.Errorf("%w (most of the time: %w; last: %s)", context.Cause(ctx), longest, last.Error())
 }
 
 // rest sleeps for d, or until ctx ends; with eager also until the server returns.
@@ -168,6 +180,7 @@ func (l *link) maintain(ctx context.Context) error {
 			continue
 		}
 		l.log.Warn("session lost", "why", why)
+		l.flags.sessionError.Store(&why)
 		recording.Note(l.record, l.clock, event.SessionLost, record.LevelWarning, int64(loss), 0, "session lost: "+why)
 		l.flags.epoch.Store(0)
 		l.uplink.Store(nil)

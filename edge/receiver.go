@@ -24,7 +24,7 @@ type linkFlags struct {
 	mergedAt       atomic.Int64                   // tick: instant of the newest merge
 	resumedAt      atomic.Int64                   // tick: when the machine was suspended last, and woke; pictures from before are not used
 	stamps         stamps                         // sender: of the last requests
-	noSession      atomic.Pointer[string]         // link: why there is no session; nil: there is one, or nobody has tried
+	sessionError   atomic.Pointer[string]         // link: why there was none for longest, or why the newest was lost; stays when another is open
 	task           atomic.Pointer[string]         // operator: what the arm shall do, for policies that read it
 	serverID       atomic.Pointer[string]         // link: who has the session, stored before its epoch; nil or empty: it did not say
 	nonce          atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing

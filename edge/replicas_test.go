@@ -249,7 +249,7 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 		t.Fatal(err)
 	}
 	rttest.Eventually(t, "that it waits", func() bool {
-		why := l.flags.noSession.Load()
+		why := l.flags.sessionError.Load()
 		return why != nil && strings.Contains(*why, "another bundle")
 	})
 	all["c"].change(func(r *replicaStand) { r.status.Draining = false })

@@ -9,8 +9,10 @@ import (
 	"time"
 
 	"edgert/edge/device"
+	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/operator"
+	"edgert/edge/recording"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
@@ -162,20 +164,56 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 		return linkErr
 	case failed != nil:
 		return *failed
-	case state(e.control.stats.state.Load()) == stateDead && e.control.stats.busFault.Load():
-		return exit.Errorf(exit.Absent, "joints were silent for %v%s: gave up; check the arm's cables and power", e.cfg.MaxOffline, e.silent())
-	case state(e.control.stats.state.Load()) == stateDead && e.control.flags.noSession.Load() != nil:
-		return exit.Errorf(exit.Absent, "no chunk for %v: gave up; no session: %s; start lean-server, or check --connect and --id", e.cfg.MaxOffline, *e.control.flags.noSession.Load())
 	case state(e.control.stats.state.Load()) == stateDead:
-		return exit.Errorf(exit.Absent, "no chunk for %v: gave up%s", e.cfg.MaxOffline, e.cameraErrors())
+		return e.offlineError()
 	}
 	return nil
 }
 
-// silent names the joints that do not answer; the tick has ended.
-func (e *Edge) silent() string {
-	if who := e.robot.Joints(e.control.arm.Frozen()); who != "" {
-		return " (" + who + ")"
+// offlineError explains why no chunk came for max_offline, by what lasted; the tick has ended.
+func (e *Edge) offlineError() error {
+	lacks := &e.control.run.gaveUp
+	lack := lacks.Longest()
+	text := fmt.Sprintf("no chunk for %v: gave up", e.cfg.MaxOffline)
+	switch lack {
+	case event.LackJoints:
+		text = fmt.Sprintf("joints were silent for %s: gave up; check the arm's cables and power", e.lasted(lack))
+	case event.LackPictures:
+		text += fmt.Sprintf("; a camera gave no picture for %s%s", e.lasted(lack), e.cameraErrors())
+	case event.LackSession:
+		text += fmt.Sprintf("; no session: %s; start lean-server, or check --connect and --id", e.sessionError())
+	default:
+		text += e.cameraErrors()
 	}
-	return ""
+	for k := event.LackJoints; k <= event.LackSession; k++ {
+		if k != lack && 2*lacks.Lasted(k) >= lacks.Lasted(lack) && lacks.Lasted(k) > 0 {
+			text += fmt.Sprintf("; besides, %s for %s", besides[k], e.lasted(k))
+		}
+	}
+	return exit.With(exit.Absent, recording.GaveUp(lack, text))
+}
+
+var besides = map[event.Lack]string{
+	event.LackJoints: "joints were silent", event.LackPictures: "a camera gave no picture", event.LackSession: "there was no session",
+}
+
+// lasted says for how long something was lacking since the last chunk, and of which joints.
+func (e *Edge) lasted(k event.Lack) string {
+	lacks := &e.control.run.gaveUp
+	text := lacks.Lasted(k).Round(100 * time.Millisecond).String()
+	if limit := e.cfg.MaxOffline; lacks.Lasted(k) < limit-limit/10 {
+		text += fmt.Sprintf(" of %v", limit)
+	}
+	if joints := e.robot.Joints(lacks.Joints()); k == event.LackJoints && joints != "" {
+		text += " (" + joints + ")"
+	}
+	return text
+}
+
+// sessionError is why there was no session, also where one is open by now.
+func (e *Edge) sessionError() string {
+	if why := e.control.flags.sessionError.Load(); why != nil {
+		return *why
+	}
+	return "it was lost"
 }

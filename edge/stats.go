@@ -35,7 +35,7 @@ type tickStats struct {
 	starvedBus                                 atomic.Uint64 // starved ticks on which the bus was silent
 	size                                       atomic.Int64
 	state, episode                             atomic.Uint32
-	touched, armed, busFault, needResume       atomic.Bool             // touched: torque may be on; needResume: an operator is waited for; busFault: gave up for the bus's sake
+	touched, armed, needResume                 atomic.Bool             // touched: torque may be on; needResume: an operator is waited for
 	inState                                    [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network                          *rt.Hist
 

@@ -44,7 +44,7 @@ const (
 	CameraSpoilt   // its pictures have stray bytes or parts missing. A: its number
 	TickMissing    // the tick hangs. A: ns since the last one ended
 	Operated       // A: Word; B: 1 when it was refused
-	Ended          // the run. A: exit code
+	Ended          // the run. A: exit code; B: Lack
 	numCodes
 )
 

@@ -250,6 +250,17 @@ func (r *Recording) collect() {
 	}
 }
 
+// gaveUp is the error of a run that gave up, with what it lacked.
+type gaveUp struct {
+	lack event.Lack
+	text string
+}
+
+func (e gaveUp) Error() string { return e.text }
+
+// GaveUp is the error of a run that lacked something for too long. The record names that.
+func GaveUp(lack event.Lack, text string) error { return gaveUp{lack, text} }
+
 // End notes how the run ends, has the record written and waits for that. It returns how
 // the run ends, whose code a disk that hangs, or a panic of the recorder, does not change.
 // stuck: the thread that writes did not end.
@@ -265,7 +276,9 @@ func (r *Recording) End(err error) (end error, stuck bool) {
 		level = record.LevelError
 		r.Recorder.Save(&savedExit, true)
 	}
-	r.Note(event.Ended, level, int64(exit.Of(err)), 0, fmt.Sprintf("code %d: %s", exit.Of(err), reason))
+	lack := gaveUp{}
+	errors.As(err, &lack)
+	r.Note(event.Ended, level, int64(exit.Of(err)), int64(lack.lack), fmt.Sprintf("code %d: %s", exit.Of(err), reason))
 	r.collecting.Store(true)
 	r.collected.Wait() // it waits for nobody
 	r.writing.Store(true)

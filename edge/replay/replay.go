@@ -96,8 +96,10 @@ type session struct {
 	before   []float32 // the row of the tick before
 	bounded  []float32 // row, within what was shown from the goals
 	approach bool
-	giveUp   rt.Instant // of the approach; 0: it has not begun
-	stillAt  rt.Instant // since when a joint is silent or held; 0: none is
+	giveUp   rt.Instant  // of the approach; 0: it has not begun
+	stillAt  rt.Instant  // since when a joint is silent or held; 0: all are driven
+	silent   event.Lacks // since stillAt
+	held     event.Lacks
 	done     bool
 }
 
@@ -296,18 +298,32 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 
 // watchStill ends a replay whose arm has been silent, or was held, for long.
 func (s *session) watchStill(now rt.Instant) {
-	silent, held := s.arm.Frozen(), s.arm.Held()
-	switch still := silent|held != 0 || s.arm.Silent(); {
-	case !still || s.run.Leaving():
+	silent := s.arm.Frozen()
+	held := s.arm.Held() &^ silent
+	still := silent|held != 0 || s.arm.Silent()
+	if !still || s.run.Leaving() {
 		s.stillAt = 0
-	case s.stillAt == 0:
-		s.stillAt, s.approach, s.giveUp = now, true, 0 // then slowly to where it was to be
-	case now.Sub(s.stillAt) <= stillLimit:
-	case held&^silent != 0:
-		s.run.Finish(exit.Fault, fmt.Errorf("%s: held for %v, as its motor complains", s.cfg.Arm.Robot.Joints(held), stillLimit))
-	default:
-		s.run.Finish(exit.Absent, fmt.Errorf("%s: silent for %v; check the arm's cables and power", s.cfg.Arm.Robot.Joints(silent), stillLimit))
+		return
 	}
+	if s.stillAt == 0 {
+		s.stillAt, s.approach, s.giveUp = now, true, 0 // then slowly to where it was to be
+		s.silent.Reset(now)
+		s.held.Reset(now)
+	}
+	s.silent.Add(now, event.Lacking{Joints: silent, Bus: s.arm.Silent()})
+	s.held.Add(now, event.Lacking{Joints: held})
+	if now.Sub(s.stillAt) > stillLimit {
+		s.run.Finish(s.stillError())
+	}
+}
+
+// stillError explains why nothing moved, by what lasted.
+func (s *session) stillError() (exit.Code, error) {
+	joints := s.cfg.Arm.Robot.Joints
+	if s.held.Lasted(event.LackJoints) > s.silent.Lasted(event.LackJoints) {
+		return exit.Fault, fmt.Errorf("%s: held for %v, as its motor complains", joints(s.held.Joints()), stillLimit)
+	}
+	return exit.Absent, fmt.Errorf("%s: silent for %v; check the arm's cables and power", joints(s.silent.Joints()), stillLimit)
 }
 
 // follow takes the arm to where the episode begins, and then through it.

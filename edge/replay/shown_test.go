@@ -7,11 +7,15 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
+	"edgert/edge/device"
+	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/recording"
 	"edgert/internal/exit"
 	"edgert/record"
+	"edgert/rt"
 	"edgert/servo"
 )
 
@@ -195,6 +199,35 @@ func TestARecordWithoutACalibration(t *testing.T) {
 		err := Run(t.Context(), s.Config)
 		if said := log.String() + fmt.Sprint(err); !strings.Contains(said, want) || (text == "") != (err == nil) {
 			t.Errorf("%q: %v, it says %s; want %q", text, err, said, want)
+		}
+	}
+}
+
+// An end names what kept the arm still for long, and not the last tick.
+func TestTheReasonOfAReplaysEndIsWhatLasted(t *testing.T) {
+	for _, tt := range []struct {
+		first, last uint32 // elbow_flex held, shoulder_pan silent
+		code        exit.Code
+		says        string
+	}{
+		{4, 0, exit.Fault, "elbow_flex: held for 10s"},
+		{0, 1, exit.Absent, "shoulder_pan: silent for 10s"},
+	} {
+		s := &session{cfg: Config{Arm: device.Place{Robot: so101(t)}}}
+		now := rt.Instant(time.Second)
+		s.held.Reset(now)
+		s.silent.Reset(now)
+		for i := range 100 {
+			held, silent := tt.first, tt.last
+			if i == 99 { // the other one
+				held, silent = 4-tt.first, 1-tt.last
+			}
+			now += rt.Instant(100 * time.Millisecond)
+			s.silent.Add(now, event.Lacking{Joints: silent})
+			s.held.Add(now, event.Lacking{Joints: held})
+		}
+		if code, err := s.stillError(); code != tt.code || !strings.HasPrefix(err.Error(), tt.says) {
+			t.Errorf("%v (code %d), want %q and code %d", err, code, tt.says, tt.code)
 		}
 	}
 }

@@ -1,11 +1,11 @@
 package why
 
 import (
+	"math/bits"
 	"strings"
 
 	"edgert/edge/event"
 	"edgert/internal/exit"
-	"edgert/rt"
 	"edgert/servo"
 )
 
@@ -53,7 +53,7 @@ func (x *explainer) end(code exit.Code, e happened) *reason {
 	case exit.Fault:
 		return x.fault(e)
 	case exit.Absent:
-		return x.absent(e.at)
+		return x.absent(e)
 	}
 	return &reason{cause: Failure}
 }
@@ -93,20 +93,24 @@ func (x *explainer) fault(e happened) *reason {
 	return r
 }
 
-// absent explains an end for want of an arm, a server or pictures.
-func (x *explainer) absent(at rt.Instant) *reason {
-	l := x.log
-	s := &span{from: at, to: at, frozen: l.prev.Held | l.prev.Frozen}
-	if l.prev.BusSilent {
-		s.busSilent, s.ticks, s.frozen = 1, 1, l.prev.Frozen
+// absent explains an end for want of an arm, a server or pictures: by what lasted, and not by
+// the last tick. The run says what that was; of an older one the ticks do.
+func (x *explainer) absent(e happened) *reason {
+	l, at := x.log, e.at
+	lack := event.Lack(e.b)
+	if lack == event.LackNone {
+		lack = l.lacks.Longest()
+	}
+	s := &span{from: at, to: at, ticks: 1, frozen: l.lacks.Joints()}
+	switch lack {
+	case event.LackJoints:
+		if bits.OnesCount32(s.frozen) == 1 {
+			return x.joint(s, at-minute)
+		}
+		s.busSilent = 1
 		return x.bus(s, at-minute)
-	}
-	if l.prev.Frozen != 0 {
-		s.frozen = l.prev.Frozen
-		return x.joint(s, at-minute)
-	}
-	if l.prev.NoPicture {
-		s.noPicture, s.ticks = 1, 1
+	case event.LackPictures:
+		s.noPicture = 1
 		return x.pictures(s, at-minute)
 	}
 	if r := x.session(at-minute-lastFault, at); r != nil {
@@ -115,6 +119,9 @@ func (x *explainer) absent(at rt.Instant) *reason {
 	missing, last := l.due(at)
 	if r := x.request(s, missing, last); r != nil {
 		return r
+	}
+	if lack == event.LackSession {
+		return &reason{cause: ServerGone}
 	}
 	return &reason{cause: Unknown}
 }

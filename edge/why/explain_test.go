@@ -65,6 +65,7 @@ func (s *story) ticks(n int, change func(*record.Tick)) *story {
 
 func starved(t *record.Tick) { t.Starved, t.Queue = true, 0 }
 func silent(t *record.Tick)  { t.Starved, t.BusSilent, t.Stale, t.Frozen = true, true, 3, 3 }
+func away(t *record.Tick)    { starved(t); t.NoSession = true }
 func paused(t *record.Tick)  { t.Paused = true }
 
 // ask lets a request leave, with so many ms of actions left.
@@ -459,6 +460,25 @@ var cases = []struct {
 	{name: "gave up without motors", tell: func(s *story) {
 		s.event(event.BusLost, 2, 0, "motors").ticks(100, silent).event(event.Ended, 4, 0, "code 4: joints were silent")
 	}, want: []told{{kind: Stutter, cause: BusSilent}, {kind: Exit, cause: BusSilent}}},
+	{name: "gave up without a server, and at last a cable", tell: func(s *story) {
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, away).ticks(2, func(t *record.Tick) { silent(t); away(t) })
+		s.event(event.Ended, 4, int64(event.LackSession), "code 4: no chunk for 6 s")
+	}, want: []told{{kind: Stutter, cause: ServerGone, also: []Cause{BusSilent}}, {kind: Exit, cause: ServerGone}}},
+	{name: "likewise, of an older run", tell: func(s *story) {
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, away).ticks(2, func(t *record.Tick) { silent(t); away(t) })
+		s.event(event.Ended, 4, 0, "code 4: joints were silent for 6 s")
+	}, want: []told{{kind: Stutter, cause: ServerGone, also: []Cause{BusSilent}}, {kind: Exit, cause: ServerGone}}},
+	{name: "gave up without motors, which answer at last", tell: func(s *story) {
+		s.event(event.BusLost, 2, 0, "motors").ticks(360, silent).ticks(2, starved).event(event.Ended, 4, int64(event.LackJoints), "code 4: joints were silent")
+	}, want: []told{{kind: Stutter, cause: BusSilent}, {kind: Exit, cause: BusSilent}}},
+	{name: "gave up without one motor", tell: func(s *story) {
+		one := func(t *record.Tick) { starved(t); t.Stale, t.Frozen = 2, 2 }
+		s.event(event.JointFrozen, 2, 0, "silent").ticks(360, one).ticks(2, starved).event(event.Ended, 4, 0, "code 4: joints were silent")
+	}, want: []told{{kind: Stutter, cause: MotorSilent}, {kind: Exit, cause: MotorSilent}}},
+	{name: "gave up without pictures, which come at last", tell: func(s *story) {
+		s.ticks(360, func(t *record.Tick) { t.Action.N, t.NoPicture = 0, true }).ticks(2, func(t *record.Tick) { t.Action.N = 0 })
+		s.event(event.Ended, 4, int64(event.LackPictures), "code 4: no chunk for 6 s")
+	}, want: []told{{kind: Exit, cause: NoPicture}}},
 	{name: "garbage as answers", tell: func(s *story) {
 		for range 5 {
 			_ = s.v.Chunk(&record.Chunk{At: s.now, Outcome: "header"})

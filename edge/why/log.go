@@ -29,7 +29,8 @@ type span struct {
 
 	tooOld, busSilent, noPicture, noSession, paused int    // ticks of these
 	stale, frozen                                   uint32 // joints of any
-	firstOld                                        bool   // the first of them was too old
+	frozenAt                                        rt.Instant
+	firstOld                                        bool // the first of them was too old
 }
 
 // skip is a tick that the one before it, or the machine, delayed by periods.
@@ -132,7 +133,8 @@ type Log struct {
 	sessions               []opened
 	cuts                   []cut
 
-	actions    int // ticks on which one began
+	lacks      event.Lacks // since the last chunk that was merged
+	actions    int         // ticks on which one began
 	prev       record.Tick
 	rows       [2]record.Row // of the two actions before
 	rowSeq     uint64
@@ -202,6 +204,9 @@ func (l *Log) Visitor() record.Visitor {
 			return nil
 		},
 		Chunk: func(m *record.Chunk) error {
+			if m.Outcome == joinedOutcome && m.At > l.last-second { // a lane may be written later than another
+				l.lacks.Reset(l.last)
+			}
 			if r := l.bySeq[m.Seq]; r != nil && ours(m.Outcome) && r.Epoch == m.Epoch {
 				r.chunks = keep(l, r.chunks, *m)
 			} else {
@@ -257,6 +262,9 @@ func extend(l *Log, spans []span, t *record.Tick, gap rt.Instant) []span {
 			*c.n++
 		}
 	}
+	if s.frozen == 0 && t.Frozen != 0 {
+		s.frozenAt = t.At
+	}
 	s.stale |= t.Stale
 	s.frozen |= t.Frozen
 	return spans
@@ -294,6 +302,10 @@ func (l *Log) tick(t *record.Tick) error {
 	if held := t.Held | t.Frozen; held != l.prev.Held|l.prev.Frozen {
 		l.joints = keep(l, l.joints, jointsChange{t.At, held})
 	}
+	if t.Paused || t.Intervention {
+		l.lacks.Reset(t.At)
+	}
+	l.lacks.Add(t.At, event.Lacking{Joints: t.Frozen, Bus: t.BusSilent, Pictures: t.NoPicture, Session: t.NoSession})
 	if acted {
 		l.actions++
 		l.firstWaits = false

@@ -297,7 +297,8 @@ func (x *explainer) joint(s *span, since rt.Instant) *reason {
 	if len(frozen) > 0 {
 		r.began = frozen[0].at
 	} else {
-		r.add(s.from, "no answer from %s: nothing new is asked until there is", x.log.jointNames(s.frozen))
+		r.began = s.frozenAt
+		r.add(max(s.from, s.frozenAt), "no answer from %s: nothing new is asked until there is", x.log.jointNames(s.frozen))
 	}
 	if bits.OnesCount32(all) > 1 && r.cause == MotorSilent {
 		r.cause = BusSilent
@@ -329,7 +330,7 @@ func (x *explainer) old(s *span, last *request) *reason {
 // pictures: a camera gave none.
 func (x *explainer) pictures(s *span, since rt.Instant) *reason {
 	silent := x.log.between(since, s.to, event.CameraSilent)
-	if s.noPicture == 0 {
+	if 2*s.noPicture < s.ticks || s.noPicture == 0 {
 		return nil // old pictures are sent all the same
 	}
 	r := &reason{cause: NoPicture, evidence: evidenceOf(silent)}

@@ -1,0 +1,76 @@
+package edge
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/edge/device"
+	"edgert/edge/event"
+	"edgert/internal/exit"
+)
+
+// The end names what lasted since the last chunk, and not what the last tick lacked.
+func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
+	const limit = 200 // ticks of max_offline
+	gone := func(r *rig) { r.flags.epoch.Store(0) }
+	silent := func(joints uint32) func(*rig) { return func(r *rig) { r.bus.silent = joints } }
+	back := func(r *rig) {
+		r.bus.silent = 0
+		r.flags.missingCameras.Store(0)
+	}
+	blind := func(r *rig) { r.flags.missingCameras.Store(1) }
+	why := "no server answers"
+	for _, tt := range []struct {
+		name  string
+		lacks []func(*rig) // at once, and for the last 20 ms
+		lack  event.Lack
+		says  []string
+		never string
+	}{
+		{"the server, and at last the bus", []func(*rig){gone, silent(3)}, event.LackSession, []string{"no chunk for 2s: gave up; no session: no server answers"}, "silent"},
+		{"the bus, which is there again at last", []func(*rig){silent(3), back}, event.LackJoints, []string{"joints were silent for 1.", "(shoulder_pan, shoulder_lift)"}, "session"},
+		{"one joint, which answers at last", []func(*rig){silent(2), back}, event.LackJoints, []string{"joints were silent for 1.", "(shoulder_lift)"}, "session"},
+		{"one joint, and at last all", []func(*rig){silent(2), silent(3)}, event.LackJoints, []string{"(shoulder_lift): gave up"}, "shoulder_pan"},
+		{"the server, which is there again at last", []func(*rig){gone, func(r *rig) { r.flags.epoch.Store(2) }}, event.LackSession, []string{"no session: no server answers"}, "silent"},
+		{"pictures, and at last the bus", []func(*rig){blind, silent(3)}, event.LackPictures, []string{"no chunk for 2s: gave up; a camera gave no picture for 2s"}, "silent"},
+		{"answers, and at last the server", []func(*rig){func(*rig) {}, gone}, event.LackAnswers, []string{"no chunk for 2s: gave up"}, "session"},
+		{"the server and the bus", []func(*rig){func(r *rig) { gone(r); silent(3)(r) }, func(*rig) {}}, event.LackSession, []string{"no session: no server answers", "besides, joints were silent for 1."}, "cameras"},
+	} {
+		r := newRig(t)
+		r.serve(60, 3, 10)
+		so101, err := device.Robot("so101")
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &Edge{cfg: Config{MaxOffline: 2 * time.Second}, control: r.control, robot: so101}
+		e.control.flags.sessionError.Store(&why)
+		tt.lacks[0](r)
+		r.step(limit - 5)
+		tt.lacks[1](r)
+		for n := 0; r.run.state != stateDead && n < limit; n++ {
+			r.step(1)
+		}
+		back(r)
+		r.step(3) // it parks
+		err = e.verdict(nil, nil)
+		if err == nil || exit.Of(err) != exit.Absent {
+			t.Errorf("%s: %v (code %d), want code %d", tt.name, err, exit.Of(err), exit.Absent)
+			continue
+		}
+		if got := r.run.gaveUp.Longest(); got != tt.lack {
+			t.Errorf("%s: lack %d, want %d", tt.name, got, tt.lack)
+		}
+		for _, want := range tt.says {
+			if !strings.Contains(err.Error(), want) {
+				t.Errorf("%s: it says %q, want %q", tt.name, err, want)
+			}
+		}
+		if strings.Contains(err.Error(), tt.never) {
+			t.Errorf("%s: it says %q, and the %s is not why", tt.name, err, tt.never)
+		}
+		if s := ending(err, ""); s.Reason != err.Error() || s.Code != int(exit.Absent) {
+			t.Errorf("%s: the summary says %+v", tt.name, s)
+		}
+	}
+}
