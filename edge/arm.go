@@ -193,6 +193,9 @@ func (e *Edge) openLeader(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("the leader: %w", err)
 	}
+	for _, note := range arm.Notes() {
+		e.log.Warn("the leader: " + note)
+	}
 	e.onClose(func() { e.leaderArm.Close() })
 	e.leaderArm = hotplug.New(arm, cfg, e.clock)
 	every, err := measureLeader(arm)

@@ -178,6 +178,9 @@ func (e *Edge) report(ev event.Event) {
 		attrs[0], attrs[1] = slog.Duration("took", time.Duration(ev.A)), slog.Duration("host_took", time.Duration(ev.B))
 	case event.BusBack:
 		level, attrs[0], n = slog.LevelWarn, slog.String("why", hotplug.Cause(ev.A).String()), 2
+		for _, note := range e.arm.Arm().Notes() { // what opening it again has found
+			e.log.Warn(note)
+		}
 		attrs[1] = slog.String("next", "it is armed where it stands, with the next chunk")
 		if ev.B&1 != 0 {
 			attrs[1] = slog.String("next", e.resume)

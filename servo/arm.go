@@ -91,6 +91,8 @@ type joint struct {
 	scale    scale
 	min, max int // raw: the calibrated range, inside the robot's own limits
 	low, top int // raw: what the servo itself limits goals to
+	turn     int // counts of a turn, on a servo that forgets its turns at power-up; 0: it counts none
+	shift    int // what raw positions and goals have more than the servo's registers: whole turns
 }
 
 // rows are the registers that the tick uses, in the same place on all motors of a bus.
@@ -220,6 +222,9 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 		return err
 	}
 	a.probeFast()
+	if err := a.findTurns(); err != nil {
+		return err
+	}
 	for i := range a.joints {
 		a.storePosition(i)
 	}
@@ -306,6 +311,9 @@ func (a *Arm) wrap(u unit, err error) error {
 	}
 	return fmt.Errorf("servo: motor %d (%s) on %s: %w", u.id, u.name, a.path, err)
 }
+
+// Robot is the name of the arm's description.
+func (a *Arm) Robot() string { return a.robot.Name }
 
 // Notes returns what OpenArm found and put right by itself, for people.
 func (a *Arm) Notes() []string { return a.notes }

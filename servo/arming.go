@@ -86,8 +86,8 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		words := make([]int, m.goals)
 		for k := range words {
 			i := a.units[m.units[k]].joint
-			words[k] = a.inside(i, a.raws[i])
-			a.goals.raw[i] = words[k]
+			a.goals.raw[i] = a.inside(i, a.raws[i])
+			words[k] = a.goals.raw[i] - a.joints[i].shift
 		}
 		return false, a.sendArming(a.rows.goal, words, stageGoalCheck)
 	case stageGoalCheck:
@@ -200,6 +200,9 @@ func (a *Arm) checkRange(joints uint32) error {
 	joints &= a.OutOfRange() &^ a.rescue.joints
 	if joints == 0 {
 		return nil
+	}
+	if err := a.checkSide(joints); err != nil {
+		return err
 	}
 	var names []string
 	for i := range a.joints {

@@ -155,8 +155,7 @@ const maxRaw = 1 << 20
 // fits checks what depends on the motor's model.
 func (m MotorCalibration) fits(motor robot.Motor) error {
 	mode, _ := motor.Setting(table.OperatingMode)
-	extended := motor.Model.Protocol == table.Dynamixel2 && (mode == table.ModeExtendedPosition || mode == table.ModeCurrentPosition)
-	if top := motor.Model.MaxRaw(); !extended && (m.RangeMin < 0 || m.RangeMax > top) {
+	if top := motor.Model.MaxRaw(); !CountsTurns(motor.Model, mode) && (m.RangeMin < 0 || m.RangeMax > top) {
 		return fmt.Errorf("got range %d to %d, want 0 <= range_min < range_max <= %d", m.RangeMin, m.RangeMax, top)
 	}
 	row := motor.Model.Row(table.HomingOffset)

@@ -38,6 +38,10 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 		got[i] = v
 	}
 	offset, low, high := got[0], got[1], got[2]
+	mode, _ := a.robot.Motors[u.joint].Setting(table.OperatingMode)
+	if CountsTurns(u.model, mode) && (c.RangeMin < 0 || c.RangeMax > u.model.MaxRaw()) {
+		low, high = c.RangeMin, c.RangeMax // its registers cannot hold that range, and it obeys none in this mode
+	}
 	if limited(u.model, a.robot.Motors[u.joint]) && low < high {
 		a.joints[u.joint].low, a.joints[u.joint].top = low, high
 	}

@@ -94,6 +94,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	}
 	a.lastRead = start
 	stale = a.readAll(start, deadline)
+	unchecked := a.health.unchecked
 	for i := range a.joints {
 		if stale&(1<<i) == 0 {
 			a.storePosition(i)
@@ -108,6 +109,12 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	a.counts.losses.Add(uint64(bits.OnesCount32(stale)))
 	a.counts.cycle.Record(a.clock.Now().Sub(start))
 	a.health.monitor(stale, deadline)
+	for i := range a.joints {
+		if (unchecked&^a.health.unchecked&^stale)&(1<<i) != 0 { // its motor has not restarted
+			a.storePosition(i)
+			dst[i] = a.present[i]
+		}
+	}
 	return stale
 }
 
@@ -120,9 +127,20 @@ func (a *Arm) Range(i int) (low, high float64) {
 
 //rt:noalloc
 func (a *Arm) storePosition(i int) {
-	a.raws[i] = a.rawPosition(i)
-	a.present[i] = float32(a.joints[i].scale.value(a.raws[i]))
+	j := &a.joints[i]
+	raw := a.rawPosition(i) + j.shift
+	if a.health.unchecked&(1<<i) != 0 { // its motor may have restarted, and forgotten its turns
+		raw = InTurn(raw, a.raws[i]-j.turn/2, a.raws[i]+j.turn/2, j.turn)
+	}
+	a.raws[i] = raw
+	a.present[i] = float32(j.scale.value(raw))
 }
+
+// Raws writes into dst where the joints are, in encoder counts and in the turn that fits
+// their ranges, after a Read.
+//
+//rt:noalloc
+func (a *Arm) Raws(dst []int) { copy(dst, a.raws) }
 
 // Positions writes into dst where the joints are, in their units, after a Read, also
 // where they lie outside their calibrated range; Read clamps as LeRobot does.
@@ -167,14 +185,14 @@ func (a *Arm) Write(goal []float32, joints uint32) {
 		if inside != raw {
 			a.counts.clipped.Add(1)
 		}
-		a.goals.ids, a.goals.words = append(a.goals.ids, a.ids[i]), append(a.goals.words, inside)
+		a.goals.ids, a.goals.words = append(a.goals.ids, a.ids[i]), append(a.goals.words, inside-a.joints[i].shift)
 	}
 	if len(a.goals.ids) == 0 {
 		return
 	}
 	for i, k := 0, 0; i < len(a.goals.raw); i++ {
 		if joints&(1<<i) != 0 {
-			a.goals.raw[i], k = a.goals.words[k], k+1
+			a.goals.raw[i], k = a.goals.words[k]+a.joints[i].shift, k+1
 		}
 	}
 	a.bus.appendSyncWrite(a.rows.goal, a.goals.ids, a.goals.words)

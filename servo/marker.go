@@ -36,11 +36,12 @@ type expectedRegister struct {
 	value int
 }
 
-// markerOf returns the marker of a unit; none for a leader that gets no torque, and for
-// models without such a register.
+// markerOf returns the marker of a unit; none for a leader that gets no torque and counts no
+// turns, and for models without such a register.
 func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
 	r, known := markerRegisters[a.bus.protocol]
-	if !known || a.robot.Leader && !a.robot.Actuated || !u.model.Has(r.ram) || !u.model.Has(r.boot) {
+	needs := !a.robot.Leader || a.robot.Actuated || a.bus.protocol == table.Dynamixel2
+	if !known || !needs || !u.model.Has(r.ram) || !u.model.Has(r.boot) {
 		return s, false, nil
 	}
 	boot, _, err := a.bus.ReadRegister(u.id, u.model.Row(r.boot))

@@ -13,9 +13,13 @@ const rescueSpeed = 10.0 // degrees per second
 // Rescue lets joints be armed that stand outside their range: with a speed limit
 // in the servo itself, since an STS goes to the edge of its own range at once. EndRescue ends it.
 //
-// It fails with ErrOutOfRange when a motor of such a joint has no speed limit.
+// It fails with ErrOutOfRange when a motor of such a joint has no speed limit, or when the
+// way in may be the other way round.
 func (a *Arm) Rescue() error {
 	outside := a.OutOfRange() &^ a.rescue.joints
+	if err := a.checkSide(outside); err != nil {
+		return err
+	}
 	for i, u := range a.units {
 		if outside&(1<<u.joint) == 0 {
 			continue

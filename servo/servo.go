@@ -48,6 +48,7 @@ var (
 	ErrWrongModel   = errors.New("servo: wrong motor model")
 	ErrCalibration  = errors.New("servo: calibration does not fit")
 	ErrTorqueOn     = errors.New("servo: motor is under torque")
+	ErrTurn         = errors.New("servo: which turn a motor is in is not known")
 	ErrLatched      = errors.New("servo: motor has latched a hardware error")
 	ErrCanceled     = errors.New("servo: halted by the caller")
 )

@@ -55,7 +55,7 @@ func (a *Arm) HoldTriggers() error {
 		for _, w := range []struct {
 			row   table.Row
 			value int
-		}{{a.rows.goal, raw}, {a.rows.torque, 1}} {
+		}{{a.rows.goal, raw - j.shift}, {a.rows.torque, 1}} {
 			if _, err := a.bus.WriteRegister(j.id, w.row, w.value); err != nil {
 				return a.wrap(a.units[i], err)
 			}

@@ -1,6 +1,13 @@
 package servo
 
-import "testing"
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+)
 
 // Goal: a position that is known modulo one turn goes into the turn that fits the range.
 func TestInTurn(t *testing.T) {
@@ -49,4 +56,46 @@ func FuzzInTurn(f *testing.F) {
 			}
 		}
 	})
+}
+
+// Goal: a joint that may be on the other side of its range, over its encoder's seam, is not
+// walked in, and the refusal recommends a hand; others are walked in.
+func TestRescueOverTheSeam(t *testing.T) {
+	for _, tt := range []struct {
+		low, high, at int
+		byHand        bool
+	}{
+		{2900, 4000, 14, true},    // a stop at 4120
+		{2900, 4000, 2700, false}, // below
+		{100, 1500, 4050, true},
+		{100, 3900, 50, false},
+		{900, 3100, 20, true}, // in the middle of the gap: nothing says which side
+		{900, 3100, 600, false},
+	} {
+		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+		c := demoCalibration()
+		c["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: tt.low, RangeMax: tt.high}
+		l.servos[3].put(56, tt.at)
+		a, err := OpenArm(ArmConfig{Path: "fake", Robot: so101(), Calibration: c, Clock: l.clock, Port: l})
+		if err != nil {
+			t.Fatal(err)
+		}
+		err = nil
+		dst := make([]float32, 6)
+		for n := 0; err == nil && n < 20; n++ {
+			a.Read(dst, l.deadline())
+			_, err = a.ArmStep(l.deadline(), a.Joints())
+			l.clock.Advance(10 * time.Millisecond)
+		}
+		if !errors.Is(err, ErrOutOfRange) || strings.Contains(err.Error(), "--rescue") == tt.byHand {
+			t.Errorf("%+v: arming says %v", tt, err)
+		}
+		l.forget()
+		if err := a.Rescue(); errors.Is(err, ErrOutOfRange) != tt.byHand {
+			t.Errorf("%+v: rescue says %v", tt, err)
+		}
+		if tt.byHand && l.writes > 0 {
+			t.Errorf("%+v: a refused rescue wrote %v", tt, l.log)
+		}
+	}
 }

@@ -89,6 +89,116 @@ func Normalize(m robot.Motor, c MotorCalibration, raw int) float64 {
 	return s.value(raw)
 }
 
+// findTurns finds for each joint whose servos forget their turns at power-up the turn that
+// fits its range.
+func (a *Arm) findTurns() error {
+	for i := range a.units {
+		counts, err := a.countsTurns(a.units[i])
+		if err == nil && counts {
+			err = a.findTurn(i)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// countsTurns reports whether a servo counts turns: a Dynamixel in two of its modes, from
+// its power-up on.
+func (a *Arm) countsTurns(u unit) (bool, error) {
+	if a.bus.protocol != table.Dynamixel2 {
+		return false, nil
+	}
+	mode, given := a.robot.Motors[u.joint].Setting(table.OperatingMode)
+	if !given {
+		var err error
+		if mode, _, err = a.bus.ReadRegister(u.id, u.model.Row(table.OperatingMode)); err != nil {
+			return false, a.wrap(u, err)
+		}
+	}
+	return CountsTurns(u.model, mode), nil
+}
+
+// CountsTurns reports whether a servo in that Operating_Mode counts turns, which it forgets
+// at power-up.
+func CountsTurns(m *table.Model, mode int) bool {
+	return m.Protocol == table.Dynamixel2 && (mode == table.ModeExtendedPosition || mode == table.ModeCurrentPosition)
+}
+
+func (a *Arm) findTurn(i int) error {
+	u := a.units[i]
+	j := &a.joints[u.joint]
+	low, high, turn := int(j.scale.min), int(j.scale.max), u.model.Resolution
+	if u.shadow {
+		return a.checkShadowTurn(u, turn)
+	}
+	read := a.rawPosition(i)
+	at := read
+	if outside(read, low, high) > RangeSlack {
+		at = InTurn(read, low, high, turn)
+	}
+	for _, other := range []int{at - turn, at + turn} {
+		if other >= low && other <= high && !a.robot.Motors[u.joint].FullTurn {
+			cure := fmt.Sprintf("move the joint by hand to between %d and %d, then start again", high-turn, low+turn)
+			if high-low >= 2*turn {
+				cure = "that is more than two turns: calibrate it again"
+			}
+			return fmt.Errorf("%w: motor %d (%s) on %s reads %d: its range, %d to %d, has that place twice, at %d and %d, "+
+				"and a Dynamixel forgets its turns at power-up; %s", ErrTurn, u.id, u.name, a.path, read, low, high, at, other, cure)
+		}
+	}
+	j.turn, j.shift = turn, at-read
+	if j.shift != 0 {
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) reads %d and its range is %d to %d: it forgot its turns, as a Dynamixel does at power-up; "+
+			"its position counts as %d", u.id, u.name, read, low, high, at))
+	}
+	return nil
+}
+
+// checkShadowTurn refuses a shadow that counts other turns than its joint's first motor: it
+// takes the same goals, and would turn against that motor by a whole turn.
+func (a *Arm) checkShadowTurn(u unit, turn int) error {
+	read, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.PresentPosition))
+	if err != nil {
+		return a.wrap(u, err)
+	}
+	first := a.rawPosition(u.joint)
+	if off := read - first; off > turn/2 || off < -turn/2 {
+		return fmt.Errorf("%w: motor %d (%s) on %s reads %d and motor %d reads %d: both move one joint and take the same goals, and at power-up "+
+			"they forgot different turns; switch their supply off, move the joint to the middle of its range, and switch it on there",
+			ErrTurn, u.id, u.name, a.path, read, a.units[u.joint].id, first)
+	}
+	return nil
+}
+
+// checkSide refuses joints outside their range that may be on the other side of it: a servo
+// knows its place modulo one turn, and reads a joint beyond its encoder's seam at the far end.
+func (a *Arm) checkSide(joints uint32) error {
+	for i := range a.joints {
+		j, m := &a.joints[i], a.robot.Motors[i]
+		if joints&(1<<i) == 0 || !OtherSide(m.Model, a.raws[i], j.min, j.max) {
+			continue
+		}
+		return fmt.Errorf("%w: motor %d (%s) on %s reads %d, its range is %d to %d: it may be beyond the end of its encoder's turn, on the other side "+
+			"of its range, and the motor would push it into its stop; move it inside by hand",
+			ErrOutOfRange, j.id, j.name, a.path, a.raws[i], j.min, j.max)
+	}
+	return nil
+}
+
+// OtherSide reports whether a joint that reads raw, outside its range, may be on the other
+// side of it: a whole turn from there it is nearer to the range, or hardly farther from it.
+func OtherSide(m *table.Model, raw, low, high int) bool {
+	const hardly = 1.5 // times as far
+	off := outside(raw, low, high)
+	if off == 0 || m.Protocol != table.Feetech && m.Protocol != table.Dynamixel2 {
+		return false // a potentiometer does not turn over
+	}
+	other := min(outside(raw-m.Resolution, low, high), outside(raw+m.Resolution, low, high))
+	return float64(other) < hardly*float64(off)
+}
+
 // InTurn returns a raw position moved by whole turns of so many counts to the place that is
 // nearest to a range, and there nearest to raw. A servo that counts turns forgets them at
 // power-up: its position is then known modulo one turn, and its range says which turn it is.

@@ -107,7 +107,7 @@ func (h *health) verify(w *window, u *unitHealth) {
 		h.disableTorque(bit) // something has switched it on again
 	}
 	if goal, ok := w.value(h.rows.goal); ok && h.unchecked&bit != 0 && !h.units[w.unit].shadow {
-		if d := goal - h.goals.raw[joint]; d > goalSlack || d < -goalSlack {
+		if d := goal + h.joints[joint].shift - h.goals.raw[joint]; d > goalSlack || d < -goalSlack {
 			h.goalMismatch |= bit
 		}
 	}

@@ -114,7 +114,10 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	reading := MotorReading{Joint: m.Name, ID: int(m.ID)}
 	var fault servo.Fault
 	values := map[table.Register]int{}
-	for _, r := range []table.Register{table.PresentPosition, table.PresentLoad, table.PresentTemperature, table.PresentVoltage, table.PresentCurrent, table.TorqueEnable, table.Status} {
+	for _, r := range []table.Register{
+		table.PresentPosition, table.PresentLoad, table.PresentTemperature, table.PresentVoltage, table.PresentCurrent, table.TorqueEnable,
+		table.Status, table.OperatingMode,
+	} {
 		if !m.Model.Has(r) {
 			continue
 		}
@@ -141,10 +144,27 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	}
 	reading.State = stateOf(reading.Torque, fault)
 	if c != nil {
-		reading.Position = new(float64(servo.Normalize(m, c[m.Name], reading.Raw)))
-		reading.State += outside(m, c[m.Name], reading.Raw)
+		raw, turned := inTurn(m, c[m.Name], reading.Raw, values[table.OperatingMode])
+		reading.Position = new(float64(servo.Normalize(m, c[m.Name], raw)))
+		reading.State += turned + outside(m, c[m.Name], raw)
 	}
 	return reading, nil
+}
+
+// inTurn is the position that a run takes a motor's reading for: one that counts turns has
+// forgotten them at power-up.
+func inTurn(m robot.Motor, c servo.MotorCalibration, raw, mode int) (at int, turned string) {
+	if given, ok := m.Setting(table.OperatingMode); ok {
+		mode = given // a run sets it
+	}
+	off := max(c.RangeMin-raw, raw-c.RangeMax)
+	if !servo.CountsTurns(m.Model, mode) || off <= servo.RangeSlack {
+		return raw, ""
+	}
+	if at = servo.InTurn(raw, c.RangeMin, c.RangeMax, m.Model.Resolution); at != raw {
+		turned = fmt.Sprintf(", forgot its turns: counts as %d", at)
+	}
+	return at, turned
 }
 
 func (r *MotorReading) row() string {
@@ -189,6 +209,10 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
 	off := max(c.RangeMin-raw, raw-c.RangeMax)
 	if off <= servo.RangeSlack {
 		return ""
+	}
+	if servo.OtherSide(m.Model, raw, c.RangeMin, c.RangeMax) {
+		return fmt.Sprintf(", %d counts outside its range %d to %d, or on its other side beyond the end of the encoder's turn: will not be armed; "+
+			"move it inside by hand", off, c.RangeMin, c.RangeMax)
 	}
 	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; walk it in with edge-rt move %s TO", off, c.RangeMin, c.RangeMax, m.Name)
 }

@@ -64,6 +64,9 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	if s.Taken != "" {
 		s.say("%s.", s.Taken)
 	}
+	for _, note := range arm.Notes() {
+		s.say("%s", note)
+	}
 	bus := hotplug.New(arm, open, s.Clock)
 	defer bus.Close()
 	if low, high := arm.Range(joint); cfg.To < low || cfg.To > high {

@@ -150,7 +150,7 @@ func openError(err error) error {
 		return err
 	case errors.Is(err, servo.ErrCalibration):
 		return exit.With(exit.Config, err)
-	case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched):
+	case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched), errors.Is(err, servo.ErrTurn):
 		return exit.With(exit.Fault, err)
 	}
 	return exit.With(exit.Absent, err)

@@ -201,6 +201,9 @@ func (s *session) openArm(ctx context.Context) (err error) {
 	if place.Taken != "" {
 		s.cfg.Log.Info(place.Taken)
 	}
+	for _, note := range arm.Notes() {
+		fmt.Fprintln(s.cfg.Out, note)
+	}
 	s.bus = hotplug.New(arm, cfg, s.clock)
 	limit := time.Duration(busShare * float64(s.period))
 	var all servo.Measurement

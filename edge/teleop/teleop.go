@@ -190,6 +190,7 @@ func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error
 	if a.Taken != "" {
 		s.cfg.Log.Info(a.Taken)
 	}
+	s.sayNotes(arm)
 	if _, err := arm.MeasureCycles(measured); err != nil {
 		return nil, errors.Join(exit.With(exit.Absent, err), arm.Close())
 	}
@@ -197,6 +198,13 @@ func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error
 		return nil, errors.Join(exit.With(exit.Absent, err), arm.TorqueOff(), arm.Close())
 	}
 	return hotplug.New(arm, cfg, s.clock), nil
+}
+
+// sayNotes says what the opening of an arm has found, as after a reconnect.
+func (s *session) sayNotes(arm *servo.Arm) {
+	for _, note := range arm.Notes() {
+		fmt.Fprintf(s.cfg.Out, "%s: %s\n", arm.Robot(), note)
+	}
 }
 
 func (s *session) prepare() {

@@ -1,0 +1,185 @@
+package servo_test
+
+import (
+	"errors"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+	"edgert/servo/table"
+)
+
+// shafts are where a hand or the servos put them.
+type shafts struct{ raw [12]atomic.Int32 }
+
+func (s *shafts) Goal(_ rt.Instant, joint, raw int)   { s.raw[joint].Store(int32(raw)) }
+func (s *shafts) Torque(rt.Instant, int, bool)        {}
+func (s *shafts) Present(_ rt.Instant, joint int) int { return int(s.raw[joint].Load()) }
+
+// lostTurn is a Koch, or its leader, whose shoulder_lift goes from -306 to 2419 and rests
+// at a place that the servo, since its last power-up, reads a turn higher.
+func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *servosim.Bus, s *shafts) {
+	t.Helper()
+	r := robotOf(t, name)
+	s = new(shafts)
+	for i := range s.raw {
+		s.raw[i].Store(2048)
+	}
+	s.raw[1].Store(int32(at - 509))
+	bus = simOf(t, r, servosim.Config{Plant: s, BootTime: 50 * time.Millisecond})
+	c := whole(r)
+	c["shoulder_lift"] = servo.MotorCalibration{ID: 2, HomingOffset: 509, RangeMin: -306, RangeMax: 2419}
+	port, err := servo.OpenPort(bus.Path(), r.Baud)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	b := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
+	for i, m := range r.Motors {
+		settings := []robot.Setting{{Register: table.OperatingMode, Value: table.ModeExtendedPosition}}
+		if i == 1 { // the upper end alone fits its register
+			settings = append(settings, robot.Setting{Register: table.HomingOffset, Value: 509}, robot.Setting{Register: table.MaxPositionLimit, Value: 2419})
+		}
+		if err := servo.WriteSettings(b, m.ID, m.Model, settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: c}, bus, s
+}
+
+// Goal: a joint whose motor has forgotten its turn is where it is, holds there when it is
+// armed, and goes where it is sent.
+func TestForgottenTurn(t *testing.T) {
+	cfg, _, s := lostTurn(t, "koch", -196)
+	arm, err := servo.OpenArm(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer arm.Close()
+	if notes := strings.Join(arm.Notes(), "\n"); !strings.Contains(notes, "shoulder_lift) reads 3900") || !strings.Contains(notes, "-196") {
+		t.Errorf("it reports %q, want what the motor reads and what that counts as", notes)
+	}
+	if out := arm.OutOfRange(); out != 0 {
+		t.Errorf("outside: %b", out)
+	}
+	at, raws := make([]float32, 6), make([]int, 6)
+	arm.Read(at, rt.KernelClock().Now().Add(time.Second))
+	if arm.Raws(raws); raws[1] != -196 || at[1] > -91 || at[1] < -93 {
+		t.Errorf("it is at %d, %.1f, want -196, -91.9", raws[1], at[1])
+	}
+	if err := arm.TorqueOn(); err != nil {
+		t.Fatal(err)
+	}
+	if raw := s.raw[1].Load(); raw != -196-509 {
+		t.Errorf("arming moved the shaft to %d", raw)
+	}
+	goal := append([]float32(nil), at...)
+	rttest.Eventually(t, "the goal", func() bool {
+		goal[1] = min(0, goal[1]+2) // faster than that the supply gives way
+		arm.Write(goal, arm.Joints())
+		arm.Read(at, rt.KernelClock().Now().Add(20*time.Millisecond))
+		return at[1] > -1 && at[1] < 1
+	})
+	if raw := s.raw[1].Load() + 509; raw < 1055 || raw > 1057 {
+		t.Errorf("the shaft is at %d, want the middle of its range, 1056", raw)
+	}
+	arm.Recheck()
+	bad := uint32(0)
+	rttest.Eventually(t, "a check of all motors", func() bool {
+		arm.Read(at, rt.KernelClock().Now().Add(20*time.Millisecond))
+		bad |= arm.GoalMismatch()
+		return arm.Unchecked() == 0
+	})
+	if bad != 0 {
+		t.Errorf("the goals of %b differ", bad)
+	}
+}
+
+// Goal: a restart in mid-run never shows a position that is off by a turn, and marks the
+// motor, of a leader too, as restarted.
+func TestForgetsItsTurnInARun(t *testing.T) {
+	for _, name := range []string{"koch", "koch_leader"} {
+		t.Run(name, func(t *testing.T) {
+			cfg, bus, s := lostTurn(t, name, 700)
+			arm, err := servo.OpenArm(cfg)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer arm.Close()
+			s.raw[1].Store(-196 - 509) // a hand moves it over the encoder's seam
+			at, raws := make([]float32, 6), make([]int, 6)
+			restarted := uint32(0)
+			bus.PowerCycle()
+			rttest.Eventually(t, "the restart", func() bool {
+				arm.Read(at, rt.KernelClock().Now().Add(20*time.Millisecond))
+				if arm.Raws(raws); raws[1] > 800 || raws[1] < -200 {
+					t.Fatalf("it is at %d", raws[1])
+				}
+				restarted |= arm.Restarted()
+				return restarted&2 != 0
+			})
+			arm.Close()
+			cfg.Reopened = true
+			if arm, err = servo.OpenArm(cfg); err != nil {
+				t.Fatal(err)
+			}
+			if arm.Raws(raws); raws[1] != -196 {
+				t.Errorf("opened again it is at %d", raws[1])
+			}
+		})
+	}
+}
+
+// Goal: where the range has the place twice the motor's turn is not guessed.
+func TestTurnThatFitsTwice(t *testing.T) {
+	for _, tt := range []struct {
+		at      int
+		refused bool
+	}{{2000, false}, {3, true}, {4110, true}} {
+		cfg, _, s := lostTurn(t, "koch", 300)
+		s.raw[1].Store(int32(tt.at - 509))
+		c := cfg.Calibration["shoulder_lift"]
+		c.RangeMin, c.RangeMax = -200, 4200
+		cfg.Calibration["shoulder_lift"] = c
+		arm, err := servo.OpenArm(cfg)
+		if err == nil {
+			arm.Close()
+		}
+		if refused := errors.Is(err, servo.ErrTurn); refused != tt.refused || err != nil && !refused {
+			t.Errorf("at %d: %v, want refused: %v", tt.at, err, tt.refused)
+		}
+		if err != nil && !strings.Contains(err.Error(), "between 104 and 3896") {
+			t.Errorf("%v, want where to move it", err)
+		}
+	}
+}
+
+// Goal: two motors of one joint that forgot different turns are not driven with one goal.
+func TestShadowForgetsAnotherTurn(t *testing.T) {
+	r := robotOf(t, "widowx")
+	s := new(shafts)
+	for i := range s.raw {
+		s.raw[i].Store(2048)
+	}
+	for _, tt := range []struct {
+		shadow  int32
+		refused bool
+	}{{4090, false}, {4100, true}} { // beyond the seam it reads 4
+		s.raw[1].Store(4000)
+		s.raw[2].Store(tt.shadow)
+		bus := simOf(t, r, servosim.Config{Plant: s})
+		arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
+		if err == nil {
+			arm.Close()
+		}
+		if errors.Is(err, servo.ErrTurn) != tt.refused || err != nil && !tt.refused {
+			t.Errorf("shadow at %d: %v, want refused: %v", tt.shadow, err, tt.refused)
+		}
+	}
+}
