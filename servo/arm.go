@@ -210,6 +210,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	if err := a.eachUnit(a.checkModel, a.checkLatched, checkCalibration); err != nil {
 		return err
 	}
+	a.noteDriveModes(calibration)
 	// Only now is it known that this is the arm: nothing was written before.
 	steps := []func(int) error{a.configure, a.findSlow, a.readCurrentLimit}
 	if reopened {

@@ -158,6 +158,11 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 	if top := motor.Model.MaxRaw(); !CountsTurns(motor.Model, mode) && (m.RangeMin < 0 || m.RangeMax > top) {
 		return fmt.Errorf("got range %d to %d, want 0 <= range_min < range_max <= %d", m.RangeMin, m.RangeMax, top)
 	}
+	if row := motor.Model.Row(table.DriveMode); row.Size != 0 {
+		if err := row.Check(m.DriveMode); err != nil {
+			return fmt.Errorf("drive_mode: %w", err)
+		}
+	}
 	row := motor.Model.Row(table.HomingOffset)
 	if row.Size == 0 && m.HomingOffset == 0 {
 		return nil

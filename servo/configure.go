@@ -20,8 +20,8 @@ const eepromSettle = 20 * time.Millisecond
 // a new OpenArm set them.
 func (a *Arm) Unconfigured() []string { return a.unconfigured }
 
-// checkCalibration compares the servo's homing offset and position limits with the
-// calibration. With the factory's limits it takes any range, which Write enforces alone.
+// checkCalibration compares the servo's homing offset, position limits and direction with
+// the calibration. With the factory's limits it takes any range, which Write enforces alone.
 func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	if u.shadow {
 		return nil
@@ -47,11 +47,49 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	}
 	factory := low == 0 && high == u.model.MaxRaw() || u.model.Protocol == table.FeetechSCS || u.model.Protocol == table.Dynamixel1
 	if offset == c.HomingOffset && (factory || low == c.RangeMin && high == c.RangeMax) {
-		return nil
+		return a.checkDriveMode(u, c)
 	}
 	return fmt.Errorf("%w: motor %d (%s) on %s: the servo has homing offset %d and range %d to %d, the file has %d and %d to %d; "+
 		"take the file this arm was calibrated with, or calibrate it again (edge-rt calibrate)",
 		ErrCalibration, u.id, u.name, a.path, offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
+}
+
+// reverse is the bit of a Dynamixel's Drive_Mode that turns its positions round.
+const reverse = 1
+
+// checkDriveMode compares the direction in which a Dynamixel counts: LeRobot leaves drive_mode
+// to the motor there. Homing offset and range fit both ways, and the joint runs mirrored.
+func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
+	row := u.model.Row(table.DriveMode)
+	if row.Size == 0 {
+		return nil // Normalize turns it round
+	}
+	got, given := a.robot.Motors[u.joint].Setting(table.DriveMode)
+	holder := "the robot's description sets"
+	if !given {
+		var err error
+		if got, _, err = a.bus.ReadRegister(u.id, row); err != nil {
+			return a.wrap(u, err)
+		}
+		holder = "the servo has"
+	}
+	if got&reverse == c.DriveMode&reverse {
+		return nil
+	}
+	return fmt.Errorf("%w: motor %d (%s) on %s: %s Drive_Mode %d, the file has drive_mode %d: the joint would run the wrong way round; "+
+		"take the file this arm was calibrated with, or write the file into the motors or calibrate them again (edge-rt calibrate)",
+		ErrCalibration, u.id, u.name, a.path, holder, got, c.DriveMode)
+}
+
+// noteDriveModes reports the entries of a calibration that have no effect: in degrees LeRobot
+// turns no position round.
+func (a *Arm) noteDriveModes(calibration Calibration) {
+	for _, m := range a.robot.Motors {
+		if c := calibration[m.Name]; c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
+			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s): its calibration has drive_mode %d, which has no effect on a joint in degrees, "+
+				"as in LeRobot: it is not reversed", m.ID, m.Name, c.DriveMode))
+		}
+	}
 }
 
 // MatchCalibrations compares candidates with the arm's motors: ids, models and the registers

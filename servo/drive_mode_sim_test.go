@@ -1,0 +1,101 @@
+package servo_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+	"edgert/servo/table"
+)
+
+// withDriveMode writes elbow_flex's Drive_Mode and returns a calibration that has another.
+func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
+	t.Helper()
+	r := robotOf(t, name)
+	bus := simOf(t, r, servosim.Config{})
+	c := whole(r)
+	k := c["elbow_flex"]
+	k.DriveMode = file
+	c["elbow_flex"] = k
+	if m := r.Motors[2]; m.Model.Has(table.DriveMode) {
+		port, err := servo.OpenPort(bus.Path(), r.Baud)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer port.Close()
+		b := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
+		if err := servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: table.DriveMode, Value: motor}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: c}
+}
+
+// Goal: an arm whose motor counts the other way than its calibration is refused by name, with
+// both values and a cure; the bits of Drive_Mode that are no direction do not count.
+func TestDriveModeIsCompared(t *testing.T) {
+	for _, tt := range []struct {
+		robot       string
+		file, motor int
+		refused     bool
+	}{
+		{"koch", 1, 0, true},
+		{"koch", 0, 1, true},
+		{"koch", 1, 1, false},
+		{"koch", 0, 4, false},
+		{"koch", 0, 5, true},
+		{"koch_leader", 1, 0, true},
+		{"koch_leader", 0, 1, true},
+		{"omx", 1, 0, true},
+		{"omx_leader", 1, 1, true},  // the description sets 0
+		{"omx_leader", 0, 1, false}, // and does so when the arm is opened
+	} {
+		cfg := withDriveMode(t, tt.robot, tt.file, tt.motor)
+		if tt.robot == "omx_leader" {
+			k := cfg.Calibration["gripper"]
+			k.DriveMode = 1
+			cfg.Calibration["gripper"] = k
+		}
+		arm, err := servo.OpenArm(cfg)
+		if err == nil {
+			arm.Close()
+		}
+		if errors.Is(err, servo.ErrCalibration) != tt.refused || err != nil && !tt.refused {
+			t.Errorf("%+v: %v", tt, err)
+			continue
+		}
+		if err != nil && (!strings.Contains(err.Error(), "elbow_flex") || !strings.Contains(err.Error(), fmt.Sprint("drive_mode ", tt.file)) || !strings.Contains(err.Error(), "edge-rt calibrate")) {
+			t.Errorf("%+v: %v, want joint, values and cure", tt, err)
+		}
+	}
+}
+
+// Goal: a drive_mode that has no effect is reported, one that has is not.
+func TestDriveModeWithoutEffect(t *testing.T) {
+	for _, tt := range []struct {
+		robot    string
+		reported bool
+	}{{"so101", true}, {"so101_leader", true}, {"generic", false}} {
+		cfg := withDriveMode(t, "so101", 1, 0)
+		if tt.robot != "so101" {
+			cfg.Robot = robotOf(t, tt.robot)
+		}
+		if tt.robot == "generic" { // in range_m100_100 it is turned round
+			cfg.Calibration = whole(cfg.Robot)
+			cfg.Calibration["joint_3"] = servo.MotorCalibration{ID: 3, DriveMode: 1, RangeMax: 4095}
+		}
+		arm, err := servo.OpenArm(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		arm.Close()
+		if notes := strings.Join(arm.Notes(), "\n"); strings.Contains(notes, "elbow_flex): its calibration has drive_mode 1") != tt.reported {
+			t.Errorf("%s: notes %q", tt.robot, notes)
+		}
+	}
+}
