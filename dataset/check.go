@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"os"
 	"os/exec"
@@ -122,12 +123,13 @@ func integers(columns map[string]*cells, name string) ([]int64, error) {
 
 // readEpisodes reads the tables of the episodes, all files of them.
 func (c *checker) readEpisodes() error {
-	files, err := filepath.Glob(filepath.Join(c.dir, "meta/episodes/*/*.parquet"))
+	files, err := fs.Glob(os.DirFS(c.dir), "meta/episodes/*/*.parquet") // c.dir is a name, and no pattern
 	if err != nil || len(files) == 0 {
-		return refuse("%s has no %s", c.dir, episodePath)
+		return refuse("%s has no meta/episodes/chunk-000/file-000.parquet", c.dir)
 	}
 	slices.Sort(files)
 	for _, file := range files {
+		file = filepath.Join(c.dir, file)
 		columns, _, err := readTable(file, func(string) bool { return true })
 		if err != nil {
 			return InputError{Err: err}

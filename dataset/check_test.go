@@ -54,7 +54,7 @@ func TestCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			edit(v)
-			if err := writeJSON(filepath.Join(dir, path), v); err != nil {
+			if err := testFolder(t, dir).writeJSON(path, v); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -81,7 +81,7 @@ func TestCheck(t *testing.T) {
 				t.Fatal(err)
 			}
 			edit(j)
-			if err := writeMeta(dir, j); err != nil {
+			if err := testFolder(t, dir).writeMeta(j, nil); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -160,7 +160,7 @@ func TestFindingsAreBounded(t *testing.T) {
 	}
 	cols := columns(j.settings.Features)
 	for i := range 3 {
-		err := writeTable(filepath.Join(dir, fill(dataPath, "", 0, int64(i))), cols, func(table *table) error {
+		err := testFolder(t, dir).table(fill(dataPath, "", 0, int64(i)), cols, func(table *table) error {
 			for range 15 {
 				if err := table.write(func(name string) any {
 					if j.settings.Features[name].size() == 1 {

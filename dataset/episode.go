@@ -72,9 +72,13 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 			left.add(1, "episodes of another outcome (%s)", cmp.Or(m.outcome, "none"))
 			continue
 		}
-		if m.task = cmp.Or(c.task, m.task); m.task == "" {
+		if m.task == "" && c.task == "" {
 			return nil, refuse("%s: nobody said what the task is: give --task TEXT, which LeRobot keeps with every frame", r.name)
 		}
+		if m.cut && c.task == "" {
+			left.add(1, "episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)")
+		}
+		m.task = cmp.Or(c.task, m.task)
 		parts := r.parts(m, c, left)
 		for i, frames := range parts {
 			e := episode{of: r, mark: m, frames: frames, outcome: -1, key: fmt.Sprintf("%s/%d/%d", r.key, m.number, frames[0].at)}
@@ -100,6 +104,11 @@ func said(outcome string) string {
 		return "none"
 	}
 	return cmp.Or(outcome, "none")
+}
+
+// outcomeWord is the outcome of a number, as the journal has it.
+func outcomeWord(n float64) string {
+	return map[float64]string{1: record.Success, 0: record.Failure}[n]
 }
 
 func outcomeNumber(outcome string) float64 {

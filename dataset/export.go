@@ -55,7 +55,7 @@ type Report struct {
 	Out              string   `json:"out"`
 	Records          int      `json:"records"`
 	Runs             int      `json:"runs"`
-	Torn             int      `json:"torn"`     // records without an end
+	Endless          int      `json:"torn"`     // records without an end
 	Episodes         int      `json:"episodes"` // in the dataset
 	Frames           int      `json:"frames"`
 	Tasks            int      `json:"tasks"`
@@ -71,6 +71,11 @@ type Report struct {
 	WorstPictureTold string   `json:"picture_age_max_episode,omitempty"`
 	Bytes            int64    `json:"bytes"`
 	Left             Left     `json:"left_out"`
+	Recording        int      `json:"runs_recording"`    // that go on while they are exported
+	Replaced         int      `json:"episodes_replaced"` // that the dataset had, and whose record has changed since
+	Removed          int      `json:"episodes_removed"`  // likewise, and that were discarded since
+	Torn             []Torn   `json:"pictures_torn,omitempty"`
+	Kept             string   `json:"kept,omitempty"` // a person's file that is not in the dataset: where it is
 }
 
 // Partial is where a dataset is made, beside its place.
@@ -85,6 +90,9 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if !ok {
 		return nil, refuse("no codec %q", cfg.VCodec)
 	}
+	if err := checkTask(cfg.Task); err != nil {
+		return nil, err
+	}
 	files, err := find(cfg.Records)
 	if err != nil {
 		return nil, err
@@ -98,8 +106,15 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 			return nil, err
 		}
 	}
-	x := &export{cfg: &cfg, codec: codec, report: Report{Out: cfg.Out, Records: len(files), Runs: len(runs), FPS: set.FPS, Cameras: runs[0].cams, Left: Left{}}}
-	done, err := x.prepare(set)
+	x := &export{cfg: &cfg, codec: codec, report: Report{
+		Out:     cfg.Out,
+		Records: len(files),
+		Runs:    len(runs),
+		FPS:     set.FPS,
+		Cameras: runs[0].cams,
+		Left:    Left{},
+	}}
+	done, err := x.prepare(runs, set)
 	if err != nil {
 		return nil, err
 	}
@@ -193,53 +208,42 @@ func columns(features map[string]Feature) (out []column) {
 
 // export is one under way.
 type export struct {
+	*folder  // where it is made
 	cfg      *Config
 	codec    Codec
-	dir      string // where it is made
+	out      string // where it will be, behind all links
 	journal  *journal
-	before   int // episodes that the dataset had
+	old      *own           // what is at out; nil: nothing
+	extra    map[string]any // that a person has added to info.json
+	before   int            // episodes that the dataset had, and keeps
 	report   Report
 	progress Progress
 }
 
 // prepare finds the place, and what is there already.
-func (x *export) prepare(set settings) (done func(), err error) {
-	out := filepath.Clean(x.cfg.Out)
-	x.dir = Partial(out)
-	there, err := exists(out)
+func (x *export) prepare(runs []*run, set settings) (done func(), err error) {
+	out, there, err := resolve(x.cfg.Out)
 	switch {
 	case err != nil:
 		return nil, err
 	case there && !x.cfg.Append:
-		return nil, refuse("%s is there already: --append adds to it, or name another place", out)
+		return nil, refuse("%s is there already: --append adds to it, or name another place", x.cfg.Out)
 	case !there && x.cfg.Append:
-		return nil, refuse("%s is not there, so nothing can be added to it: leave --append out", out)
+		return nil, refuse("%s is not there, so nothing can be added to it: leave --append out", x.cfg.Out)
 	}
-	var old *journal
-	if x.cfg.Append {
-		if old, err = readJournal(out); err != nil {
-			return nil, refuse("%s was not made by edge-rt, or was edited since (%v): export into another place, and join both with LeRobot's lerobot-edit-dataset", out, err)
-		}
-		info, err := readInfo(out)
-		if err != nil {
-			return nil, err
-		}
-		if info.Episodes != len(old.entries) || info.Frames != old.frames {
-			return nil, refuse("%s has %d episodes, and edge-rt has made %d: it was edited; export into another place, and join both with LeRobot's lerobot-edit-dataset", out, info.Episodes, len(old.entries))
-		}
-		if err := old.fits(set, "what is asked for", out, alike); err != nil {
-			return nil, err
-		}
-		x.before = len(old.entries)
+	x.out = out
+	var files []string
+	for _, r := range runs {
+		files = append(files, r.files...)
 	}
-	if err := os.MkdirAll(x.dir, 0o777); err != nil {
+	if x.folder, err = folderFor(Partial(out), files); err != nil {
 		return nil, err
 	}
-	unlock, err := lock(x.dir)
+	unlock, err := x.claim(x.cfg.Out)
 	if err != nil {
-		return nil, refuse("another export is writing %s", out)
+		return nil, err
 	}
-	if err := x.takeUp(out, old, set); err != nil {
+	if err := x.takeUp(runs, set); err != nil {
 		unlock()
 		return nil, err
 	}
@@ -247,47 +251,108 @@ func (x *export) prepare(set settings) (done func(), err error) {
 }
 
 // takeUp goes on from what an interrupted export has left, or begins.
-func (x *export) takeUp(out string, old *journal, set settings) error {
-	j, err := readJournal(x.dir)
-	if err == nil && len(j.entries) > 0 {
-		if err := j.fits(set, "what is asked for", "the interrupted export in "+x.dir, "ask for the same, or remove that folder to begin anew"); err != nil {
+func (x *export) takeUp(runs []*run, set settings) error {
+	var there []entry // that out has, and keeps
+	var old *journal
+	if x.cfg.Append {
+		var err error
+		if old, err = x.readOld(set); err != nil {
 			return err
 		}
-		if old != nil && (len(j.entries) < len(old.entries) || !slices.EqualFunc(old.entries, j.entries[:len(old.entries)], func(a, b entry) bool { return a.Key == b.Key })) {
-			return refuse("the interrupted export in %s did not begin with %s: remove it", x.dir, out)
+		stale, err := x.outdated(runs, old.entries)
+		if err != nil {
+			return err
 		}
-		x.journal = j
-		return j.mend()
+		for i, e := range old.entries {
+			switch why := stale[i]; {
+			case why == "":
+				there = append(there, e)
+			case why == discarded:
+				x.report.Removed++
+			default:
+				x.report.Replaced++
+			}
+		}
+		x.before = len(there)
 	}
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+	j, err := readJournal(x.dir)
+	if err == nil && len(j.entries) > 0 {
+		ok, err := x.resume(j, runs, set, there, old != nil)
+		if err != nil || ok {
+			return err
+		}
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return refuse("%w; remove %s to begin anew", err, x.dir)
 	}
-	entries, err := os.ReadDir(x.dir) // it broke off before its first episode, and binds nobody
+	return x.begin(set, old, there)
+}
+
+// readOld reads what --append adds to, and refuses it where something of it would be lost.
+func (x *export) readOld(set settings) (*journal, error) {
+	name := x.cfg.Out
+	old, err := readJournal(x.out)
+	if err != nil {
+		return nil, refuse("%s was not made by edge-rt, or was edited since (%v): export into another place, and join both with LeRobot's lerobot-edit-dataset", name, err)
+	}
+	info, err := readInfo(x.out)
+	if err != nil {
+		return nil, err
+	}
+	if info.Episodes != len(old.entries) || info.Frames != old.frames {
+		return nil, refuse("%s has %d episodes, and edge-rt has made %d: it was edited; export into another place, and join both with LeRobot's lerobot-edit-dataset", name, info.Episodes, len(old.entries))
+	}
+	if err := old.fits(set, "what is asked for", name, alike); err != nil {
+		return nil, err
+	}
+	if x.extra, err = x.unchanged(old); err != nil {
+		return nil, err
+	}
+	mine := of(old)
+	x.old = &mine
+	return old, nil
+}
+
+// resume takes up what an interrupted export has left; ok: it did. there is what out keeps,
+// with which that has to begin.
+func (x *export) resume(j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool, err error) {
+	if err := j.fits(set, "what is asked for", "the interrupted export in "+x.dir, "ask for the same, or remove that folder to begin anew"); err != nil {
+		return false, err
+	}
+	if adds && (len(j.entries) < len(there) || !slices.EqualFunc(there, j.entries[:len(there)], func(a, b entry) bool { return a.Key == b.Key })) {
+		return false, refuse("the interrupted export in %s did not begin with %s: remove it", x.dir, x.cfg.Out)
+	}
+	added := j.entries[len(there):]
+	for _, e := range added {
+		if !slices.ContainsFunc(runs, func(r *run) bool { return e.of(r) }) {
+			return false, refuse("the interrupted export in %s has an episode of %s, which is not among the records: name that too, or remove the folder", x.dir, e.Record)
+		}
+	}
+	stale, err := x.outdated(runs, added)
+	if err != nil || len(stale) > 0 { // begun anew: its runs went on since
+		return false, err
+	}
+	x.journal = j
+	return true, j.mend()
+}
+
+// begin begins the folder: empty, or with what out keeps.
+func (x *export) begin(set settings, old *journal, there []entry) error {
+	mine := own{(&Info{Features: set.Features}).videos(), maxEpisodes}
+	if old != nil {
+		mine.videos = of(old).videos
+	}
+	kept, err := mine.clear(x.dir, x.out) // of an export that broke off before its first episode, and binds no other
 	if err != nil {
 		return err
 	}
-	for _, e := range entries {
-		if !slices.Contains([]string{"data", "videos", "meta"}, e.Name()) {
-			return refuse("%s has a %s, and is no export's: remove it", x.dir, e.Name())
-		}
-	}
-	for _, e := range entries {
-		if err := os.RemoveAll(filepath.Join(x.dir, e.Name())); err != nil {
-			return err
-		}
+	if kept != "" {
+		return refuse("%s was not made by an export: move it away", kept)
 	}
 	if old == nil {
-		x.journal, err = newJournal(x.dir, set)
+		x.journal, err = newJournal(x.folder, set, nil)
 		return err
 	}
-	if err := linkTree(out, x.dir); err != nil {
-		return err
-	}
-	if err := copyFile(filepath.Join(out, journalPath), filepath.Join(x.dir, journalPath)); err != nil {
-		return err
-	}
-	x.journal, err = readJournal(x.dir)
-	return err
+	return x.keep(old, there)
 }
 
 func exists(path string) (bool, error) {
@@ -303,13 +368,25 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	if err := r.read(); err != nil {
 		return err
 	}
-	c := &cutting{only: x.cfg.Only, task: x.cfg.Task, gap: x.cfg.MaxGap, age: x.cfg.MaxPictureAge, missing: x.cfg.Missing}
-	all, err := r.episodes(c, x.report.Left)
+	c := x.cutting()
+	all, err := r.episodes(c, Left{})
 	if err != nil {
 		return err
 	}
-	x.report.Torn += r.torn
+	if unknown := slices.DeleteFunc(slices.Clone(all), func(e episode) bool { return x.journal.known[e.key] }); len(unknown) > 0 {
+		if err := r.checkPictures(ctx, unknown, c.age); err != nil {
+			return err
+		}
+	}
+	if all, err = r.episodes(c, x.report.Left); err != nil {
+		return err
+	}
+	x.report.Torn = append(x.report.Torn, r.tornPictures()...)
+	x.report.Endless += r.torn
 	x.report.Left.add(r.again, "ticks that another record has too")
+	if r.recording() {
+		x.report.Recording++
+	}
 	fresh := all[:0]
 	for _, e := range all {
 		if x.journal.known[e.key] {
@@ -334,7 +411,7 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	order := pictureOrder{}
 	err = r.visit(record.Visitor{
 		Image: func(m *record.Image) error {
-			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) {
+			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) && !r.bad[m.Camera][m.At] {
 				return f.picture(m)
 			}
 			return nil
@@ -347,6 +424,17 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	return f.rest()
 }
 
+// cutting is how the config has episodes cut.
+func (x *export) cutting() *cutting {
+	return &cutting{
+		only:    x.cfg.Only,
+		task:    x.cfg.Task,
+		gap:     x.cfg.MaxGap,
+		age:     x.cfg.MaxPictureAge,
+		missing: x.cfg.Missing,
+	}
+}
+
 // complete adds an episode whose videos are there.
 func (x *export) complete(e *episode, stats map[string]Stats) error {
 	n := len(x.journal.entries)
@@ -354,8 +442,7 @@ func (x *export) complete(e *episode, stats map[string]Stats) error {
 	features := x.journal.settings.Features
 	cols := columns(features)
 	numbers := map[string][]float64{}
-	path := filepath.Join(x.dir, fill(dataPath, "", int64(n/chunksSize), int64(n%chunksSize)))
-	err := writeTable(path, cols, func(t *table) error {
+	err := x.table(fill(dataPath, "", int64(n/chunksSize), int64(n%chunksSize)), cols, func(t *table) error {
 		for i := range e.frames {
 			values := e.values(i, p)
 			for _, c := range cols {
@@ -379,9 +466,17 @@ func (x *export) complete(e *episode, stats map[string]Stats) error {
 		f := features[c.name]
 		stats[c.name] = columnStats(numbers[c.name], f.size(), f.DType == int64Type)
 	}
-	line := entry{Key: e.key, Record: filepath.Base(e.of.name), Number: e.mark.number, Task: e.mark.task, Frames: len(e.frames), Held: e.held,
-		PictureAgeMS: float64(e.oldest) / 1e6, Stats: stats}
-	line.Outcome = map[float64]string{1: record.Success, 0: record.Failure}[e.outcome]
+	line := entry{
+		Key:          e.key,
+		Record:       filepath.Base(e.of.name),
+		Number:       e.mark.number,
+		Outcome:      outcomeWord(e.outcome),
+		Task:         e.mark.task,
+		Frames:       len(e.frames),
+		Held:         e.held,
+		PictureAgeMS: float64(e.oldest) / 1e6,
+		Stats:        stats,
+	}
 	for _, f := range e.frames {
 		if f.action >= 0 && e.of.ticks[f.action].person || f.action < 0 && e.of.ticks[f.tick].person {
 			line.Intervention++
@@ -397,14 +492,22 @@ func (x *export) finish() (*Report, error) {
 	r, j := &x.report, x.journal
 	r.Added = len(j.entries) - x.before - r.Resumed
 	if len(j.entries) == 0 {
-		os.RemoveAll(x.dir)
+		all := own{(&Info{Features: j.settings.Features}).videos(), maxEpisodes}
+		if kept, err := all.clear(x.dir, x.out); err == nil && kept == "" {
+			os.RemoveAll(x.dir)
+		}
 		return nil, refuse("no episode is left of %d records: %s", r.Records, r.Left.words())
 	}
 	if err := x.removeStrays(); err != nil {
 		return nil, err
 	}
-	if err := writeMeta(x.dir, j); err != nil {
+	if err := x.writeMeta(j, x.extra); err != nil {
 		return nil, err
+	}
+	if x.old != nil { // what came since the export began
+		if err := x.adopt(x.out, *x.old); err != nil {
+			return nil, err
+		}
 	}
 	for i, e := range j.entries {
 		if i >= x.before {
@@ -417,20 +520,27 @@ func (x *export) finish() (*Report, error) {
 		}
 	}
 	r.Episodes, r.Frames, r.Tasks = len(j.entries), j.frames, len(j.tasks)
-	err := filepath.WalkDir(x.dir, func(_ string, d fs.DirEntry, err error) error {
+	var err error
+	if r.Bytes, err = bytesOf(x.dir); err != nil {
+		return nil, err
+	}
+	r.Kept, err = x.replace(x.out, x.old)
+	return r, err
+}
+
+// bytesOf is how many bytes the files of a folder have.
+func bytesOf(dir string) (bytes int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
 			return err
 		}
 		info, err := d.Info()
 		if err == nil {
-			r.Bytes += info.Size()
+			bytes += info.Size()
 		}
 		return err
 	})
-	if err != nil {
-		return nil, err
-	}
-	return r, replace(x.dir, filepath.Clean(x.cfg.Out))
+	return bytes, err
 }
 
 // removeStrays removes what an interrupted export left behind the last episode.
@@ -449,7 +559,6 @@ func (x *export) removeStrays() error {
 		}
 		for i := n; ; i++ {
 			path := filepath.Join(x.dir, fill(template, name, int64(i/chunksSize), int64(i%chunksSize)))
-			os.Remove(path + ".new")
 			if err := os.Remove(path); errors.Is(err, fs.ErrNotExist) {
 				break
 			} else if err != nil {

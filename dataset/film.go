@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
-	"path/filepath"
+	"slices"
 
 	"edgert/jpeg"
 	"edgert/record"
@@ -13,19 +13,27 @@ import (
 // size is a picture's.
 type size struct{ w, h int }
 
-// measure finds the size of each camera's first picture.
+// measure finds the size of each camera's first picture that is whole.
 func (r *run) measure() (map[string]size, error) {
 	sizes := map[string]size{}
 	if len(r.cams) == 0 {
 		return sizes, nil
 	}
-	err := r.visit(record.Visitor{Image: func(m *record.Image) error {
-		if _, known := sizes[m.Camera]; known {
+	check, err := jpeg.NewDecoder()
+	if err != nil {
+		return nil, err
+	}
+	defer check.Close()
+	err = r.visit(record.Visitor{Image: func(m *record.Image) error {
+		if _, known := sizes[m.Camera]; known || !slices.Contains(r.cams, m.Camera) {
+			return nil
+		}
+		if check.Check(m.Data.A) != nil { // a torn one; the next has the size
 			return nil
 		}
 		p, err := jpeg.Inspect(m.Data.A)
 		if err != nil {
-			return refuse("%s: the first picture of camera %s: %w", r.name, m.Camera, err)
+			return err
 		}
 		sizes[m.Camera] = size{p.W, p.H}
 		for _, name := range r.cams {
@@ -41,7 +49,7 @@ func (r *run) measure() (map[string]size, error) {
 		case known && (s.w%2 != 0 || s.h%2 != 0 || max(s.w, s.h) > maxSide):
 			return nil, refuse("%s: pictures of camera %s are %dx%d, and videos have even sides of at most %d: crop them where they are taken (--camera ...,crop=WxH+X+Y)", r.name, name, s.w, s.h, maxSide)
 		case !known && (err == nil || isSeen(err)):
-			return nil, refuse("%s has no picture of camera %s: --cameras names those to take", r.name, name)
+			return nil, refuse("%s has no picture of camera %s that is whole: --cameras names those to take", r.name, name)
 		}
 	}
 	if isSeen(err) {
@@ -143,11 +151,10 @@ func (f *film) frame(l *lane, m *record.Image, frames int) error {
 	}
 	if l.frame == 0 {
 		n := int64(f.first() + l.episode)
-		path := filepath.Join(f.x.dir, fill(videoPath, imagePrefix+l.name, n/chunksSize, n%chunksSize))
-		if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		path, err := f.x.create(fill(videoPath, imagePrefix+l.name, n/chunksSize, n%chunksSize))
+		if err != nil {
 			return err
 		}
-		os.Remove(path) // what was there may be a link to another dataset's
 		if l.video, err = newEncoder(f.ctx, f.x.codec, f.x.journal.settings.CRF, f.x.journal.settings.FPS, frames, path); err != nil {
 			return err
 		}

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -70,6 +68,9 @@ func readJournal(dir string) (*journal, error) {
 	if err := json.Unmarshal(lines[0], &j.settings); err != nil {
 		return nil, fmt.Errorf("%s: %w", j.path, err)
 	}
+	if err := checkFeatures(j.settings.Features); err != nil {
+		return nil, fmt.Errorf("%s: %w", j.path, err)
+	}
 	for i, line := range lines[1 : len(lines)-1] {
 		var e entry
 		if err := json.Unmarshal(line, &e); err != nil {
@@ -90,13 +91,20 @@ func (j *journal) mend() error {
 	return os.Truncate(j.path, j.size)
 }
 
-// newJournal begins one.
-func newJournal(dir string, s settings) (*journal, error) {
-	j := &journal{path: filepath.Join(dir, journalPath), settings: s, known: map[string]bool{}}
-	if err := os.MkdirAll(filepath.Dir(j.path), 0o777); err != nil {
-		return nil, err
+// newJournal begins one, with the entries of episodes that are there already.
+func newJournal(f *folder, s settings, entries []entry) (*journal, error) {
+	j := &journal{path: filepath.Join(f.dir, journalPath), settings: s, known: map[string]bool{}}
+	for _, e := range entries {
+		j.take(e)
 	}
-	return j, j.line(s)
+	return j, f.write(journalPath, func(file *os.File) error {
+		enc := json.NewEncoder(file)
+		err := enc.Encode(s)
+		for _, e := range entries {
+			err = errors.Join(err, enc.Encode(e))
+		}
+		return err
+	})
 }
 
 func (j *journal) take(e entry) {
@@ -131,7 +139,7 @@ func (j *journal) line(v any) error {
 	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(j.path, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o666)
+	f, err := os.OpenFile(j.path, os.O_WRONLY|os.O_APPEND, 0)
 	if err != nil {
 		return err
 	}
@@ -191,55 +199,4 @@ func brief(v any) string {
 	}
 	text, _ := json.Marshal(v)
 	return string(text)
-}
-
-// linkTree has the files of a dataset in another folder too, but for those that an export
-// writes again. They never change, so a link is enough; where there is none, a copy.
-func linkTree(from, to string) error {
-	return filepath.WalkDir(from, func(path string, d fs.DirEntry, err error) error {
-		rel, relErr := filepath.Rel(from, path)
-		if err = errors.Join(err, relErr); err != nil {
-			return err
-		}
-		switch {
-		case d.IsDir() && rel == "meta":
-			return fs.SkipDir
-		case d.IsDir():
-			return os.MkdirAll(filepath.Join(to, rel), 0o777)
-		case !d.Type().IsRegular():
-			return nil
-		}
-		if os.Link(path, filepath.Join(to, rel)) == nil {
-			return nil
-		}
-		return copyFile(path, filepath.Join(to, rel))
-	})
-}
-
-func copyFile(from, to string) error {
-	in, err := os.Open(from)
-	if err != nil {
-		return err
-	}
-	defer in.Close()
-	return writeFile(to, func(out *os.File) error {
-		_, err := io.Copy(out, in)
-		return err
-	})
-}
-
-// writeFile makes a file whole, and forces it to the disk, or makes none.
-func writeFile(path string, fill func(*os.File) error) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
-		return err
-	}
-	f, err := os.Create(path + ".new")
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(fill(f), f.Sync(), f.Close()); err != nil {
-		os.Remove(f.Name())
-		return err
-	}
-	return os.Rename(f.Name(), path)
 }

@@ -23,14 +23,14 @@ var kinds = map[string]parquet.Kind{float32Type: parquet.Float, int64Type: parqu
 const pandasIndex = `{"index_columns": ["task"], "column_indexes": [{"name": null, "field_name": null, "pandas_type": "unicode", "numpy_type": "object", "metadata": {"encoding": "UTF-8"}}], "columns": [{"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": null}, {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": null}], "creator": {"library": "edge-rt", "version": "1"}, "pandas_version": "2.0.0"}`
 
 // writeMeta makes the files of meta from a journal; info.json, which a loader looks for
-// first, at the end.
-func writeMeta(dir string, j *journal) error {
+// first, at the end. extra is what a person has added to that.
+func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	set := &j.settings
 	videos := (&Info{Features: set.Features}).videos()
-	if err := writeEpisodes(filepath.Join(dir, fill(episodePath, "", 0, 0)), j, videos); err != nil {
+	if err := f.writeEpisodes(j, videos); err != nil {
 		return err
 	}
-	err := writeTable(filepath.Join(dir, tasksPath), []column{{"task_index", parquet.Int64, 0}, {"task", parquet.ByteArray, 0}}, func(t *table) error {
+	err := f.table(tasksPath, []column{{"task_index", parquet.Int64, 0}, {"task", parquet.ByteArray, 0}}, func(t *table) error {
 		for i, task := range j.tasks {
 			err := t.write(func(name string) any {
 				if name == "task" {
@@ -60,9 +60,15 @@ func writeMeta(dir string, j *journal) error {
 		}
 		all[name] = stats
 	}
-	if err := writeJSON(filepath.Join(dir, statsPath), all); err != nil {
+	if err := f.writeJSON(statsPath, all); err != nil {
 		return err
 	}
+	return f.writeInfo(j, videos, extra)
+}
+
+// writeInfo makes info.json.
+func (f *folder) writeInfo(j *journal, videos []string, extra map[string]any) error {
+	set := &j.settings
 	info := Info{
 		Codebase: Version, FPS: set.FPS, Features: set.Features, Episodes: len(j.entries), Frames: j.frames, Tasks: len(j.tasks),
 		ChunksSize: chunksSize, DataFileMB: dataFileMB, VideoFileMB: videoFileMB, DataPath: dataPath,
@@ -75,7 +81,15 @@ func writeMeta(dir string, j *journal) error {
 	if set.Robot != "" {
 		info.RobotType = &set.Robot
 	}
-	return writeJSON(filepath.Join(dir, infoPath), info)
+	if len(extra) == 0 {
+		return f.writeJSON(infoPath, info)
+	}
+	text, err := json.Marshal(info)
+	all := maps.Clone(extra)
+	if err = errors.Join(err, json.Unmarshal(text, &all)); err != nil {
+		return err
+	}
+	return f.writeJSON(infoPath, all)
 }
 
 // shaped are statistics as LeRobot has them: a picture's are (3, 1, 1).
@@ -90,19 +104,19 @@ func shaped(values []float64, dtype string) any {
 	return out
 }
 
-func writeJSON(path string, v any) error {
+func (f *folder) writeJSON(rel string, v any) error {
 	text, err := json.MarshalIndent(v, "", "    ")
 	if err != nil {
 		return err
 	}
-	return writeFile(path, func(f *os.File) error {
-		_, err := f.Write(append(text, '\n'))
+	return f.write(rel, func(to *os.File) error {
+		_, err := to.Write(append(text, '\n'))
 		return err
 	})
 }
 
 // writeEpisodes makes the table of the episodes, which has their statistics as well.
-func writeEpisodes(path string, j *journal, videos []string) error {
+func (f *folder) writeEpisodes(j *journal, videos []string) error {
 	numbers := []string{"episode_index", "length", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index", "meta/episodes/chunk_index", "meta/episodes/file_index"}
 	cols := []column{{"tasks", parquet.ByteArray, 1}}
 	for _, name := range numbers {
@@ -122,7 +136,7 @@ func writeEpisodes(path string, j *journal, videos []string) error {
 		}
 		cols = append(cols, column{"stats/" + name + "/count", parquet.Int64, 1})
 	}
-	return writeTable(path, cols, func(t *table) error {
+	return f.table(fill(episodePath, "", 0, 0), cols, func(t *table) error {
 		first := 0
 		for i, e := range j.entries {
 			if err := t.write(func(name string) any { return e.cell(name, i, first, j.settings.FPS) }); err != nil {

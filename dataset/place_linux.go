@@ -1,6 +1,8 @@
 package dataset
 
 import (
+	"errors"
+	"io/fs"
 	"os"
 
 	"golang.org/x/sys/unix"
@@ -16,10 +18,30 @@ func lock(dir string) (unlock func(), err error) {
 		f.Close()
 		return nil, err
 	}
+	mine, err := f.Stat()
+	if there, statErr := os.Lstat(dir); err != nil || statErr != nil || !os.SameFile(mine, there) {
+		f.Close() // another process has put it into its place since it was opened
+		return nil, errors.Join(err, statErr, fs.ErrNotExist)
+	}
 	return func() { f.Close() }, nil
 }
 
 // exchange swaps two folders in one step.
 func exchange(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
+}
+
+// renameNew renames a folder, and replaces nothing.
+func renameNew(from, to string) error {
+	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // not every file system can
+		if _, there := os.Lstat(to); there == nil {
+			return &os.LinkError{Op: "rename", Old: from, New: to, Err: fs.ErrExist}
+		}
+		return os.Rename(from, to)
+	}
+	if err != nil {
+		return &os.LinkError{Op: "rename", Old: from, New: to, Err: err}
+	}
+	return nil
 }

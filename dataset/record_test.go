@@ -3,6 +3,7 @@ package dataset
 import (
 	"fmt"
 	"math"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -192,6 +193,16 @@ func testPicture(t testing.TB, number, w, h int) []byte {
 func testConfig(t testing.TB, records ...string) Config {
 	return Config{Records: records, Out: filepath.Join(t.TempDir(), "set"), VCodec: "h264", Task: "", Missing: DropEpisode,
 		MaxGap: DefaultGap, MaxPictureAge: DefaultPictureAge}
+}
+
+// testFolder has a test make files of a dataset anew.
+func testFolder(t testing.TB, dir string) *folder {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, marker), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(filepath.Join(dir, marker)) })
+	return &folder{dir: dir, file: 0o666, sub: 0o777}
 }
 
 // exported is a dataset read back.

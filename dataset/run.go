@@ -51,11 +51,13 @@ type run struct {
 	period float64 // ns from one tick to the next
 	fps    int     // of the dataset
 
+	wall     int64 // ns from an instant to the time of day
 	ticks    []tick
 	marks    []mark
 	pictures map[string][]rt.Instant
-	again    int // ticks that another file had as well
-	headless int // episodes whose beginning is in no file
+	bad      map[string]map[rt.Instant]bool // pictures that do not decode, by camera
+	again    int                            // ticks that another file had as well
+	headless int                            // episodes whose beginning is in no file
 }
 
 // tick is what is kept of a record.Tick.
@@ -79,6 +81,7 @@ type mark struct {
 	begin, end rt.Instant
 	outcome    string
 	task       string
+	cut        bool // the task may be the beginning of a longer one
 }
 
 // never is behind all instants.
@@ -171,7 +174,7 @@ func runsOf(files []string) (runs []*run, err error) {
 	for _, key := range keys {
 		of := heads[key]
 		slices.SortStableFunc(of, func(a, b head) int { return cmp.Compare(a.first, b.first) })
-		r := &run{name: of[0].path, key: key, info: of[0].info.Run}
+		r := &run{name: of[0].path, key: key, info: of[0].info.Run, wall: of[0].info.Wall}
 		for _, h := range of {
 			r.files = append(r.files, h.path)
 		}
@@ -262,6 +265,7 @@ func (o pictureOrder) fresh(camera string, at rt.Instant) bool {
 
 // read takes in all but the pictures themselves.
 func (r *run) read() error {
+	r.forget()
 	r.pictures = map[string][]rt.Instant{}
 	order := pictureOrder{}
 	var open *mark
@@ -292,10 +296,36 @@ func (r *run) read() error {
 	if len(r.marks) == 0 {
 		r.marks = []mark{{begin: math.MinInt64, end: never, task: r.info["task"]}}
 	}
+	whole := r.info["task"]
 	for i := range r.marks {
-		r.marks[i].task = cmp.Or(r.marks[i].task, r.info["task"])
+		m := &r.marks[i]
+		if m.task == "" || m.cut && strings.HasPrefix(whole, m.task) {
+			m.task, m.cut = whole, false
+		}
 	}
 	return err
+}
+
+// forget frees what read has taken in.
+func (r *run) forget() {
+	r.ticks, r.marks, r.pictures, r.bad = nil, nil, nil, nil
+	r.again, r.headless = 0, 0
+}
+
+// recording reports whether the run goes on: one of its files is being written.
+func (r *run) recording() bool {
+	for _, path := range r.files {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		writing := record.Written(f)
+		f.Close()
+		if writing {
+			return true
+		}
+	}
+	return false
 }
 
 func (r *run) addTick(t *record.Tick) error {
@@ -329,7 +359,13 @@ func (r *run) addMark(open *mark, e *record.Episode) *mark {
 			open.end = e.At
 			r.marks = append(r.marks, *open)
 		}
-		return &mark{number: e.Number, begin: e.At, end: never, task: e.Task.String()}
+		return &mark{
+			number: e.Number,
+			begin:  e.At,
+			end:    never,
+			task:   e.Task.String(),
+			cut:    e.Task.Cut(),
+		}
 	}
 	if open == nil || open.number != e.Number {
 		before := slices.IndexFunc(r.marks, func(m mark) bool { return m.number == e.Number })
@@ -340,7 +376,10 @@ func (r *run) addMark(open *mark, e *record.Episode) *mark {
 		}
 		return open
 	}
-	open.end, open.outcome, open.task = e.At, e.Outcome, cmp.Or(open.task, e.Task.String())
+	open.end, open.outcome = e.At, e.Outcome
+	if open.task == "" {
+		open.task, open.cut = e.Task.String(), e.Task.Cut()
+	}
 	r.marks = append(r.marks, *open)
 	return nil
 }

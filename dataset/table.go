@@ -112,10 +112,10 @@ func (t *table) write(cells func(name string) any) error {
 	return err
 }
 
-// writeTable makes the file of a table; fill writes its rows.
-func writeTable(path string, columns []column, fill func(*table) error, options ...parquet.WriterOption) error {
-	return writeFile(path, func(f *os.File) error {
-		t := newTable(f, columns, options...)
+// table makes the file of a table; fill writes its rows.
+func (f *folder) table(rel string, columns []column, fill func(*table) error, options ...parquet.WriterOption) error {
+	return f.write(rel, func(to *os.File) error {
+		t := newTable(to, columns, options...)
 		if err := fill(t); err != nil {
 			return err
 		}

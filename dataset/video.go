@@ -130,7 +130,7 @@ func newEncoder(ctx context.Context, c Codec, crf, fps, frames int, path string)
 	args := []string{"-hide_banner", "-loglevel", "error", "-nostdin", "-y",
 		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0", "-an", "-map_metadata", "-1",
 		"-c:v", c.encoder, "-preset", fmt.Sprint(c.preset), "-crf", strconv.Itoa(crf), "-g", "2", "-pix_fmt", "yuv420p"}
-	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", path)
+	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path) // a folder's name may look like a protocol
 	e.cmd = exec.CommandContext(ctx, ffmpeg, args...)
 	e.cmd.Stderr, e.cmd.WaitDelay = &e.said, time.Second
 	var err error
@@ -208,7 +208,7 @@ func probe(ctx context.Context, path string) (v Video, err error) {
 	defer cancel()
 	var said tail
 	cmd := exec.CommandContext(ctx, ffprobe, "-v", "error", "-select_streams", "v:0", "-of", "json=compact=1",
-		"-show_entries", "stream=codec_name,width,height,pix_fmt,avg_frame_rate,time_base:packet=pts", path)
+		"-show_entries", "stream=codec_name,width,height,pix_fmt,avg_frame_rate,time_base:packet=pts", "file:"+path)
 	cmd.Stderr, cmd.WaitDelay = &said, time.Second
 	out, err := cmd.StdoutPipe()
 	if err == nil {

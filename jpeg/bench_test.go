@@ -42,6 +42,22 @@ func BenchmarkEncodeRGB(b *testing.B) {
 	}
 }
 
+func BenchmarkCheck(b *testing.B) {
+	for _, size := range benchSizes {
+		w, h := size[0], size[1]
+		b.Run(fmt.Sprintf("size=%dx%d", w, h), func(b *testing.B) {
+			d, src := decoder(b), encode(b, scenery(w, h), w, h, 90)
+			b.SetBytes(int64(len(src)))
+			b.ReportAllocs()
+			for b.Loop() {
+				if err := d.Check(src); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}
+
 func BenchmarkDecodeRGB(b *testing.B) {
 	for _, size := range benchSizes {
 		w, h := size[0], size[1]

@@ -29,6 +29,7 @@ type Decoder struct {
 	planes  planes
 	fit     *Scaler          // of pictures of any size; nil before ReserveFit
 	room    []byte           // the picture that fit scales
+	checked []byte           // Check's picture
 	message [maxMessage]byte // the library's for the last failure, up to a zero
 }
 
@@ -150,6 +151,34 @@ func (d *Decoder) decode(dst, src []byte, w, h, shrink int) error {
 	d.warned = r == C.edgert_warned
 	return nil
 }
+
+// Check reports why a picture would not decode, as DecodeRGB does: every coded bit of it is
+// read, but only an eighth of its width and height is computed. It allocates only for
+// pictures larger than any before.
+//
+//rt:noalloc
+func (d *Decoder) Check(src []byte) error {
+	d.warned = false
+	if err := d.ready(); err != nil {
+		return err
+	}
+	p, err := Inspect(src)
+	switch {
+	case err != nil:
+		return err
+	case p.Progressive:
+		return ErrProgressive
+	}
+	const shrink = 8
+	w, h := (p.W+shrink-1)/shrink, (p.H+shrink-1)/shrink
+	if len(d.checked) < 3*w*h {
+		d.growChecked(3 * w * h)
+	}
+	return d.decode(d.checked, src[:p.End], w, h, shrink)
+}
+
+//go:noinline
+func (d *Decoder) growChecked(n int) { d.checked = make([]byte, n) }
 
 // Warned reports whether the last picture was decoded with stray bytes in it.
 //

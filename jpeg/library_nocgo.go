@@ -23,6 +23,7 @@ func (d *Decoder) DecodeScaled(_, _ []byte, _, _, _ int) error           { retur
 func (d *Decoder) ReserveFit(int)                                        {}
 func (d *Decoder) DecodeFit(_, _ []byte, _, _ int) (w, h int, err error) { return 0, 0, ErrNoLibrary }
 func (d *Decoder) Fit([]byte, int, int, []byte, int, int) error          { return ErrNoLibrary }
+func (d *Decoder) Check([]byte) error                                    { return ErrNoLibrary }
 func (d *Decoder) Warned() bool                                          { return false }
 func (d *Decoder) Reserve(*Image)                                        {}
 func (d *Decoder) ConvertRGB([]byte, *Image) error                       { return ErrNoLibrary }

@@ -9,12 +9,14 @@ import (
 	"io"
 	"maps"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
 	"edgert/dataset"
 	"edgert/internal/exit"
+	"edgert/internal/plain"
 	"edgert/internal/program"
 	"edgert/internal/terminal"
 )
@@ -114,14 +116,14 @@ func datasetError(err error) error {
 // tell writes a result as JSON where that is asked for, else for people.
 func (r *runFlags) tell(result any, print func(io.Writer)) error {
 	if r.JSON == "" {
-		print(os.Stdout)
+		print(plain.Writer(os.Stdout)) // the dataset may be anybody's
 		return nil
 	}
 	file, err := r.openJSON()
 	if err != nil {
 		return err
 	}
-	enc := json.NewEncoder(file)
+	enc := json.NewEncoder(plain.JSONWriter(file))
 	enc.SetIndent("", "  ")
 	return errors.Join(enc.Encode(result), file.Close())
 }
@@ -141,8 +143,23 @@ func printExport(w io.Writer, r *dataset.Report, took time.Duration) {
 	for _, why := range slices.Sorted(maps.Keys(r.Left)) {
 		fmt.Fprintf(w, "  %d %s\n", r.Left[why], why)
 	}
-	if r.Torn > 0 {
-		fmt.Fprintf(w, "  %d records have no end (a power cut, or one that is still being written)\n", r.Torn)
+	for _, t := range r.Torn {
+		fmt.Fprintf(w, "  %d pictures of camera %s do not decode, and no frame shows them: %s\n", t.Count, t.Camera, t.When())
+	}
+	if r.Replaced > 0 {
+		fmt.Fprintf(w, "  %d episodes that were there have changed on their record since: they were made anew, at the end\n", r.Replaced)
+	}
+	if r.Removed > 0 {
+		fmt.Fprintf(w, "  %d episodes that were there were discarded since: they are gone\n", r.Removed)
+	}
+	if r.Recording > 0 {
+		fmt.Fprintf(w, "  %d runs are still being recorded: --append completes them later\n", r.Recording)
+	}
+	if r.Endless > 0 {
+		fmt.Fprintf(w, "  %d records have no end (a power cut, or one that is still being written)\n", r.Endless)
+	}
+	if r.Kept != "" {
+		fmt.Fprintf(w, "  files of the dataset that edge-rt has not made came while it was exported; they are in %s\n", filepath.Dir(r.Kept))
 	}
 }
 

@@ -1,0 +1,94 @@
+package dataset
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/jpeg"
+	"edgert/record"
+	"edgert/rt"
+)
+
+// maxTorn is how many pictures a report names with their times; all are counted.
+const maxTorn = 20
+
+// Torn are the pictures of a camera that do not decode. No frame shows them.
+type Torn struct {
+	Camera string      `json:"camera"`
+	Record string      `json:"record"`
+	Count  int         `json:"count"`
+	Times  []time.Time `json:"times"` // of the first of them
+}
+
+// When are the times, in words.
+func (t *Torn) When() string {
+	var words []string
+	for _, at := range t.Times {
+		words = append(words, at.Format("2006-01-02 15:04:05.000"))
+	}
+	text := strings.Join(words, ", ")
+	if more := t.Count - len(t.Times); more > 0 {
+		text += fmt.Sprintf(" and %d more", more)
+	}
+	return text
+}
+
+// checkPictures decodes each picture that a frame of the episodes may show, and takes those
+// away that do not: a frame shows the one before then, as far as that is young enough.
+func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Duration) error {
+	if len(r.cams) == 0 {
+		return nil
+	}
+	check, err := jpeg.NewDecoder()
+	if err != nil {
+		return err
+	}
+	defer check.Close()
+	r.bad = map[string]map[rt.Instant]bool{}
+	for _, name := range r.cams {
+		r.bad[name] = map[rt.Instant]bool{}
+	}
+	order := pictureOrder{}
+	err = r.visit(record.Visitor{
+		Image: func(m *record.Image) error {
+			shown := func(e episode) bool {
+				return m.At >= e.frames[0].at.Add(-age) && m.At <= e.frames[len(e.frames)-1].at
+			}
+			if !slices.Contains(r.cams, m.Camera) || !order.fresh(m.Camera, m.At) || !slices.ContainsFunc(episodes, shown) {
+				return nil
+			}
+			if check.Check(m.Data.A) != nil {
+				r.bad[m.Camera][m.At] = true
+			}
+			return nil
+		},
+		Tick: func(*record.Tick) error { return ctx.Err() },
+	})
+	for name, all := range r.pictures {
+		r.pictures[name] = slices.DeleteFunc(all, func(at rt.Instant) bool { return r.bad[name][at] })
+	}
+	return err
+}
+
+// tornPictures are those that checkPictures has found.
+func (r *run) tornPictures() (out []Torn) {
+	for _, name := range r.cams {
+		if len(r.bad[name]) == 0 {
+			continue
+		}
+		t := Torn{Camera: name, Record: r.name, Count: len(r.bad[name])}
+		var all []rt.Instant
+		for at := range r.bad[name] {
+			all = append(all, at)
+		}
+		slices.Sort(all)
+		for _, at := range all[:min(len(all), maxTorn)] {
+			t.Times = append(t.Times, time.Unix(0, int64(at)+r.wall))
+		}
+		out = append(out, t)
+	}
+	return out
+}
