@@ -319,3 +319,69 @@ func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) e
 	}
 	return nil
 }
+
+// EnableReplies makes motors answer to reads and writes. Other software may have left a
+// status return level at which they do what they are told and say nothing; the names of the
+// motors that were changed are returned.
+func EnableReplies(b *Bus, motors []robot.Motor) (changed []string, err error) {
+	for _, m := range motors {
+		done, err := enableReplies(b, m)
+		if err != nil {
+			return changed, fmt.Errorf("motor %d (%s): %w", m.ID, m.Name, err)
+		}
+		if done {
+			changed = append(changed, m.Name)
+		}
+	}
+	return changed, nil
+}
+
+// allReplies is the status return level at which a servo answers to everything.
+func allReplies(p table.Protocol) int {
+	if p == table.Feetech || p == table.FeetechSCS {
+		return 1
+	}
+	return 2
+}
+
+func enableReplies(b *Bus, m robot.Motor) (changed bool, err error) {
+	row, want := m.Model.Row(table.ResponseStatusLevel), allReplies(m.Model.Protocol)
+	if row.Size == 0 {
+		return false, nil
+	}
+	level, _, err := b.ReadRegister(m.ID, row)
+	if err == nil && level >= want {
+		return false, nil
+	}
+	if err != nil {
+		if _, failed := b.Ping(m.ID); failed != nil {
+			return false, err // it is not there
+		}
+	}
+	b.writeUnanswered(m.ID, m.Model, row, want)
+	if level, _, err = b.ReadRegister(m.ID, row); err != nil {
+		return false, err
+	}
+	if level != want {
+		return false, fmt.Errorf("%s is %d after writing %d, so that it does not answer to writes", row.Register, level, want)
+	}
+	return true, nil
+}
+
+// writeUnanswered writes a register of a servo that does not acknowledge, with its lock open.
+func (b *Bus) writeUnanswered(id ID, model *table.Model, row table.Row, value int) {
+	b.SetRetry(1, ackTimeout)
+	defer b.ResetRetry()
+	lock := model.Row(table.Lock)
+	locked := row.Area == table.EEPROM && lock.Size != 0
+	if locked {
+		_, _ = b.WriteRegister(id, lock, 0)
+	}
+	_, _ = b.WriteRegister(id, row, value) // the register is read back
+	if row.Area == table.EEPROM {
+		b.clock.SleepUntil(b.clock.Now().Add(eepromSettle))
+	}
+	if locked {
+		_, _ = b.WriteRegister(id, lock, 1)
+	}
+}

@@ -290,7 +290,7 @@ func (setupMotorsCmd) Run(flags *cli) error {
 type calibrateCmd struct{}
 
 func (calibrateCmd) Help() string {
-	return `Torque goes off: hold on to the arm. It asks you to put every joint into the middle of its range, and then to move each from end to end. Without an answer nothing is written to the file, but the motors have lost the offsets that they had: a run refuses them until a calibration has ended, or the file of before was written back, which this command offers first when there is one. An arm that LeRobot has calibrated needs none of this.
+	return `Torque goes off: hold on to the arm. It asks you to put every joint into the middle of its range, and then to move each from end to end; a table shows which joints have moved enough. A range that cannot be right is refused by name, and one over the seam of its encoder gets another homing offset. A calibration that is interrupted after the middle pose goes on where it ended when the command is run again. An arm that LeRobot has calibrated needs none of this.
 
 Examples:
   edge-rt calibrate --bus /dev/ttyACM0 --id black       the file is LeRobot's black.json
@@ -298,7 +298,10 @@ Examples:
 }
 
 func (calibrateCmd) Run(flags *cli) error {
-	return flags.bringup(bringup.Calibrate)
+	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
+		cfg.Keyboard, cfg.Screen = terminal.Is(os.Stdin), terminal.Is(os.Stdout)
+		return bringup.Calibrate(ctx, cfg)
+	})
 }
 
 type monitorCmd struct {

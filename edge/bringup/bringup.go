@@ -27,10 +27,14 @@ import (
 // Config is what all bring-up commands share.
 type Config struct {
 	device.Place
-	In    io.Reader // the operator
-	Out   io.Writer // for people
-	JSON  io.Writer // what was found, for programs; nil: nothing
-	Clock rt.Clock  // nil: the kernel's
+	In   io.Reader // the operator
+	Out  io.Writer // for people
+	JSON io.Writer // what was found, for programs; nil: nothing
+
+	Keyboard bool // In is a terminal: a person can be asked again
+	Screen   bool // Out is a terminal: Calibrate draws its table in place
+
+	Clock rt.Clock // nil: the kernel's
 }
 
 // session is one command at work.

@@ -2,13 +2,13 @@ package bringup
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
 	"time"
 
 	"edgert/internal/exit"
-	"edgert/rt"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/table"
@@ -18,14 +18,21 @@ const (
 	eepromTime    = 30 * time.Millisecond  // after an EEPROM write, until a servo answers from it
 	recordEvery   = 10 * time.Millisecond  // while ranges are recorded
 	printEvery    = 500 * time.Millisecond // and printed
+	drawEvery     = 100 * time.Millisecond // and drawn on a terminal
+	saveEvery     = time.Second            // and kept for a resumption
 	noSecondaryID = 255                    // the Secondary_ID of a servo that answers to its own id only
-	recordMisses  = 200                    // failed reads in a row that end a recording
+	silentMax     = 2 * time.Second        // of every joint, which ends a recording
+	homeSlack     = 256                    // counts that an arm in a hand may move while its offsets are written
 )
 
 // Calibrate finds each joint's range and writes it into the servos and LeRobot's file, in
 // LeRobot's steps: the operator puts the arm into the middle of its range, which becomes
 // half a turn, and moves every joint from end to end. Some arms get the factory's values.
+// One that was interrupted goes on where it ended, see progress.
 func Calibrate(ctx context.Context, cfg Config) error {
+	if err := writable(cfg.File()); err != nil {
+		return exit.With(exit.Config, err)
+	}
 	s, err := open(cfg)
 	if err != nil {
 		return err
@@ -34,38 +41,90 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	if err := s.pingAll(); err != nil {
 		return err
 	}
-	done, err := s.reuse(ctx)
-	if done || err != nil {
+	if changed, err := servo.EnableReplies(s.bus, append(s.shadows(), s.Robot.Motors...)); err != nil {
+		return exit.With(exit.Absent, err)
+	} else if len(changed) > 0 {
+		s.say("Motors that answered to no writes answer now: %s.", strings.Join(changed, ", "))
+	}
+	k := &calibrator{session: s}
+	if done, err := k.resume(ctx); done || err != nil {
+		return err
+	}
+	if done, err := k.reuse(ctx); done || err != nil {
 		return err
 	}
 	if err := s.torqueOff(); err != nil {
 		return err
 	}
-	var c servo.Calibration
 	if cfg.Robot.Factory {
-		c = s.factory()
-	} else if c, err = s.measure(ctx); err != nil {
+		return k.save(s.factory())
+	}
+	if err := k.home(ctx); err != nil {
 		return err
 	}
-	return s.save(c)
+	return k.finish(ctx)
 }
 
-func (s *session) reuse(ctx context.Context) (done bool, err error) {
-	c, err := servo.LoadCalibration(s.File())
-	if err != nil || c.Check(s.Robot) != nil || s.Robot.Factory {
-		if _, statErr := os.Stat(s.File()); statErr == nil && !s.Robot.Factory {
-			s.say("The calibration at %s does not fit and will be replaced.", s.File())
-		}
+// calibrator is one calibration under way.
+type calibrator struct {
+	*session
+	progress progress
+	ranges   []*jointRange  // of the joints that move, in the robot's order
+	offsets  map[string]int // homing offset in each motor
+	drawn    int            // lines of the table on the terminal
+}
+
+// writable refuses a place for the file before anything is asked of the operator.
+func writable(path string) error {
+	probe := servo.Calibration{}
+	if err := probe.Save(path + probeSuffix); err != nil {
+		return err
+	}
+	return os.Remove(path + probeSuffix)
+}
+
+const probeSuffix = ".try"
+
+// reuse offers the calibration that is there already.
+func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
+	file := k.File()
+	c, err := servo.LoadCalibration(file)
+	if err == nil {
+		err = c.Check(k.Robot)
+	}
+	switch {
+	case k.Robot.Factory || errors.Is(err, os.ErrNotExist):
+		return false, nil
+	case err != nil:
+		k.say("The calibration at %s cannot be used and will be replaced: %v.", file, err)
 		return false, nil
 	}
-	answer, err := s.ask(ctx, "There is a calibration at %s. Press Enter to write it into the motors, or c and Enter to calibrate anew.", s.File())
+	if bad := implausibles(k.Robot, c); bad != "" {
+		answer, err := k.ask(ctx, "The calibration at %s is not plausible: %s. Press c and Enter to calibrate anew.", file, bad)
+		if err == nil && !strings.EqualFold(answer, "c") {
+			err = exit.Errorf(exit.Config, "the calibration at %s is not plausible: %s; nothing was written: run the command again and answer c", file, bad)
+		}
+		return false, err
+	}
+	answer, err := k.ask(ctx, "There is a calibration at %s. Press Enter to write it into the motors, or c and Enter to calibrate anew.", file)
 	if err != nil || strings.EqualFold(answer, "c") {
 		return false, err
 	}
-	if err := s.torqueOff(); err != nil {
+	if err := k.torqueOff(); err != nil {
 		return false, err
 	}
-	return true, s.save(c)
+	return true, k.save(c)
+}
+
+// implausibles names the joints whose ranges in a file are not plausible.
+func implausibles(r robot.Robot, c servo.Calibration) string {
+	var bad []string
+	for _, m := range r.Motors {
+		if why := implausible(m, c[m.Name]); why != "" {
+			bad = append(bad, why)
+		}
+	}
+	return strings.Join(bad, "; ")
 }
 
 // factory is the calibration of an arm that needs none.
@@ -77,50 +136,81 @@ func (s *session) factory() servo.Calibration {
 	return c
 }
 
-// measure asks the operator to move the arm.
-func (s *session) measure(ctx context.Context) (servo.Calibration, error) {
+// home makes the middle pose half a turn. Before the operator's answer the motors keep the
+// calibration that they have.
+func (k *calibrator) home(ctx context.Context) error {
+	k.say("%s", middlePose(k.Robot))
+	if _, err := k.ask(ctx, "Torque is off. Move every joint to the middle of its range, then press Enter."); err != nil {
+		return err
+	}
+	k.offsets = map[string]int{}
+	var wrote []string
 	// Until OpenArm, shadow motors do not take what is written to their motors' ids.
-	for _, m := range s.shadows() {
-		if err := s.write(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}}); err != nil {
-			return nil, err
+	for _, m := range k.shadows() {
+		if err := k.setDiffering(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}}); err != nil {
+			return k.halfWritten(err, nil, m.Name)
 		}
 	}
-	for _, m := range append(s.shadows(), s.Robot.Motors...) {
-		if err := s.clearCalibration(m); err != nil {
-			return nil, err
-		}
-	}
-	if _, err := s.ask(ctx, "Torque is off. Move every joint to the middle of its range, then press Enter."); err != nil {
-		return nil, err
-	}
-	for _, m := range s.shadows() {
-		if _, err := s.writeHoming(m); err != nil {
-			return nil, err
-		}
-	}
-	c := servo.Calibration{}
-	for _, m := range s.Robot.Motors {
-		offset, err := s.writeHoming(m)
+	for _, m := range append(k.shadows(), k.Robot.Motors...) {
+		offset, err := k.homeMotor(m)
 		if err != nil {
-			return nil, err
+			return k.halfWritten(err, wrote, m.Name)
 		}
-		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: offset, RangeMax: m.Model.MaxRaw()}
+		k.offsets[m.Name] = offset
+		wrote = append(wrote, m.Name)
 	}
-	return c, s.record(ctx, c)
+	var ranges []*jointRange
+	for _, m := range k.moving() {
+		at, err := k.read(m, table.PresentPosition)
+		if err != nil {
+			return k.halfWritten(err, wrote, "")
+		}
+		w := newRange(m, at, k.Clock.Now())
+		if off := w.at - w.middle(); w.turn != 0 && max(off, -off) > homeSlack {
+			return k.halfWritten(exit.Errorf(exit.Fault, "motor %d (%s) reads %d after its homing offset was written, want about %d: hold the arm still there; "+
+				"a motor that does this again does not obey its offset: replace it", m.ID, m.Name, at, w.middle()), wrote, "")
+		}
+		ranges = append(ranges, w)
+	}
+	k.ranges = ranges
+	return k.keep(stepMoving)
 }
 
-// shadows are the second servos of joints, as motors of their own.
-func (s *session) shadows() (all []robot.Motor) {
-	for _, m := range s.Robot.Motors {
-		if m.Shadow != 0 {
-			m.ID, m.Name = m.Shadow, m.Name+"_shadow"
-			all = append(all, m)
-		}
+// halfWritten adds to an error which motors were written, and how to go on.
+func (k *calibrator) halfWritten(err error, wrote []string, broken string) error {
+	if broken == "" && len(wrote) == 0 {
+		return err
 	}
-	return all
+	text := "no motor was written"
+	if len(wrote) > 0 {
+		text = "written so far: " + strings.Join(wrote, ", ")
+	}
+	if broken != "" {
+		text += "; perhaps in part: " + broken
+	}
+	return fmt.Errorf("%w; %s; a run refuses the arm until this command has come to its end: run it again", err, text)
 }
 
-func (s *session) clearCalibration(m robot.Motor) error {
+// homeMotor brings a motor into the state in which it is calibrated, and makes its place
+// half a turn. Source: LeRobot.
+func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
+	if err := k.setDiffering(m, bareSettings(m)); err != nil {
+		return 0, err
+	}
+	if !m.Model.Has(table.HomingOffset) {
+		return 0, nil
+	}
+	at, err := k.read(m, table.PresentPosition)
+	if err != nil {
+		return 0, err
+	}
+	offset, _ = homing(m.Model, at)
+	return offset, k.setDiffering(m, []robot.Setting{{Register: table.HomingOffset, Value: offset}})
+}
+
+// bareSettings are those of a motor without a calibration: no offset, no limits, and on a
+// Dynamixel the mode in which it counts turns.
+func bareSettings(m robot.Motor) []robot.Setting {
 	settings := []robot.Setting{}
 	add := func(r table.Register, v int) {
 		if m.Model.Has(r) {
@@ -136,157 +226,136 @@ func (s *session) clearCalibration(m robot.Motor) error {
 	add(table.HomingOffset, 0)
 	add(table.MinPositionLimit, 0)
 	add(table.MaxPositionLimit, m.Model.MaxRaw())
-	return s.write(m, settings)
+	return settings
 }
 
-func (s *session) write(m robot.Motor, settings []robot.Setting) error {
+// shadows are the second servos of joints, as motors of their own.
+func (s *session) shadows() (all []robot.Motor) {
+	for _, m := range s.Robot.Motors {
+		if m.Shadow != 0 {
+			m.ID, m.Name, m.Shadow = m.Shadow, m.Name+"_shadow", 0
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// moving are the motors whose ranges are recorded.
+func (s *session) moving() (all []robot.Motor) {
+	for _, m := range s.Robot.Motors {
+		if !m.FullTurn {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// setDiffering writes the settings that a limp motor does not have yet, because EEPROM wears,
+// and clears the multi-turn bit of a Feetech's Phase, with which its position leaves the turn.
+func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
+	if m.Model.Protocol == table.Feetech && m.Model.Has(table.Phase) {
+		phase, err := s.read(m, table.Phase)
+		if err != nil {
+			return err
+		}
+		want = append([]robot.Setting{{Register: table.Phase, Value: phase &^ table.PhaseMultiTurn}}, want...)
+	}
+	var settings []robot.Setting
+	for _, w := range want {
+		got, err := s.read(m, w.Register)
+		if err != nil {
+			return err
+		}
+		if got != w.Value {
+			settings = append(settings, w)
+		}
+	}
+	if len(settings) == 0 {
+		return nil
+	}
 	if err := servo.WriteSettings(s.bus, m.ID, m.Model, settings); err != nil {
 		return exit.With(exit.Absent, fmt.Errorf("motor %d (%s): %w", m.ID, m.Name, err))
 	}
 	return nil
 }
 
-// writeHoming makes where a motor stands half a turn. Source: LeRobot.
-func (s *session) writeHoming(m robot.Motor) (offset int, err error) {
-	if !m.Model.Has(table.HomingOffset) {
-		return 0, nil
+// finish records the ranges, moves those that lie over a seam, and writes everything.
+func (k *calibrator) finish(ctx context.Context) error {
+	if err := k.record(ctx); err != nil {
+		return err
 	}
-	at, err := s.read(m, table.PresentPosition)
-	if err != nil {
-		return 0, err
+	c := servo.Calibration{}
+	for _, m := range k.Robot.Motors {
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: k.offsets[m.Name], RangeMax: m.Model.MaxRaw()}
 	}
-	offset = (m.Model.MaxRaw()/2 - at) * m.Model.Offset
-	if err := m.Model.Row(table.HomingOffset).Check(offset); err != nil {
-		return 0, exit.Errorf(exit.Fault, "motor %d (%s) stands at %d, at the very end of its turn: %w; the joint is far from its middle, or the horn sits wrong: move it and start again",
-			m.ID, m.Name, at, err)
+	for _, w := range k.ranges {
+		entry := c[w.motor.Name]
+		offset, shift := clearOfSeam(w.motor, entry.HomingOffset, w.low, w.high)
+		if shift != 0 {
+			k.say("%s: %d to %d is over or near the seam of its encoder (%d to 0): with homing offset %d its range is %d to %d, clear of the seam.",
+				w.motor.Name, w.low, w.high, w.motor.Model.MaxRaw(), offset, w.low+shift, w.high+shift)
+		}
+		entry.HomingOffset, entry.RangeMin, entry.RangeMax = offset, w.low+shift, w.high+shift
+		c[w.motor.Name] = entry
 	}
-	return offset, s.write(m, []robot.Setting{{Register: table.HomingOffset, Value: offset}})
+	k.progress.Result = c
+	if err := k.keep(stepWriting); err != nil {
+		return err
+	}
+	return k.save(c)
 }
 
-// record follows the joints until the operator presses Enter.
-func (s *session) record(ctx context.Context, c servo.Calibration) error {
-	var moving []robot.Motor
-	var still []string
-	for _, m := range s.Robot.Motors {
-		if m.FullTurn {
-			still = append(still, m.Name)
-			continue
-		}
-		moving = append(moving, m)
-		entry := c[m.Name]
-		at, err := s.read(m, table.PresentPosition)
-		if err != nil {
-			return err
-		}
-		entry.RangeMin, entry.RangeMax = at, at
-		c[m.Name] = entry
+// save writes a calibration into the motors, then into the file.
+func (k *calibrator) save(c servo.Calibration) error {
+	if err := c.Check(k.Robot); err != nil {
+		return exit.With(exit.Config, err)
 	}
-	but := ""
-	if len(still) > 0 {
-		but = " but " + strings.Join(still, " and ")
+	var wrote []string
+	for _, m := range k.Robot.Motors {
+		if err := k.setDiffering(m, calibrated(m, c[m.Name])); err != nil {
+			return k.halfWritten(err, wrote, m.Name)
+		}
+		wrote = append(wrote, m.Name)
 	}
-	s.say("Now move every joint%s slowly from one end to the other. Press Enter when all have been there.", but)
-	s.listen()
-	misses, nextPrint := 0, rt.Instant(0)
-	for {
-		select {
-		case _, ok := <-s.lines:
-			if !ok {
-				return errNoOperator
-			}
-			s.printRanges(moving, c)
-			return s.checkMoved(moving, c)
-		case <-ctx.Done():
-			return exit.Errorf(exit.Failure, "interrupted: the old file stays, the motors have no limits now; calibrate again")
-		default:
-		}
-		if err := s.widenRanges(moving, c); err == nil {
-			misses = 0
-		} else if misses++; misses > recordMisses {
-			return err
-		}
-		if now := s.Clock.Now(); now >= nextPrint {
-			nextPrint = now.Add(printEvery)
-			s.printRanges(moving, c)
-		}
-		s.Clock.SleepUntil(s.Clock.Now().Add(recordEvery))
+	if err := c.Save(k.File()); err != nil {
+		return exit.With(exit.Config, k.halfWritten(err, wrote, ""))
 	}
-}
-
-func (s *session) widenRanges(motors []robot.Motor, c servo.Calibration) error {
-	for _, m := range motors {
-		at, err := s.read(m, table.PresentPosition)
-		if err != nil {
-			return err
-		}
-		entry := c[m.Name]
-		entry.RangeMin, entry.RangeMax = min(entry.RangeMin, at), max(entry.RangeMax, at)
-		c[m.Name] = entry
-	}
+	k.forget()
+	k.say("Calibration is in the motors and at %s.", k.File())
+	k.sayNext()
 	return nil
 }
 
-func (s *session) printRanges(motors []robot.Motor, c servo.Calibration) {
-	text := ""
-	for _, m := range motors {
-		text += fmt.Sprintf("  %s %d..%d", m.Name, c[m.Name].RangeMin, c[m.Name].RangeMax)
+// calibrated are a motor's settings from its calibration. A range that leaves one turn, which
+// a Dynamixel that counts turns may have, is in the file alone: one limit without the other
+// would be wrong.
+func calibrated(m robot.Motor, c servo.MotorCalibration) (settings []robot.Setting) {
+	low, high := c.RangeMin, c.RangeMax
+	if low < 0 || high > m.Model.MaxRaw() {
+		low, high = 0, m.Model.MaxRaw()
 	}
-	s.say("%s", strings.TrimSpace(text))
+	for _, s := range []robot.Setting{
+		{Register: table.DriveMode, Value: c.DriveMode}, {Register: table.HomingOffset, Value: c.HomingOffset},
+		{Register: table.MinPositionLimit, Value: low}, {Register: table.MaxPositionLimit, Value: high},
+	} {
+		if m.Model.Has(s.Register) {
+			settings = append(settings, s)
+		}
+	}
+	return settings
 }
 
-func (s *session) checkMoved(motors []robot.Motor, c servo.Calibration) error {
-	var still []string
-	for _, m := range motors {
-		if c[m.Name].RangeMin == c[m.Name].RangeMax {
-			still = append(still, m.Name)
-		}
-	}
-	if len(still) > 0 {
-		return exit.Errorf(exit.Config, "%s did not move: start again and move every joint from end to end", strings.Join(still, ", "))
-	}
-	return nil
-}
-
-func (s *session) save(c servo.Calibration) error {
-	if err := c.Check(s.Robot); err != nil {
-		return exit.With(exit.Config, err)
-	}
-	for _, m := range s.Robot.Motors {
-		entry := c[m.Name]
-		var settings []robot.Setting
-		for _, want := range []robot.Setting{{Register: table.DriveMode, Value: entry.DriveMode}, {Register: table.HomingOffset, Value: entry.HomingOffset},
-			{Register: table.MinPositionLimit, Value: entry.RangeMin}, {Register: table.MaxPositionLimit, Value: entry.RangeMax}} {
-			row := m.Model.Row(want.Register)
-			if row.Size == 0 || row.Check(want.Value) != nil {
-				continue // a range beyond a turn, which only the file can hold
-			}
-			got, err := s.read(m, want.Register)
-			if err != nil {
-				return err
-			}
-			if got != want.Value { // EEPROM wears
-				settings = append(settings, want)
-			}
-		}
-		if err := s.write(m, settings); err != nil {
-			return err
-		}
-	}
-	if err := c.Save(s.File()); err != nil {
-		return exit.With(exit.Config, err)
-	}
-	s.say("Calibration is in the motors and at %s.", s.File())
-	if s.Robot.Leader {
-		id := ""
-		if s.ID != "" {
-			id = " --leader-id " + s.ID
-		}
-		if s.Calibration != "" {
-			id += " --leader-calibration " + s.Calibration
-		}
-		s.say("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", s.Bus, s.Robot.Flag(), id)
-	} else {
+func (s *session) sayNext() {
+	if !s.Robot.Leader {
 		s.say("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name, s.flags())
+		return
 	}
-	return nil
+	id := ""
+	if s.ID != "" {
+		id = " --leader-id " + s.ID
+	}
+	if s.Calibration != "" {
+		id += " --leader-calibration " + s.Calibration
+	}
+	s.say("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", s.Bus, s.Robot.Flag(), id)
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"syscall"
 	"time"
 
@@ -57,12 +58,19 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 		return err
 	}
 	calibration, err := s.Find(&servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Port: s.port, Clock: s.Clock})
+	if err == nil {
+		err = calibration.Check(s.Robot)
+	}
+	if err != nil {
+		calibration = nil
+	}
 	switch {
 	case err != nil && s.ID == "" && s.Calibration == "":
 		s.say("Positions are raw: %v", err)
-	case err != nil || calibration.Check(s.Robot) != nil:
+	case err != nil && exists(s.File()):
+		s.say("No calibration that fits at %s (%v): positions are raw. Next: edge-rt calibrate %s", s.File(), err, s.flags())
+	case err != nil:
 		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
-		calibration = nil
 	case s.Taken != "":
 		s.say("%s.", s.Taken)
 	}
@@ -107,6 +115,11 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 		}
 	}
 	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 // readMotor reads one motor; it fails when the port is gone.

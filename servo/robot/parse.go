@@ -44,6 +44,7 @@ type motorFile struct {
 	MaxStep     float64       `yaml:"max_step"`
 	Limits      []float64     `yaml:"limits"`
 	FullTurn    bool          `yaml:"full_turn"`
+	MinTravel   float64       `yaml:"min_travel"`
 	DriveMode   int           `yaml:"drive_mode"`
 	Homing      int           `yaml:"homing_offset"`
 	Trigger     *float64      `yaml:"trigger"`
@@ -167,7 +168,7 @@ func (f *robotFile) fill(r *Robot) error {
 func (f *motorFile) motor() (m Motor, err error) {
 	m = Motor{
 		Name: f.Name, MaxVelocity: f.MaxVelocity, MaxStep: f.MaxStep, FullTurn: f.FullTurn,
-		DriveMode: f.DriveMode, Homing: f.Homing, Trigger: f.Trigger,
+		MinTravel: f.MinTravel, DriveMode: f.DriveMode, Homing: f.Homing, Trigger: f.Trigger,
 	}
 	if f.ID < 0 || f.ID > maxID || f.Shadow < 0 || f.Shadow > maxID {
 		return m, fmt.Errorf("got id %d and shadow %d, want 0 to %d", f.ID, f.Shadow, maxID)
@@ -336,6 +337,8 @@ func (r *Robot) checkMotor(m Motor) error {
 		return fmt.Errorf("%s speaks %s and %s speaks %s: one bus has one protocol", m.Model.Name, m.Model.Protocol, first.Name, first.Protocol)
 	case !(m.MaxVelocity > 0) || math.IsInf(m.MaxVelocity, 0):
 		return fmt.Errorf("max_velocity: got %v, want more than 0, in its unit per second", m.MaxVelocity)
+	case !(m.MinTravel >= 0 && m.MinTravel < 360):
+		return fmt.Errorf("min_travel: got %v, want 0 (the usual) to 360 degrees", m.MinTravel)
 	case !(m.MaxStep >= 0):
 		return fmt.Errorf("max_step: got %v, want 0 (none) or more", m.MaxStep)
 	case m.Shadow != 0 && !m.Model.Has(table.SecondaryID):

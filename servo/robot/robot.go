@@ -60,6 +60,7 @@ type Motor struct {
 	MaxStep     float64    // how far from its measured position a goal may be; 0: no such limit
 	Limits      [2]float64 // in its unit, inside the calibrated range; both 0: none of its own
 	FullTurn    bool       // has no end stops: calibrated to the whole turn without being moved
+	MinTravel   float64    // degrees that its calibrated range has at least; 0: the usual
 	DriveMode   int        // what a calibration gets
 	Homing      int        // from a factory calibration
 	Trigger     *float64   // a leader's gripper is held here, so that it can be pulled

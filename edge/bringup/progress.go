@@ -1,0 +1,217 @@
+package bringup
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"edgert/internal/capped"
+	"edgert/internal/exit"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/table"
+)
+
+// progress is how far a calibration has come. It is a file beside the calibration's, from the
+// moment when the middle pose is in the motors until the calibration is complete, so that
+// one that was interrupted, killed or unplugged can go on.
+type progress struct {
+	Robot  string                `json:"robot"`
+	Step   string                `json:"step"`             // moving, writing
+	Joints map[string]jointSwept `json:"joints,omitempty"` // while the joints are moved
+	Result servo.Calibration     `json:"result,omitempty"` // while they are written
+}
+
+// jointSwept is one motor's homing offset, and the range that its joint was moved over.
+type jointSwept struct {
+	ID     int `json:"id"`
+	Offset int `json:"homing_offset"`
+	Low    int `json:"low"`
+	High   int `json:"high"`
+}
+
+const (
+	stepMoving  = "moving"
+	stepWriting = "writing"
+
+	progressSuffix = ".unfinished"
+	maxProgress    = 1 << 18 // bytes
+)
+
+func (k *calibrator) progressFile() string { return k.File() + progressSuffix }
+
+// keep writes the progress.
+func (k *calibrator) keep(step string) error {
+	k.progress.Robot, k.progress.Step, k.progress.Joints = k.Robot.Name, step, map[string]jointSwept{}
+	for _, m := range k.Robot.Motors {
+		k.progress.Joints[m.Name] = jointSwept{ID: int(m.ID), Offset: k.offsets[m.Name], High: m.Model.MaxRaw()}
+	}
+	for _, w := range k.ranges {
+		j := k.progress.Joints[w.motor.Name]
+		j.Low, j.High = w.low, w.high
+		k.progress.Joints[w.motor.Name] = j
+	}
+	text, err := json.MarshalIndent(k.progress, "", "    ")
+	if err == nil {
+		err = replaceFile(k.progressFile(), append(text, '\n'))
+	}
+	if err != nil {
+		return exit.With(exit.Config, fmt.Errorf("keep the progress of the calibration: %w", err))
+	}
+	return nil
+}
+
+// replaceFile writes a file so that a reader sees the old one or the new one.
+func replaceFile(path string, data []byte) error {
+	tmp := path + ".tmp"
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// forget removes the progress: the calibration is complete.
+func (k *calibrator) forget() {
+	if err := os.Remove(k.progressFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
+		k.say("%v: remove it by hand, or the next calibration asks about it.", err)
+	}
+}
+
+// resume offers to go on with a calibration that did not come to its end.
+func (k *calibrator) resume(ctx context.Context) (done bool, err error) {
+	p, err := loadProgress(k.progressFile())
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err == nil {
+		err = p.check(k.Robot)
+	}
+	if err == nil {
+		err = p.matches(k.session)
+	}
+	if err != nil {
+		k.say("The unfinished calibration at %s cannot go on: %v.", k.progressFile(), err)
+		return false, nil
+	}
+	question := fmt.Sprintf("A calibration was interrupted after the middle pose. Press Enter to go on moving the joints (so far: %s)", p.ranges(k.Robot))
+	if p.Step == stepWriting {
+		question = "A calibration was interrupted while it was written into the motors. Press Enter to write it again"
+	}
+	answer, err := k.ask(ctx, "%s, or c and Enter to begin anew.", question)
+	if err != nil || strings.EqualFold(answer, "c") {
+		return false, err
+	}
+	if err := k.torqueOff(); err != nil {
+		return false, err
+	}
+	if p.Step == stepWriting {
+		return true, k.save(p.Result)
+	}
+	if err := k.goOn(p); err != nil {
+		return false, err
+	}
+	return true, k.finish(ctx)
+}
+
+// goOn takes up the ranges of an interrupted calibration.
+func (k *calibrator) goOn(p progress) error {
+	k.offsets = map[string]int{}
+	for name, j := range p.Joints {
+		k.offsets[name] = j.Offset
+	}
+	k.ranges = nil
+	for _, m := range k.moving() {
+		at, err := k.read(m, table.PresentPosition)
+		if err != nil {
+			return err
+		}
+		j := p.Joints[m.Name]
+		k.ranges = append(k.ranges, resumeRange(m, j.Low, j.High, at, k.Clock.Now()))
+	}
+	return nil
+}
+
+func loadProgress(path string) (p progress, err error) {
+	data, err := capped.ReadFile(path, maxProgress)
+	if err != nil {
+		return p, err
+	}
+	return parseProgress(data)
+}
+
+func parseProgress(data []byte) (p progress, err error) {
+	if err := json.Unmarshal(data, &p); err != nil {
+		return p, fmt.Errorf("want what edge-rt calibrate writes there: %w", err)
+	}
+	return p, nil
+}
+
+// check reports why a progress is not one of a robot.
+func (p *progress) check(r robot.Robot) error {
+	switch {
+	case p.Robot != r.Name:
+		return fmt.Errorf("it is of a %q, want a %s", p.Robot, r.Name)
+	case p.Step == stepWriting:
+		if err := p.Result.Check(r); err != nil {
+			return err
+		}
+		if bad := implausibles(r, p.Result); bad != "" {
+			return errors.New(bad)
+		}
+		return nil
+	case p.Step != stepMoving:
+		return fmt.Errorf("got the step %q, want %s or %s", p.Step, stepMoving, stepWriting)
+	}
+	for _, m := range r.Motors {
+		j, ok := p.Joints[m.Name]
+		most := maxTurns * m.Model.Resolution
+		if !ok || j.ID != int(m.ID) || j.Low > j.High || j.Low < -most || j.High > most {
+			return fmt.Errorf("it has no range of motor %d (%s) that can be", m.ID, m.Name)
+		}
+	}
+	return nil
+}
+
+// maxTurns bounds how far a joint was moved.
+const maxTurns = 4
+
+// matches reports why the motors are not as a progress has left them: other software has
+// changed them, or they are those of another arm.
+func (p *progress) matches(s *session) error {
+	if p.Step == stepWriting {
+		return nil // all is written again
+	}
+	for _, m := range s.Robot.Motors {
+		for _, want := range bareSettings(m) {
+			if want.Register == table.HomingOffset {
+				want.Value = p.Joints[m.Name].Offset
+			}
+			got, err := s.read(m, want.Register)
+			if err != nil {
+				return err
+			}
+			if got != want.Value {
+				return fmt.Errorf("motor %d (%s) has %s %d by now, want %d", m.ID, m.Name, want.Register, got, want.Value)
+			}
+		}
+	}
+	return nil
+}
+
+// ranges are the ranges so far, for people.
+func (p *progress) ranges(r robot.Robot) string {
+	var parts []string
+	for _, m := range r.Motors {
+		if j := p.Joints[m.Name]; !m.FullTurn {
+			parts = append(parts, fmt.Sprintf("%s %d..%d", m.Name, j.Low, j.High))
+		}
+	}
+	return strings.Join(parts, ", ")
+}
