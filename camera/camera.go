@@ -16,19 +16,19 @@ import (
 
 // Errors of a Source, for errors.Is. All but ErrClosed pass: Grab tries again.
 var (
-	ErrStalled = errors.New("camera: no frame")                    // none came within the source's watchdog time
+	ErrStalled = errors.New("camera: no frame")                    // no frame came within the source's watchdog time
 	ErrGone    = errors.New("camera: unplugged")                   // the device is away; Grab looks for it again
 	ErrStream  = errors.New("camera: the driver broke the stream") // it is set up again
 	ErrClosed  = errors.New("camera: closed")                      // by Close: how the capture thread learns to stop
 )
 
-// PixelFormat says how Frame.Pix is laid out.
+// PixelFormat is the layout of Frame.Pix.
 type PixelFormat uint8
 
 // The pixel formats a Source can deliver.
 const (
 	RGB8  PixelFormat = iota + 1 // 3 bytes per pixel, R first, rows top to bottom
-	MJPEG                        // one JPEG picture, perhaps without Huffman tables and with padding behind
+	MJPEG                        // one JPEG picture, perhaps without Huffman tables and with padding at its end
 	YUYV                         // Y0 Cb Y1 Cr: 4:2:2
 	NV12                         // all Y, then Cb and Cr in turn: 4:2:0
 	Gray8                        // 1 byte per pixel
@@ -53,14 +53,14 @@ func ParsePixelFormat(name string) (PixelFormat, error) {
 	return 0, fmt.Errorf("camera: pixel format %q, want mjpeg, yuyv, nv12, grey or rgb", name)
 }
 
-// Format is what a Source was negotiated to deliver.
+// Format is the negotiated format of a Source.
 type Format struct {
 	Width, Height int
 	Pixels        PixelFormat
 	FPS           int
 	Stride        int  // bytes from one row to the next; 0: no padding
 	Full          bool // YUV levels span 0 to 255 instead of ITU-R 601's 16 to 235
-	Size          int  // most bytes of one frame; 0: what the fields above say
+	Size          int  // most bytes of one frame; 0: computed from the fields above
 }
 
 // FrameBytes is the most bytes that one frame takes.
@@ -90,7 +90,7 @@ type Frame struct {
 	Sequence uint64     // grows by one for each picture the device took; a gap is dropped frames
 	At       rt.Instant // when the picture was taken, not when it arrived
 	Pix      []byte
-	Lent     int // the source's own mark of what it lent
+	Lent     int // the source's own mark of the lent buffer
 }
 
 // Source delivers frames at its own rate.
@@ -114,7 +114,7 @@ type Lender interface{ Lends() }
 // LentMax is how many frames a caller may hold: the slots of one rt.Latest.
 const LentMax = 3
 
-// Counts say where the gaps in Frame.Sequence come from. Their sum is the gap.
+// Counts explain the gaps in Frame.Sequence. Their sum is the gap.
 type Counts struct {
 	Missed   uint64 // the driver had no room for them, or lost them
 	Skipped  uint64 // dequeued, but a newer one was there already
@@ -122,6 +122,6 @@ type Counts struct {
 	Restarts uint64 // times that the stream was set up again; what passed meanwhile is in no sequence
 }
 
-// Counter is a Source that knows its Counts: a camera behind a driver does, files and
-// synthetic pictures lose nothing. Any thread may call it.
+// Counter is a Source that knows its Counts: a camera with a driver does, files and synthetic
+// pictures lose nothing. Any thread may call it.
 type Counter interface{ Counts() Counts }

@@ -1,6 +1,6 @@
-// Package pattern is a camera that needs neither hardware nor a world: colour
-// bars with the frame's number drawn into the picture, so that a test at the far
-// end of an encoder and a network can say which frame it is looking at.
+// Package pattern is a camera that needs neither hardware nor a world: colour bars with the frame's
+// number drawn into the picture, so that a test at the far end of an encoder and a network can
+// identify the frame.
 package pattern
 
 import (

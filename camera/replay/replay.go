@@ -24,7 +24,7 @@ import (
 	"edgert/rt"
 )
 
-// Limits of what is read.
+// Limits of the files.
 const (
 	maxFiles = 20_000
 	maxBytes = 1 << 30 // in memory: PNG unpacked
@@ -147,7 +147,7 @@ func read(name string) (pix []byte, f camera.Format, err error) {
 // Format returns what Grab delivers.
 func (s *Source) Format() camera.Format { return s.format }
 
-// Lends says that frames point at the files in memory.
+// Lends reports that frames point at the files in memory.
 func (s *Source) Lends() {}
 
 // Grab sleeps until the next frame's instant. A late reader skips files.

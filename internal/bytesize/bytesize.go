@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// units are the names that may stand behind a number, and what they mean in bytes.
+// units are the names that may follow a number, with their values in bytes.
 var units = map[string]float64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 }
 
-// Parse returns how many bytes a number with one of these units is, which may be any
-// number that strconv reads; ok is false when text is none.
+// Parse returns the bytes of a number with one of these units, which may be any number that strconv
+// reads; ok is false for any other text.
 func Parse(text string, names ...string) (bytes float64, ok bool) {
 	for _, name := range names {
 		if number, found := strings.CutSuffix(text, name); found {

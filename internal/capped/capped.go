@@ -1,5 +1,4 @@
-// Package capped reads files that may be anything, a device or one that grows
-// included.
+// Package capped reads files that may be anything, a device or a growing file included.
 package capped
 
 import (

@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	time.Sleep(10 * time.Minute) // until it is killed
 }
 
-// A parent that is killed, with no chance to do anything, leaves nobody behind.
+// A parent that is killed, with no chance to do anything, leaves no child behind.
 func TestNobodyIsLeft(t *testing.T) {
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), "CHILD_TEST_PARENT=1")
@@ -54,7 +54,7 @@ func TestNobodyIsLeft(t *testing.T) {
 	})
 	rttest.Eventually(t, "the end of the child", func() bool {
 		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-		return err != nil || strings.Contains(string(stat), ") Z ") // it is nobody's child here
+		return err != nil || strings.Contains(string(stat), ") Z ") // it is not a child of this process
 	})
 }
 

@@ -22,16 +22,16 @@ const (
 	Fault    Code = 6 // fault latched, an operator is needed: do not restart
 )
 
-// Final are the codes after which a restart cannot help: somebody has to act
-// first. The units' RestartPreventExitStatus= and the README say the same.
+// Final are the codes after which a restart cannot help: a person has to act first. The units'
+// RestartPreventExitStatus= and the README list the same.
 var Final = []Code{Usage, Config, RealTime, Fault}
 
 // Held are the codes of ends that the program chose while it could be trusted:
 // only after these --on-exit hold leaves the arm under torque.
 var Held = []Code{Clean, Config, Absent}
 
-// Untouched are the codes of ends before the arm is touched: what was held stays
-// held. A panic under the units is a signal (GOTRACEBACK=crash), not Usage.
+// Untouched are the codes of ends before the arm is touched: a held arm stays held. A panic under
+// the units is a signal (GOTRACEBACK=crash), not Usage.
 var Untouched = []Code{Usage, RealTime}
 
 // Error is an error with its exit code.
@@ -58,7 +58,7 @@ func Errorf(code Code, format string, args ...any) error {
 	return With(code, fmt.Errorf(format, args...))
 }
 
-// Of returns the code that err asks for: Clean for nil, Failure when err has none.
+// Of returns the code that err asks for: Clean for nil, Failure for an error without a code.
 func Of(err error) Code {
 	var e *Error
 	switch {
@@ -71,5 +71,5 @@ func Of(err error) Code {
 	}
 }
 
-// Keep adds to the error that a run ends with, or nil, what is said under its code.
+// Keep adds a text to the error, or nil, that a run ends with, under the error's code.
 func Keep(end, other error) error { return With(Of(end), errors.Join(end, other)) }

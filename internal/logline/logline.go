@@ -14,7 +14,7 @@ import (
 	"unicode/utf8"
 )
 
-// lineSize is room for what the programs say; a longer line allocates.
+// lineSize is room for the programs' lines; a longer line allocates.
 const lineSize = 1024
 
 // timeOfDay leaves the date out: systemd's journal has it.
@@ -25,7 +25,7 @@ type Handler struct {
 	out    *output
 	level  slog.Leveler
 	prefix string // groups, each with its dot
-	attrs  []byte // what WithAttrs got, as it is written
+	attrs  []byte // the attributes of WithAttrs, as text
 }
 
 // output is shared by all handlers of one writer.
@@ -125,8 +125,8 @@ func appendAttr(b []byte, prefix string, a slog.Attr) []byte {
 	return appendText(b, v.String())
 }
 
-// appendDuration writes milliseconds where that reads well, and what
-// time.Duration says for the rest.
+// appendDuration writes milliseconds where that reads well, and the text of time.Duration
+// otherwise.
 func appendDuration(b []byte, d time.Duration) []byte {
 	if d <= -time.Minute || d >= time.Minute {
 		return append(b, d.String()...)

@@ -1,6 +1,6 @@
-// Package lograte bounds how often a log says the same. Whoever can make a program write
-// a line, by opening a session that is refused or a link that is lost, can do so a
-// thousand times a second: that would fill a disk, and hide what else is said.
+// Package lograte bounds how often a log repeats a line. A client that can make a program write a
+// line, by opening a session that is refused or a link that is lost, can do so a thousand times a
+// second: that would fill a disk, and hide the other lines.
 package lograte
 
 import (
@@ -25,15 +25,15 @@ var (
 	warnings = budget{64, 2 * time.Second}
 )
 
-// kindsMax bounds the kinds of lines that are told apart; all beyond are of one kind.
+// kindsMax bounds the kinds of lines that are counted apart; all beyond are of one kind.
 const kindsMax = 256
 
-// reasonKey is the attribute that tells lines of one message apart.
+// reasonKey is the attribute that separates lines of one message.
 const reasonKey = "reason"
 
-// Handler is a slog.Handler that leaves out what was said often a moment ago: lines of
-// one message, and of one `reason` where they have that attribute. The next line of the
-// kind says how many were left out.
+// Handler is a slog.Handler that leaves out lines that were logged often a moment ago: lines of one
+// message, and of one `reason` where they have that attribute. The next line of the kind counts the
+// lines that were left out.
 type Handler struct {
 	slog.Handler
 	shared *shared

@@ -10,7 +10,7 @@ import (
 	"edgert/wire/zenohgo"
 )
 
-// Transport is what the programs say of themselves.
+// Transport is the programs' name for this transport.
 const Transport = "zenoh (zenoh-go on libzenohc)"
 
 // Check leaves it to the library to know its endpoints and options.

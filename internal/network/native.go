@@ -9,7 +9,7 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// Transport is what the programs say of themselves.
+// Transport is the programs' name for this transport.
 const Transport = "zenoh (built in, pure Go)"
 
 // Check refuses what Open would refuse without asking the network.

@@ -1,10 +1,10 @@
-// Package notify tells the service manager how the process is: that it is
-// ready, that it is alive, what it is doing, that it is about to leave.
+// Package notify reports the process's state to the service manager: ready, alive, its activity,
+// about to leave.
 //
-// It is systemd's sd_notify protocol: one datagram of KEY=VALUE lines to the
-// socket that $NOTIFY_SOCKET names. Without that variable nothing is sent. The
-// watchdog is fed while a robot runs, so nothing allocates after Open;
-// github.com/coreos/go-systemd/v22 dials and formats at every call.
+// It is systemd's sd_notify protocol: one datagram of KEY=VALUE lines to the socket that
+// $NOTIFY_SOCKET names. Without that variable nothing is sent. The watchdog is fed while a robot
+// runs, so nothing allocates after Open; github.com/coreos/go-systemd/v22 dials and formats at
+// every call.
 //
 //	n, err := notify.Open() // on an error n sends nothing, and is usable
 //	n.Status("loading")
@@ -46,7 +46,7 @@ var (
 
 // State is how the process is now.
 type State struct {
-	Ready    bool   // the process does what it is for
+	Ready    bool   // the process does its work
 	Stopping bool   // it is about to leave
 	Status   string // one line for people; empty: as before
 	Progress uint64 // changes whenever the work that the watchdog guards gets anywhere
@@ -59,11 +59,11 @@ type State struct {
 type Notifier struct {
 	// Constant after Open.
 	socket   port
-	interval time.Duration // between two feeds of the watchdog; 0: there is none
+	interval time.Duration // between two feeds of the watchdog; 0: there is no watchdog
 
 	buf []byte // reused by Status
 
-	// What the manager has been told.
+	// The state that was sent to the manager.
 	ready, stopping bool
 	status          string
 	progress        uint64
@@ -89,12 +89,11 @@ func Open() (*Notifier, error) {
 	return n, err
 }
 
-// Managed reports whether systemd started this process itself, as a service whose
-// unit cleans up after it. A socket alone says little: podman gives its containers
-// one too.
+// Managed reports whether systemd started this process itself, as a service whose unit cleans up
+// after it. A socket alone proves little: podman gives its containers one too.
 //
-// Source: systemd.exec(5), $SYSTEMD_EXEC_PID, since systemd 248; before that, 247
-// for instance, it sets $INVOCATION_ID and is the parent, process 1.
+// Source: systemd.exec(5), $SYSTEMD_EXEC_PID, since systemd 248; before that, 247 for instance, it
+// sets $INVOCATION_ID and is the parent, process 1.
 func Managed() bool { return managed(os.Getenv, os.Getpid(), os.Getppid()) }
 
 func managed(env func(string) string, self, parent int) bool {
@@ -120,8 +119,8 @@ func interval(usec, pid string, self int) (time.Duration, error) {
 	return time.Duration(period) * time.Microsecond / feedsPerPeriod, nil
 }
 
-// Update sends what is new in s. The watchdog is fed when it is due and Progress
-// has changed, so work that hangs gets the process killed.
+// Update sends the changes in s. The watchdog is fed when it is due and Progress has changed, so
+// work that hangs gets the process killed.
 //
 //rt:noalloc
 func (n *Notifier) Update(now rt.Instant, s State) {
@@ -139,7 +138,7 @@ func (n *Notifier) Update(now rt.Instant, s State) {
 	}
 }
 
-// Status says in one line what the process is doing; only the first line is sent.
+// Status sends the process's activity in one line; only the first line is sent.
 //
 //rt:noalloc
 func (n *Notifier) Status(text string) {

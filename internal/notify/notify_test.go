@@ -31,13 +31,13 @@ func manager(t *testing.T, name string) *net.UnixConn {
 	return l
 }
 
-// said returns what the manager got since the last call.
+// said returns the manager's input since the last call.
 func said(t *testing.T, l *net.UnixConn) string {
 	t.Helper()
 	var lines []string
 	buf := make([]byte, 4096)
 	for {
-		l.SetReadDeadline(time.Now().Add(time.Millisecond)) // what was sent is there already
+		l.SetReadDeadline(time.Now().Add(time.Millisecond)) // sent datagrams are there already
 		n, err := l.Read(buf)
 		if err != nil {
 			return strings.Join(lines, " ")
@@ -138,8 +138,8 @@ func TestAManagerThatIsGoneLeavesAUsableNotifier(t *testing.T) {
 	}
 }
 
-// A manager that dies later, or does not read, must neither block nor end us;
-// what it had no room for is sent again.
+// A manager that dies later, or does not read, must neither block nor end us; datagrams that it had
+// no room for are sent again.
 func TestUpdateRepeatsWhatWasNotSent(t *testing.T) {
 	l := manager(t, filepath.Join(t.TempDir(), "notify"))
 	n := open(t)

@@ -19,7 +19,7 @@ const (
 	maxRank        = 8
 )
 
-// ErrFormat marks what is not a safetensors file.
+// ErrFormat marks bytes that are not a safetensors file.
 var ErrFormat = errors.New("not a safetensors file")
 
 // Tensor is one array of a file. Data borrows from the file's bytes,
@@ -35,9 +35,9 @@ const metadataKey = "__metadata__"
 
 var dtypeSize = map[string]int64{"U8": 1, "BOOL": 1, "I64": 8, "F32": 4, "F64": 8}
 
-// Parse reads a file: 8 bytes of header length, a JSON header,
-// then the data. Tensors must lie within the data without overlap and hold exactly
-// as many bytes as their shape says. Its errors wrap ErrFormat.
+// Parse reads a file: 8 bytes of header length, a JSON header, then the data. Tensors must lie
+// within the data without overlap and hold exactly the bytes of their shape. Its errors wrap
+// ErrFormat.
 //
 // Source: https://huggingface.co/docs/safetensors, section Format.
 func Parse(file []byte) (metadata map[string]string, tensors map[string]Tensor, err error) {

@@ -1,9 +1,9 @@
-// Package stall tells an output that is slow from one that takes nothing.
+// Package stall distinguishes a slow output from one that takes nothing.
 package stall
 
 import "time"
 
-// Timeout is after how long without anything taken nobody counts as reading.
+// Timeout is how long an output may take nothing before it counts as unread.
 const Timeout = time.Second
 
 // Await waits until ended is closed and reports whether it was: for most at the

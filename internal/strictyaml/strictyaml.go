@@ -22,13 +22,12 @@ const (
 	// enough to be repeated in a complaint.
 	lineMax = 8 << 10
 
-	// nestingMax is deeper than anybody nests. The module's memory grows with the
-	// square of the depth: 800 kB of "- " took 8 GB.
+	// nestingMax is deeper than any real file. The module's memory grows with the square of the
+	// depth: 800 kB of "- " took 8 GB.
 	nestingMax = 64
 )
 
-// errNesting means that lists or maps stand in each other deeper than anybody
-// writes.
+// errNesting means that lists or maps are nested deeper than in any real file.
 var errNesting = errors.New("no YAML that is read here")
 
 // ReadFile reads a whole file of at most MaxBytes.
@@ -52,16 +51,16 @@ func Parse(data []byte) (file *ast.File, err error) {
 	return parser.ParseBytes(data, 0)
 }
 
-// noPanic makes an error of a panic: the module has one for some tags, such as a
-// sequence's on what is none.
+// noPanic makes an error of a panic: the module panics on some tags, such as a sequence's on
+// another value.
 func noPanic(err *error) {
 	if p := recover(); p != nil {
 		*err = fmt.Errorf("no YAML: %v", p)
 	}
 }
 
-// check returns the text for the parser: without a byte order mark, and refuses what
-// is nested too deeply or has a line too long for an error to repeat.
+// check returns the text for the parser, without a byte order mark, and refuses a text that is
+// nested too deeply or has a line too long for an error to repeat.
 func check(data []byte) ([]byte, error) {
 	data, err := capped.Text(data)
 	if err != nil {

@@ -54,8 +54,7 @@ func TestNesting(t *testing.T) {
 	}
 }
 
-// A byte order mark is taken as what it is, and a line that no complaint could
-// repeat is none of ours.
+// A byte order mark is accepted, and a line too long for a complaint is refused.
 func TestMarksAndLongLines(t *testing.T) {
 	var f file
 	if err := Decode([]byte("\xEF\xBB\xBFname: a\n"), &f); err != nil || f.Name != "a" {

@@ -61,7 +61,7 @@ func ReadKeys(in *os.File, keep []string, key func(string)) (*Keys, error) {
 	return k, nil
 }
 
-// ours reports whether this process's group is the one that the terminal is for.
+// ours reports whether the terminal belongs to this process's group.
 func ours(in *os.File) bool {
 	group, err := unix.IoctlGetInt(int(in.Fd()), unix.TIOCGPGRP)
 	return err == nil && group == unix.Getpgrp()
@@ -107,7 +107,7 @@ func (k *Keys) read(key func(string)) {
 			continue
 		case n <= 0 || !ours(k.in):
 			if n > 0 {
-				time.Sleep(keyPoll) // what is typed is for others
+				time.Sleep(keyPoll) // the keys are for other programs
 			}
 			continue
 		}
@@ -129,8 +129,8 @@ var (
 
 const esc = 0x1b
 
-// parse calls key for each key of b, and returns the beginning of one that is not whole;
-// with last nothing more comes.
+// parse calls key for each key of b, and returns the beginning of an incomplete one; with last
+// nothing more comes.
 func parse(b []byte, last bool, key func(string)) (rest []byte) {
 	for len(b) > 0 {
 		switch {
@@ -197,7 +197,7 @@ func (k *Keys) startKeeper(command []string) (err error) {
 	return binary.Write(k.pipe, binary.NativeEndian, &k.before)
 }
 
-// endKeeper tells it that there is nothing to do.
+// endKeeper ends it without work.
 func (k *Keys) endKeeper() error {
 	_, err := io.WriteString(k.pipe, "x")
 	return errors.Join(err, k.pipe.Close(), k.keeper.Wait())

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keys are told apart, also where their bytes come one by one; what is no key says nothing.
+// Keys are recognised, also where their bytes come one by one; other bytes are ignored.
 func TestParseKeys(t *testing.T) {
 	for _, tt := range []struct {
 		text string

@@ -1,6 +1,5 @@
-// Package terminal writes log lines and a status line to a terminal, a pipe or a
-// file without ever waiting for it: the log of every program that must not stop
-// because nobody reads what it says.
+// Package terminal writes log lines and a status line to a terminal, a pipe or a file without ever
+// waiting for it: the log of every program that must not stop because its output is not read.
 package terminal
 
 import (
@@ -19,11 +18,10 @@ import (
 )
 
 const (
-	bufferBytes  = 64 << 10        // log lines that wait for a terminal that takes none; beyond it they are dropped and counted
+	bufferBytes  = 64 << 10        // log lines that wait for a terminal that takes nothing; beyond it they are dropped and counted
 	flushTimeout = 3 * time.Second // for the last lines
-	// pieceBytes go out in one write, whole lines of them, so that a slow terminal
-	// is told from one that takes nothing: a serial console of 9600 baud takes a
-	// piece in half of stall.Timeout.
+	// pieceBytes go out in one write, whole lines of them, which separates a slow terminal from one
+	// that takes nothing: a serial console of 9600 baud takes a piece in half of stall.Timeout.
 	pieceBytes = 512
 )
 
@@ -49,12 +47,12 @@ type Terminal struct {
 	dropped atomic.Uint64 // lines dropped since New
 
 	// Owner: show.
-	page []byte // what is being written
+	page []byte // the bytes of the current write
 	up   bool   // a status line is on the screen
 }
 
-// New returns the terminal behind out, which may be any file. Its goroutine runs
-// for as long as the program.
+// New returns a terminal that writes to out, which may be any file. Its goroutine runs for as long
+// as the program.
 func New(out *os.File) *Terminal {
 	t := &Terminal{
 		out: out, wake: make(chan struct{}, 1), flush: make(chan chan struct{}),
@@ -109,7 +107,7 @@ func (t *Terminal) Flush() {
 	stall.Await(shown, t.taken.Load, flushTimeout)
 }
 
-// show writes what has come, for as long as the program runs.
+// show writes lines as they come, for as long as the program runs.
 func (t *Terminal) show() {
 	for {
 		var shown chan struct{}
@@ -146,8 +144,8 @@ func piece(page []byte) int {
 	return len(page)
 }
 
-// Print writes a text at the end of a program, and returns ErrStalled when out does
-// not take it: what was written of it by then stays.
+// Print writes a text at the end of a program, and returns ErrStalled when out does not take it:
+// the part that was written by then stays.
 func Print(out io.Writer, text []byte) error {
 	wrote := make(chan error, 1)
 	go func() {
@@ -164,7 +162,7 @@ func Print(out io.Writer, text []byte) error {
 	}
 }
 
-// nextPage makes page of what has come meanwhile; false when nothing has.
+// nextPage makes page of the lines since the last; false without lines.
 func (t *Terminal) nextPage() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -35,7 +35,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A terminal that takes nothing holds up nobody, and says later what it missed.
+// A terminal that takes nothing delays no writer, and shows later how much it missed.
 func TestStoppedTerminal(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -1,8 +1,8 @@
-// Package webpage is what the programs' pages for a browser share: who may look at them,
-// how often, and what all of them look like.
+// Package webpage is the common part of the programs' pages for a browser: their access, its rate,
+// and their style.
 //
-// A page has no password, so Guard answers for this machine's names alone, and no other
-// site's page gets to read along: a site may point its own name here.
+// A page has no password, so Guard answers for this machine's names alone, and no other site's page
+// gets to read along: a site may point its own name here.
 package webpage
 
 import (
@@ -30,8 +30,7 @@ var (
 	baseJS []byte
 )
 
-// Compose puts what all pages share where a page says base.css and base.js in comments,
-// once each.
+// Compose inserts the common parts where a page has base.css and base.js in comments, once each.
 func Compose(page []byte) []byte {
 	return Insert(Insert(page, "/* base.css */", baseCSS), "/* base.js */", baseJS)
 }
@@ -79,8 +78,8 @@ type Guard struct {
 	Requests, Refused atomic.Uint64
 }
 
-// NewGuard returns a guard of the machine's own names and these; hint says where such a
-// name is given.
+// NewGuard returns a guard of the machine's own names and these; hint is the flag that adds such a
+// name.
 func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logger, hint string, names ...string) *Guard {
 	g := &Guard{Rate: RateLimit{Clock: clock, Interval: interval, Burst: burst}, log: log, hint: hint, names: append(names, "localhost")}
 	if name, err := os.Hostname(); err == nil {
@@ -89,8 +88,8 @@ func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logge
 	return g
 }
 
-// Check is next for who may ask. body says how many bytes a request may bring, and what
-// it says to one that brings more.
+// Check calls next for permitted requests. body bounds the bytes of a request, with the answer to a
+// larger one.
 func (g *Guard) Check(next http.Handler, body func(*http.Request) (limit int64, says string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -145,8 +144,8 @@ func (g *Guard) knownHost(host string) bool {
 	return false
 }
 
-// crossSite reports whether another site's page embeds our answers. Browsers tell for
-// trusted addresses, such as loopback.
+// crossSite reports whether another site's page embeds our answers. Browsers reveal it for trusted
+// addresses, such as loopback.
 func crossSite(h http.Header) bool {
 	site := h.Get("Sec-Fetch-Site")
 	return (site == "cross-site" || site == "same-site") && h.Get("Sec-Fetch-Dest") != "document"

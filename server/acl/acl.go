@@ -1,6 +1,6 @@
-// Package acl says what a robot may do at a service: the rule that lean-server's own
-// listener keeps for those that show a certificate (Service.Rights), and the same
-// rule for the official router (RouterRules).
+// Package acl holds a robot's rights at a service: the rule that lean-server's own listener keeps
+// for links with a certificate (Service.Rights), and the same rule for the official router
+// (RouterRules).
 package acl
 
 import (
@@ -17,7 +17,7 @@ type Service struct {
 	Prefix  string   // of its keys
 	Routers []string // names in certificates whose links may do everything
 
-	Denied access.Counters // what the listener denied
+	Denied access.Counters // messages that the listener denied
 }
 
 // Rights are those of a link whose certificate has these names: each that can be a
@@ -39,7 +39,7 @@ func (s *Service) Rights(names []string) *access.Rights {
 	}
 	r.Allow = s.anybody()
 	if len(ids) > 0 {
-		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix)) // whose, Payload says
+		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix)) // Payload checks whose
 	}
 	for _, id := range ids {
 		for m, more := range s.robot(id) {
@@ -53,14 +53,14 @@ func (s *Service) Rights(names []string) *access.Rights {
 // keys are key expressions for each kind of message.
 type keys [access.NumMessages][]string
 
-// anybody is what every robot may do, and whoever else has a certificate.
+// anybody holds the rights of every robot, and of every other certificate.
 func (s *Service) anybody() (k keys) {
 	k[access.Query] = []string{wire.StatusKey(s.Prefix)}
 	k[access.LivelinessQuery] = []string{wire.ServerAliveAny, wire.ServerAliveKey(s.Prefix), s.Prefix + "/server/*/alive"}
 	return k
 }
 
-// robot is what the robot called id may do beside that, as far as keys tell. id has
+// robot holds the further rights of the robot called id, as far as keys can express them. id has
 // passed wire.CheckUUID, or is "*".
 func (s *Service) robot(id string) (k keys) {
 	own := func(leaf string) string { return s.Prefix + "/" + id + leaf }
@@ -73,8 +73,8 @@ func (s *Service) robot(id string) (k keys) {
 	return k
 }
 
-// checkSession reports why a query at the common session key is not of one of these
-// robots. Only a listener can tell: a router looks at keys.
+// checkSession reports why a query at the common session key is not of one of these robots. Only a
+// listener can check it: a router looks at keys.
 func (s *Service) checkSession(key string, payload []byte, ids []string) error {
 	if key != wire.SessionKey(s.Prefix) {
 		return nil

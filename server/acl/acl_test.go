@@ -84,8 +84,7 @@ func (f *fleet) ask(s wire.Session, key string, payload []byte) (text string, fa
 	return string(replies[0].Payload), replies[0].Err
 }
 
-// A certificate's name bounds what its link may do, and what is denied is counted
-// and told once.
+// A certificate's name bounds its link's rights, and denied messages are counted and logged once.
 func TestACertificateIsOneRobot(t *testing.T) {
 	f := newFleet(t)
 	var heard, stolen atomic.Int32
@@ -186,7 +185,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	}
 }
 
-// A name under routers may carry anybody, one that is no id nobody.
+// A name of routers may carry any robot, a name that is not an id carries no robot.
 func TestRoutersCarryAnybody(t *testing.T) {
 	f := newFleet(t)
 	f.server.Queryable(prefix+"/session", func(q wire.Query) { q.Reply(prefix+"/session", []byte("from "+q.From().Name)); q.Finish() })

@@ -17,7 +17,7 @@ import (
 type Fleet struct {
 	Robots  []string // by id
 	Servers []string // of this service
-	Routers []string // who may do everything: the other routers of a mesh, an operator's tools
+	Routers []string // names with all rights: the other routers of a mesh, an operator's tools
 }
 
 // rule and its kin are entries of access_control in an official router's
@@ -42,9 +42,8 @@ type policy struct {
 	Subjects []string `json:"subjects"`
 }
 
-// What a router calls the messages of a kind that it takes (ingress), and those that
-// it passes on to who may send that kind (egress): answers to who may ask, samples to
-// who may subscribe.
+// A router's names for the messages of a kind that it takes (ingress), and for those that it passes
+// on to the node that may send that kind (egress): answers to the asker, samples to the subscriber.
 var (
 	ingress = [access.NumMessages][]string{
 		access.Put:               {"put", "delete"},
@@ -60,8 +59,8 @@ var (
 		access.DeclareQueryable:  {"query"},
 		access.LivelinessQuery:   {"liveliness_token"},
 	}
-	// To whom the declarations of others are shown. An official publisher stays mute
-	// until it is told of a subscriber.
+	// The flows to which declarations of others are shown. An official publisher stays mute until
+	// it knows of a subscriber.
 	shown = [access.NumMessages][]string{
 		access.Put:   {"declare_subscriber"},
 		access.Query: {"declare_queryable"},
@@ -149,8 +148,8 @@ func (f *Fleet) check() error {
 	return nil
 }
 
-// rulesOf are the rules by which one may do what k says, and is shown declarations on
-// its keys and on those of all (a server's are for all robots).
+// rulesOf returns the rules for the rights of k: its messages, and declarations on its keys and on
+// those of all (a server's are for all robots).
 func rulesOf(id string, k, all keys) (rules []rule) {
 	add := func(flow string, messages, exprs []string) {
 		if len(messages) > 0 && len(exprs) > 0 {

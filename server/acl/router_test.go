@@ -57,8 +57,8 @@ func (b *rulebook) lets(name, flow, message, key string) bool {
 	return false
 }
 
-// What a robot may say to a router is what it may say to our listener, on every key
-// of the service, but for the session key that all share.
+// A robot has the same rights at a router as at our listener, on every key of the service, but for
+// the session key that all share.
 func TestARouterKeepsTheSameRule(t *testing.T) {
 	s := &Service{Prefix: prefix}
 	book, _ := rules(t, Fleet{Robots: []string{"arm-a", "arm-b"}, Servers: []string{"server"}, Routers: []string{"boss"}})
@@ -120,8 +120,7 @@ func TestARouterKeepsTheSameRule(t *testing.T) {
 	}
 }
 
-// A router refuses rules and subjects whose id it has twice, and a policy that names
-// one which is not there.
+// A router refuses rules and subjects with a repeated id, and a policy that names a missing one.
 func TestRulesAreWhole(t *testing.T) {
 	book, text := rules(t, Fleet{Robots: []string{"routers", "servers", "robots"}, Servers: []string{`odd "name"`}, Routers: []string{"a", "b"}})
 	ids := map[string]int{}

@@ -1,9 +1,8 @@
-// Package audit keeps on disk what the worker did: one JSON line for each
-// request (line.go), and a ring of the newest requests with their answers, to be
-// answered again later (capture.go).
+// Package audit keeps the worker's actions on disk: one JSON line for each request (line.go), and a
+// ring of the newest requests with their answers, to be answered again later (capture.go).
 //
-// The worker copies a Record into a preallocated slot and goes on; one goroutine
-// formats and writes. What finds no free slot is counted, never waited for.
+// The worker copies a Record into a preallocated slot and goes on; one goroutine formats and
+// writes. A record that finds no free slot is counted, never waited for.
 package audit
 
 import (
@@ -62,23 +61,23 @@ type Record struct {
 	Decode                      time.Duration
 	Inference                   time.Duration // the graph alone
 	Service                     time.Duration // from arrival to the hand-over to the transport
-	Batch, Row                  int           // size of the batch that it ran in, 0: none; and its row there
+	Batch, Row                  int           // size of its batch, 0: no batch; and its row there
 	Superseded                  uint64        // as reported in the chunk
 	Controls                    policy.Controls
 	First                       int64              // action step of row 0, when there is a chunk
-	Rows                        int                // rows of the chunk; 0: none
+	Rows                        int                // rows of the chunk; 0: no chunk
 	Stale                       uint32             // bit i: the picture of Cameras[i] was older than the robot allows
 	Cameras                     []wire.CameraShape // constant
 	Outcome                     Outcome
-	Why                         string // what went wrong; "" when nothing did
+	Why                         string // the failure; "" without one
 }
 
 // Writer carries Records to the disk. A nil Writer keeps nothing.
 type Writer struct {
 	// Constant after Open.
-	lines    io.Writer // nil: none are written
-	file     *os.File  // what to close at the end, when lines is a file
-	captures *ring     // nil: none are kept
+	lines    io.Writer // nil: no lines are written
+	file     *os.File  // to be closed at the end, when lines is a file
+	captures *ring     // nil: no captures are kept
 	clock    rt.Clock
 	log      *slog.Logger
 	wake     chan struct{} // cap 1: something waits
@@ -93,15 +92,15 @@ type Writer struct {
 	text    []byte
 	count   uint64 // lines in text
 	failing failing
-	torn    bool // what was written last ends within a line: the next begins with a new one
+	torn    bool // the last write ended within a line: the next begins with a new line
 
-	stalled bool // the goroutine was left behind. Owner: who calls stop and Close
+	stalled bool // the goroutine was left running. Owner: the caller of stop and Close
 }
 
-// failing says of what a failed write was logged: one disk may be full and the other not.
+// failing marks failed writes that were logged: one disk may be full and the other not.
 type failing struct{ lines, captures bool }
 
-// Counts is what was written.
+// Counts count the written records.
 //
 // Atomic.
 type Counts struct {
@@ -113,9 +112,8 @@ func (c *Counts) sum() uint64 {
 	return c.Lines.Load() + c.LinesDropped.Load() + c.Captures.Load() + c.CapturesDropped.Load()
 }
 
-// Open opens the files that cfg names; nil when it names none. It does so before
-// anything that takes time, and allocates what running needs. Its errors wrap
-// manifest.ErrInvalid.
+// Open opens the files that cfg names; nil when it names no file. It does so before anything that
+// takes time, and allocates all memory for the run. Its errors wrap manifest.ErrInvalid.
 func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, error) {
 	if cfg.Audit == "" && cfg.Debug.CaptureDir == "" {
 		return nil, nil
@@ -174,8 +172,8 @@ func (w *Writer) Bind(m *memory.Bound) {
 	}
 }
 
-// Add copies a record in, for captures with the observation and the chunk's body,
-// which is empty when there was none.
+// Add copies a record in, for captures with the observation and the chunk's body, which is empty
+// without a chunk.
 //
 // Owner: worker.
 //

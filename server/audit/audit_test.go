@@ -60,8 +60,8 @@ func TestAuditLine(t *testing.T) {
 	}
 }
 
-// Property: whatever the text, appendQuoted writes one line of JSON that reads
-// as the text with what is not UTF-8 replaced.
+// Property: whatever the text, appendQuoted writes one line of JSON that reads as the text with
+// invalid UTF-8 replaced.
 func FuzzAppendQuoted(f *testing.F) {
 	for _, s := range []string{"", "plain", "\x00\x1f\x7f\"\\/", "\xff\xc0", "ü\u2028€"} {
 		f.Add(s)
@@ -253,8 +253,8 @@ func TestWriterNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: half a line, of a run before or of a disk that was full for a moment, costs
-// itself and not the line behind it; and nobody else may read the file.
+// Goal: half a line, of a run before or of a disk that was full for a moment, costs itself and not
+// the next line; and other users may not read the file.
 func TestALineBehindHalfALine(t *testing.T) {
 	dir := t.TempDir()
 	name := filepath.Join(dir, "audit.jsonl")

@@ -35,14 +35,14 @@ var ErrNoCaptures = errors.New("no captured requests")
 // errEmpty marks a file that the ring has not reached.
 var errEmpty = errors.New("empty")
 
-// request is one request as it came and what it got. Its buffers are reused.
+// request is one request with its answer. Its buffers are reused.
 type request struct {
 	Record
 	attachment, observation, reply []byte
 }
 
-// fits makes room in a slot, which allocates only for what is larger than all before
-// it there, and reports whether the bound has memory for that.
+// fits makes room in a slot, which allocates only for a request larger than all before it there,
+// and reports whether the bound has memory for that.
 //
 //go:noinline
 func (w *Writer) fits(r *request, observation, reply int) bool {
@@ -139,8 +139,8 @@ func (g *ring) close() (err error) {
 	return errors.Join(err, g.dir.Close())
 }
 
-// write puts one request into its file, in one write, and then cuts the file.
-// What is left of an earlier request meanwhile does not pass the checksum.
+// write puts one request into its file, in one write, and then cuts the file. The rest of an
+// earlier request meanwhile does not pass the checksum.
 func (g *ring) write(r *request, ts time.Time) error {
 	file := g.files[g.count%uint64(len(g.files))]
 	r.attachment = wire.AppendHeader(r.attachment[:0], r.Header)
@@ -155,8 +155,8 @@ func (g *ring) write(r *request, ts time.Time) error {
 	return nil
 }
 
-// appendCapture appends r as a safetensors file: `header`, `observation` and
-// `reply` are bytes as they crossed the wire, the metadata says the rest.
+// appendCapture appends r as a safetensors file: `header`, `observation` and `reply` are bytes as
+// they crossed the wire, the metadata holds the rest.
 //
 //rt:noalloc
 func appendCapture(dst []byte, r *request, origin *Origin, count uint64, ts time.Time) []byte {
@@ -266,10 +266,10 @@ type Capture struct {
 	Reply       []byte // empty when Outcome is neither ok nor unsent
 	ClientUUID  string
 	Origin
-	Batch, Row int              // size of the batch that it ran in, 0: none or not known; and its row there
+	Batch, Row int              // size of its batch, 0: no batch or unknown; and its row there
 	Controls   *policy.Controls // how the chunk was conditioned; nil: not known
 	Outcome    string
-	Why        string // what is wrong with a file that cannot be read
+	Why        string // the defect of a file that cannot be read
 	RTC        bool
 	Task       string // that the chunk was made for
 }
@@ -334,7 +334,7 @@ func parseCapture(data []byte) (c Capture, err error) {
 	if c.Count, err = strconv.ParseUint(meta["count"], 10, 64); err != nil {
 		return c, fmt.Errorf("count: %w", err)
 	}
-	c.Batch, _ = strconv.Atoi(meta["batch"]) // captures of older servers have none
+	c.Batch, _ = strconv.Atoi(meta["batch"]) // captures of older servers do not have it
 	c.Row, _ = strconv.Atoi(meta["row"])
 	if c.Controls, err = parseControls(meta); err != nil {
 		return c, err

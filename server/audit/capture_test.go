@@ -41,8 +41,8 @@ func TestCaptureReadsAsItWasWritten(t *testing.T) {
 	}
 }
 
-// A capture of a server that did not write how chunks were conditioned is read all the
-// same; one that says nonsense is refused.
+// A capture of a server that did not write how chunks were conditioned is read all the same; a
+// malformed one is refused.
 func TestCapturedControls(t *testing.T) {
 	whole := string(appendControls(nil, &policy.Controls{PrefixLen: 8, Delay: 3, PrefixEnd: 9, Mode: policy.ModeGuided, Beta: 2.5, Schedule: 3, SigmaD: 0.2}))
 	meta := func(text string) (m map[string]string) {

@@ -12,8 +12,8 @@ const (
 	// lineMax is the longest audit line: names and texts that wire bounds, each
 	// byte escaped, the tags and the numbers.
 	lineMax = 4096 + tagsMax
-	// tagsMax is what the tags may take in a line: a robot may send a megabyte of them,
-	// and each of its requests has a line.
+	// tagsMax bounds the tags in a line: a robot may send a megabyte of them, and each of its
+	// requests has a line.
 	tagsMax = 1024
 
 	timeLayout = "2006-01-02T15:04:05.000000Z07:00"
@@ -70,8 +70,8 @@ func appendLine(dst []byte, r *Record, ts time.Time) []byte {
 	return append(dst, "}\n"...)
 }
 
-// Tags is a robot's tags as the JSON object that stands in its lines, "" when it has
-// none, and how many of them were kept: as many as there is room for.
+// Tags returns a robot's tags as the JSON object of its lines, "" without tags, and the number of
+// the tags that were kept: as many as there is room for.
 func Tags(tags []wire.Tag) (text string, kept int) {
 	out := []byte{'{'}
 	for _, t := range tags {
@@ -115,7 +115,7 @@ func appendStale(dst []byte, r *Record) []byte {
 	return append(dst, ']')
 }
 
-// appendQuoted appends s as a JSON string. What is not UTF-8 becomes U+FFFD.
+// appendQuoted appends s as a JSON string. Invalid UTF-8 becomes U+FFFD.
 //
 //rt:noalloc
 func appendQuoted(dst []byte, s string) []byte {

@@ -1,9 +1,9 @@
-// Package auto decides, for max_sessions: auto, how many robots are let in: as many as
-// are still fed with what inferences take now (plan.Gate).
+// Package auto decides, for max_sessions: auto, how many robots are let in: as many as inferences
+// can still feed at their present duration (plan.Gate).
 //
-// A slow spell of the machine must not keep robots out for ever: the first robot always
-// gets in, because what is never tried is never measured, and when nobody asks for a
-// while the times of the warm-up count where they were shorter.
+// A slow spell of the machine must not keep robots out for ever: the first robot always gets in,
+// because an inference that never runs is never measured, and after a while without requests the
+// times of the warm-up count where they were shorter.
 package auto
 
 import (
@@ -16,12 +16,12 @@ import (
 )
 
 const (
-	// verdictTime is how long a refusal stands for the same sessions: asking costs some
-	// 10 ms of virtual robots, and anybody may open.
+	// verdictTime is how long a refusal is valid for the same sessions: asking costs some 10 ms of
+	// virtual robots, and any client may open.
 	verdictTime = 100 * time.Millisecond
-	// idleMeasures without a request, one a second, what is known of inferences is as
-	// old: then those of the warm-up count where they were faster, so that a slow spell
-	// that nobody sees the end of does not keep robots out for ever.
+	// After idleMeasures without a request, one a second, the measured inference times are too old:
+	// then those of the warm-up count where they were faster, so that a slow spell whose end no
+	// request shows does not keep robots out for ever.
 	idleMeasures = 10
 	// askingMost is how long robots may be played at once for those that ask, and
 	// askingShare the part of the time that they may be later: of a hundred robots a play
@@ -39,10 +39,10 @@ type Auto struct {
 	meta  *policy.Meta
 	gate  *plan.Gate
 	clock rt.Clock
-	sizes *batch.Sizes // what inferences take
+	sizes *batch.Sizes // duration of inferences
 	warm  []plan.Size  // and took in the warm-up; set by Begin
 
-	usual, faster verdict       // the last of a robot of the policy's rate or a lower one, and of a faster one, whose refusal says nothing of others
+	usual, faster verdict       // the last verdict on a robot of the policy's rate or a lower one, and on a faster one, whose refusal does not concern others
 	asking        time.Duration // spent on those that ask, less askingShare of the time since
 	asked         rt.Instant    // when that was
 	answered      uint64        // requests at the last measure
@@ -51,22 +51,22 @@ type Auto struct {
 	idle          int           // measures since there was a request
 }
 
-// verdict is what was said of a robot beside those that were here.
+// verdict is the decision on a robot beside the sessions of that time.
 type verdict struct {
 	change uint64 // of the sessions that it was about
 	at     rt.Instant
 	whyNot string
 }
 
-// New returns one for a policy behind a scheduler, whose inferences take what sizes
-// says. Begin comes first.
+// New returns an Auto for a policy with a scheduler; sizes holds the durations of its inferences.
+// Begin comes first.
 func New(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Clock) *Auto {
 	return &Auto{meta: m, gate: plan.NewGate(m, scheduler), sizes: sizes, clock: clock}
 }
 
-// Robot is one of so many control steps a second, the policy's own where it did not say
-// or says what none has, that asks every so often, 0: nobody knows. One that asks more
-// seldom than edge-rt does by itself may do so as often tomorrow.
+// Robot describes a robot by its control steps a second, the policy's own where it names no rate or
+// an impossible one, and by the time between its requests, 0: unknown. A robot that asks more
+// seldom than edge-rt does by itself may ask as often tomorrow.
 func (a *Auto) Robot(fps float64, every time.Duration) plan.Robot {
 	if !plan.Playable(fps) {
 		fps = a.meta.FPS
@@ -80,9 +80,9 @@ func (a *Auto) Robot(fps float64, every time.Duration) plan.Robot {
 	return r
 }
 
-// Refuse says why not all are fed with one robot more beside those that are here, ""
-// when they are. change differs when the sessions do; others are asked for when that is
-// not known from a moment ago.
+// Refuse returns why one robot more beside the present ones would leave some without chunks, ""
+// when all are fed. change differs when the sessions do; others is called when the verdict of a
+// moment ago does not hold.
 func (a *Auto) Refuse(robot plan.Robot, change uint64, others func() []plan.Robot) (whyNot string) {
 	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {
@@ -108,9 +108,9 @@ func (a *Auto) Begin() (fed int) {
 	return a.gate.Most(nil, a.Robot(0, 0))
 }
 
-// Measure takes what inferences take now, once a second, and returns how many sessions
-// that is enough for: of robots like those that are here, and of the policy's own
-// beyond. fed is what it said before; answered counts all requests so far.
+// Measure takes the present duration of inferences, once a second, and returns for how many
+// sessions that is enough: of robots like the present ones, and of the policy's own rate beyond.
+// fed is its last result; answered counts all requests so far.
 func (a *Auto) Measure(answered, change uint64, fed int, robots func() []plan.Robot) int {
 	if a.idle++; answered != a.answered {
 		a.answered, a.idle = answered, 0
@@ -123,7 +123,7 @@ func (a *Auto) Measure(answered, change uint64, fed int, robots func() []plan.Ro
 	}
 	here := robots()
 	fed, a.settled = a.gate.Approach(here, a.Robot(0, 0), max(fed, 1))
-	return max(fed, len(here)) // who is in stays
+	return max(fed, len(here)) // open sessions stay
 }
 
 // took is what inferences of each size take, as far as is known.

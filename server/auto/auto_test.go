@@ -11,8 +11,7 @@ import (
 	"edgert/server/plan"
 )
 
-// stand is an Auto of an ACT-like policy, whose inferences take so long, and what it
-// was asked about.
+// stand is an Auto of an ACT-like policy with inferences of a given duration, and its questions.
 type stand struct {
 	*Auto
 	sizes *batch.Sizes
@@ -20,7 +19,7 @@ type stand struct {
 	asked int // for the robots that are here
 	fed   int
 	clock *rttest.Clock
-	plays time.Duration // what a play takes
+	plays time.Duration // duration of a play
 }
 
 func newStand(took time.Duration) *stand {
@@ -55,8 +54,8 @@ func (s *stand) fill() {
 	}
 }
 
-// As many get in as Begin says, and Measure goes on saying so; the refusal says what an
-// inference takes.
+// As many get in as Begin returns, and Measure goes on returning so; the refusal names the duration
+// of an inference.
 func TestAsManyAsAreFed(t *testing.T) {
 	s := newStand(20 * time.Millisecond)
 	s.fill()
@@ -73,8 +72,8 @@ func TestAsManyAsAreFed(t *testing.T) {
 	}
 }
 
-// Who is refused again does not make the server play robots for each try: the refusal
-// stands for a moment, for the same sessions and robots of no higher rate.
+// A robot that is refused again does not make the server play robots for each try: the refusal is
+// valid for a moment, for the same sessions and robots of no higher rate.
 func TestARefusalStandsForAMoment(t *testing.T) {
 	s := newStand(20 * time.Millisecond)
 	s.fill()
@@ -106,7 +105,7 @@ func TestARefusalStandsForAMoment(t *testing.T) {
 	}
 }
 
-// A slow spell that nobody's requests show the end of is forgotten, and not before.
+// A slow spell whose end no request shows is forgotten, and not before.
 func TestASlowSpellIsForgotten(t *testing.T) {
 	s := newStand(20 * time.Millisecond)
 	usual := s.fed
@@ -140,8 +139,8 @@ func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
 	}
 }
 
-// Who opens and closes in a loop does not keep the server playing robots: a second of it
-// at once, then a tenth of the time. The others are told, and get in soon.
+// A client that opens and closes in a loop does not keep the server playing robots: a second of it
+// at once, then a tenth of the time. The others get their answer, and a session soon.
 func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
 	s := newStand(20 * time.Millisecond)
 	s.plays = 10 * time.Millisecond

@@ -1,8 +1,8 @@
-// Package memory is the one bound on what robots can make a server keep: their
-// sessions, their observations until they have been worked on, the captures that wait for
-// the disk, and what other servers show of theirs. Whoever wants some asks here first, and goes without when there
-// is none left. What the transport's links hold has a bound of its own, which the
-// manifest takes off this one's.
+// Package memory is the one bound on the memory that robots can make a server keep: their sessions,
+// their observations until they have been worked on, the captures that wait for the disk, and the
+// tokens of other servers. Code that needs some takes it here first, and goes without when it is
+// used up. The memory of the transport's links has a bound of its own, which the manifest takes off
+// this one's.
 package memory
 
 import (
@@ -10,8 +10,8 @@ import (
 	"sync/atomic"
 )
 
-// spareFraction of the bound is kept for those who stay within what they said when
-// they opened: others get nothing of it.
+// spareFraction of the bound is kept for robots that stay within their announcement at open: others
+// get nothing of it.
 const spareFraction = 4
 
 // Part is what memory is used for.
@@ -19,10 +19,10 @@ type Part uint8
 
 // The parts.
 const (
-	Sessions     Part = iota // what is kept of a robot while its session is open
+	Sessions     Part = iota // memory of a robot while its session is open
 	Observations             // buffers, lent or not
 	Captures                 // that wait for the disk
-	Replicas                 // what the other servers of the service show
+	Replicas                 // tokens of the other servers of the service
 	NumParts
 )
 
@@ -42,7 +42,7 @@ type Bound struct {
 	parts [NumParts]atomic.Int64
 }
 
-// New returns a bound of limit bytes, of which none are used.
+// New returns an unused bound of limit bytes.
 func New(limit int64) *Bound { return &Bound{limit: limit} }
 
 // Take counts n bytes, or reports that there are not so many left.
@@ -50,8 +50,8 @@ func New(limit int64) *Bound { return &Bound{limit: limit} }
 //rt:noalloc
 func (b *Bound) Take(p Part, n int64) bool { return b.take(p, n, b.limit) }
 
-// TakeSpare is Take for who asks for more than it said: it leaves a part of the bound
-// to the others.
+// TakeSpare is Take for a robot that needs more than it announced: it leaves a part of the bound to
+// the others.
 //
 //rt:noalloc
 func (b *Bound) TakeSpare(p Part, n int64) bool { return b.take(p, n, b.limit-b.limit/spareFraction) }
@@ -100,7 +100,7 @@ func (b *Bound) Promisable() int64 { return b.limit - b.Of(Replicas) }
 // Limit is how many bytes there are.
 func (b *Bound) Limit() int64 { return b.limit }
 
-// String says how much is used, of how much and for what.
+// String shows how much is used, of how much and for which purpose.
 func (b *Bound) String() string {
 	text := fmt.Sprintf("%s of %s are in use", Size(b.Used()), Size(b.limit))
 	for p := range NumParts {

@@ -1,8 +1,8 @@
-// Package metric holds metrics that are read when they are scraped, and reuses what they
-// are written into: a server's collector is off while it serves, so what a scrape leaves
-// behind is collected by hand.
+// Package metric holds metrics that are read when they are scraped, and reuses the memory of a
+// scrape: a server's collector is off while it serves, so the garbage of a scrape is collected by
+// hand.
 //
-// A Registry of client_golang makes all of it anew for each scrape. What reads a Set is
+// A Registry of client_golang makes all of it anew for each scrape. The reader of a Set is
 // client_golang all the same: promhttp.HandlerForTransactional.
 package metric
 
@@ -163,12 +163,12 @@ func pairs(labels []Label) (out []*dto.LabelPair) {
 	return out
 }
 
-// keptSets is how many sets wait for the next scrape: more are at work only while
-// somebody takes long to read.
+// keptSets is how many sets wait for the next scrape: more are in use only while a client takes
+// long to read.
 const keptSets = 2
 
-// Source lends sets to scrapes, each to one at a time, so that one who reads slowly holds
-// up nobody. It is a prometheus.TransactionalGatherer.
+// Source lends sets to scrapes, each to one at a time, so that a slow reader delays no other. It is
+// a prometheus.TransactionalGatherer.
 type Source struct {
 	build func() *Set
 	free  chan *Set

@@ -47,7 +47,7 @@ func (l *newestConnections) Accept() (net.Conn, error) {
 	if oldest == nil {
 		return c, nil
 	}
-	_ = oldest.Close() // what it was doing ends with an error
+	_ = oldest.Close() // its current read or write ends with an error
 	l.dropped.Add(1)
 	if now := time.Now(); now.Sub(l.logged) >= logInterval {
 		l.logged = now

@@ -1,9 +1,9 @@
-// Package page is the server's HTTP side: the pages of supervisors (/healthz, /readyz,
-// /metrics) and a live page for people (/, /status.json), which moves nothing.
+// Package page is the server's HTTP side: the pages of supervisors (/healthz, /readyz, /metrics)
+// and a live page for people (/, /status.json), which moves nothing.
 //
-// No request can delay an inference: what is shown is read from atomics. Who looks has few
-// requests, bounded connections and bounded answers; machines are asked for no Host name
-// and have no rate.
+// No request can delay an inference: all shown values are read from atomics. People have few
+// requests, bounded connections and bounded answers; machines are asked for no Host name and have
+// no rate.
 package page
 
 import (
@@ -27,8 +27,8 @@ import (
 )
 
 const (
-	// What one connection may take, to send its request and to read the answer; and
-	// how long it may wait for its next request.
+	// The time that one connection may take to send its request and to read the answer; and how
+	// long it may wait for its next request.
 	ReadTimeout  = 5 * time.Second
 	writeTimeout = 10 * time.Second
 	idleTimeout  = 5 * time.Second
@@ -41,7 +41,7 @@ const (
 	// DefaultRows is how many sessions the page shows unless it is asked for more.
 	DefaultRows = 50
 	maxRows     = 1000
-	findMax     = 64 // bytes of what is looked for
+	findMax     = 64 // bytes of the search text
 )
 
 //go:embed index.html
@@ -49,17 +49,17 @@ var source []byte
 
 var index = webpage.Compose(source)
 
-// Query is what somebody wants to see of the sessions.
+// Query selects the sessions to show.
 type Query struct {
 	Sort string // of Sorts
 	Rows int    // at most
 	Find string // part of a robot's name; "": all
 }
 
-// Sorts are the orders that sessions can be shown in: the one that needs a look first.
+// Sorts are the orders of the sessions: the one that needs a look first.
 var Sorts = []string{"runway", "latency", "drops", "quiet", "name"}
 
-// Config is what a Page shows. Any goroutine may call its functions.
+// Config holds the sources of a Page. Any goroutine may call its functions.
 type Config struct {
 	Names   []string                                  // by which this machine may be called, beside its own
 	Metrics func(dropped *atomic.Uint64) http.Handler // of /metrics; dropped counts connections

@@ -146,8 +146,8 @@ func TestThePageIsWhole(t *testing.T) {
 	}
 }
 
-// Goal: a thousand connections that say nothing neither stay nor keep a probe out,
-// and what gave way is counted and logged; one alone is closed after its time.
+// Goal: a thousand silent connections neither stay nor keep a probe out, and those that gave way
+// are counted and logged; a single one is closed after its time.
 func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 	var log strings.Builder
 	h := listen(t, &log)

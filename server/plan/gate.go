@@ -14,8 +14,8 @@ const (
 	gatePlayed    = 10 * time.Second
 	gatePlayedMin = 3 * time.Second
 	gateRobots    = 100
-	// RoundTrip is what a robot's is taken for that nobody has measured, and Own what
-	// its request takes beside waits and inference: as `lean-server plan` has them.
+	// RoundTrip is the assumed round trip of a robot without a measurement, and Own the time of its
+	// request beside waits and inference: as in `lean-server plan`.
 	RoundTrip = 40 * time.Millisecond
 	Own       = time.Millisecond
 	// noticed is by how much inferences must be slower or faster to count.

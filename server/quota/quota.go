@@ -1,9 +1,9 @@
-// Package quota counts how many sessions each link and each host has, bounds both, and
-// has the robots of one link, and all of a crowded host, share turns (queue.Group).
+// Package quota counts how many sessions each link and each host has, bounds both, and has the
+// robots of one link, and all of a crowded host, share turns (queue.Group).
 //
-// A link is a robot's process; a certificate counts as one. A link that carries others,
-// of a router or a peer, proves nothing of those behind it, and half of all robots are
-// called raspberrypi: there each robot counts by itself, as this machine's own do.
+// A link is a robot's process; a certificate counts as one. A link that carries others, of a router
+// or a peer, does not identify them, and half of all robots are called raspberrypi: there each
+// robot counts by itself, as this machine's own do.
 package quota
 
 import (
@@ -59,8 +59,8 @@ func (b *Book) members(key string) int {
 	return 0
 }
 
-// Refuse says why there is no place for one more session, "" when there is. own is
-// where the robot's session counts that the new one is to replace; zero: it has none.
+// Refuse returns why there is no place for one more session, "" when there is. own is the count of
+// the robot's session that the new one is to replace; zero: it has none.
 func (p Place) Refuse(own Place) string {
 	link, host := p.Members()
 	if own.book != nil && own.link == p.link {
@@ -87,7 +87,7 @@ func (p Place) Above(o Place) bool {
 	return max(link, 1) > otherLink && max(host, 1) > otherHost
 }
 
-// Enter counts a session there. What it returns is to Leave at the session's end.
+// Enter counts a session there. Its result is to Leave at the session's end.
 func (p Place) Enter() Place {
 	b := p.book
 	if p.link == "" {
@@ -125,5 +125,5 @@ func (p Place) Leave() {
 	}
 }
 
-// Group is what the session shares its turns with; nil: nobody.
+// Group is the group with which the session shares its turns; nil: no group.
 func (p Place) Group() *queue.Group { return p.group }

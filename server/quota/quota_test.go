@@ -8,7 +8,7 @@ import (
 	"edgert/wire"
 )
 
-// Which link and host may have how many sessions, by what is known of them.
+// The number of sessions that a link and a host may have, by their known facts.
 func TestPlaces(t *testing.T) {
 	link := func(name, host string) func(int) wire.Origin {
 		return func(int) wire.Origin { return wire.Origin{Name: name, Host: host} }

@@ -1,7 +1,6 @@
-// Package replica is what one server knows of the others of its service, from their
-// liveliness tokens: who is there, who has room, and who holds which robot. All
-// compute the same from it, so that a robot which names no server is answered by
-// exactly one.
+// Package replica is a server's view of the other servers of its service, from their liveliness
+// tokens: which are there, which have room, and which holds which robot. All compute the same from
+// it, so that a robot which names no server is answered by exactly one.
 package replica
 
 import (
@@ -12,7 +11,7 @@ import (
 	"edgert/wire"
 )
 
-// Bounds of what others may make a server remember; what is beyond is counted.
+// Bounds of the memory for other servers' tokens; tokens beyond are counted.
 const (
 	maxServers = 256
 	maxHeld    = 1 << 16
@@ -28,7 +27,7 @@ type Others struct {
 	prefix  string
 	self    string        // our id
 	memory  *memory.Bound // that tokens count in
-	changed chan struct{} // cap 1: somebody else holds another robot
+	changed chan struct{} // cap 1: another server holds another robot
 
 	Forgotten atomic.Uint64 // tokens beyond the bounds
 
@@ -41,14 +40,14 @@ type Others struct {
 
 type server struct{ alive, room bool }
 
-// New returns those of the service at prefix, none so far. self is our own id; what is
-// kept of the others counts in bound.
+// New returns an empty view of the service at prefix. self is our own id; the memory for the others
+// counts in bound.
 func New(prefix, self string, bound *memory.Bound) *Others {
 	return &Others{prefix: prefix, self: self, memory: bound, changed: make(chan struct{}, 1),
 		servers: map[string]*server{}, held: map[string][]wire.Held{}}
 }
 
-// Changed says that a robot has been taken by somebody else, see Holder.
+// Changed signals that another server has taken a robot, see Holder.
 func (o *Others) Changed() <-chan struct{} { return o.changed }
 
 // OnToken is the subscriber of the servers' tokens: there, room and held.
@@ -107,7 +106,7 @@ func (o *Others) set(id, leaf string, up bool) {
 	}
 }
 
-// sizeOf is what is kept of a token with these names in its key.
+// sizeOf is the memory for a token with these names in its key.
 func (o *Others) sizeOf(names ...string) int64 {
 	n := tokenBytes + len(o.prefix)
 	for _, name := range names {
@@ -153,8 +152,8 @@ func (o *Others) hold(h wire.Held, up bool) {
 	}
 }
 
-// Holder returns the session of a robot at another server that is there, of
-// several the one in the newest epoch; ok is false when there is none.
+// Holder returns the session of a robot at another server that is there, of several the one in the
+// newest epoch; ok is false without one.
 func (o *Others) Holder(uuid string) (h wire.Held, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,9 +169,9 @@ func (o *Others) holder(uuid string) (h wire.Held, ok bool) {
 	return h, ok
 }
 
-// Answers reports whether it is on us to answer a robot without a session here that
-// names no server: nobody else holds it, and of those with room, or of all where
-// nobody has, we are the one of most weight.
+// Answers reports whether we must answer a robot without a session here that names no server: no
+// other server holds it, and of those with room, or of all where no server has room, we have the
+// highest weight.
 func (o *Others) Answers(uuid string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -198,10 +197,9 @@ func (o *Others) Answers(uuid string) bool {
 	return true
 }
 
-// Gives reports whether we give a robot up that another holds, too: of one process's
-// sessions the one in the newest epoch counts, of two processes' and of those without
-// epochs that of the server of more weight. moved says that it is the same robot,
-// which knows. Of two servers exactly one gives up.
+// Gives reports whether we give a robot up that another holds, too: of one process's sessions the
+// one in the newest epoch counts, of two processes' and of those without epochs that of the server
+// of more weight. moved: it is the same robot, which knows. Of two servers exactly one gives up.
 func (o *Others) Gives(own, other wire.Held) (gives, moved bool) {
 	moved = own.Mark == other.Mark
 	if moved && own.Epoch != other.Epoch {

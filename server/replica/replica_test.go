@@ -41,8 +41,8 @@ func (f fleet) answering(uuid string) (ids []string) {
 	return ids
 }
 
-// Whatever becomes of three servers, a robot that names none gets exactly one
-// answer, from one that is there, has room if any has, and holds it if one does.
+// Whatever becomes of three servers, a robot that names no server gets exactly one answer, from a
+// server that is there, has room if any has, and holds it if one does.
 func TestExactlyOneAnswers(t *testing.T) {
 	held := wire.Held{UUID: "arm-7", Server: "b", Mark: "0"}
 	heldKey, err := wire.HeldKey(prefix, held.UUID, held.Server, held.Mark, held.Epoch)
@@ -56,7 +56,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		tokens []token
-		may    string // who may answer
+		may    string // servers that may answer
 		holder string // of arm-7; empty: by weight
 	}{
 		{"all are there", nil, "abc", ""},
@@ -77,7 +77,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 			uuid := fmt.Sprint("arm-", i)
 			ids := f.answering(uuid)
 			if uuid == held.UUID && tt.holder != "" {
-				ids = append(ids, tt.holder) // it has the session, and nobody else may answer
+				ids = append(ids, tt.holder) // it has the session, and no other may answer
 			}
 			alive := ids[:0]
 			for _, id := range ids {
@@ -137,7 +137,7 @@ func TestOneGivesUp(t *testing.T) {
 	}
 }
 
-// Tokens beyond the bounds are counted, and what ends leaves nothing behind.
+// Tokens beyond the bounds are counted, and an ended token leaves nothing in memory.
 func TestBounds(t *testing.T) {
 	bound := memory.New(1 << 30)
 	o := New(prefix, "a", bound)
@@ -160,8 +160,8 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// Whoever may show tokens gets no more of the memory than a part; who is known by then
-// stays, and what ends makes room.
+// A node that may show tokens gets only a part of the memory; servers that are known by then stay,
+// and an ended token makes room.
 func TestTokensAreCountedAsMemory(t *testing.T) {
 	const limit = 4 << 20
 	bound := memory.New(limit)

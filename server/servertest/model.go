@@ -41,9 +41,9 @@ type Model struct {
 	// Ran is called at the end of every run that did not fail. Set it before the
 	// server runs.
 	Ran func(buffer, batch int)
-	// Poison fails every run with a row of this first joint; 0: none does.
+	// Poison fails every run with a row of this first joint; 0: no run.
 	Poison float32
-	// Overflow makes every row of this first joint give what is no number; 0: none does.
+	// Overflow makes every row of this first joint give NaN; 0: no row.
 	Overflow float32
 	// Filling is called with the first joint of each row that is filled, by the thread
 	// that fills it. Set it before the server runs.
@@ -96,16 +96,15 @@ func (m *Model) Image(i, _ int) []byte { return m.rows[i].image }
 // State lends the state tensor.
 func (m *Model) State(i int) []float32 { return m.rows[i].state }
 
-// Read makes the policy one that reads its task, of so many tokens at most.
+// Read makes the policy read its task, of so many tokens at most.
 func (m *Model) Read(maxLen int) {
 	for i := range m.rows {
 		m.rows[i].tokens, m.rows[i].mask = make([]int64, maxLen), make([]bool, maxLen)
 	}
 }
 
-// Look makes the policy one that looks at so many observations: what it answers with is
-// the sum over the steps, the oldest first, of (1 + step) times their state and their
-// picture's first byte.
+// Look makes the policy look at so many observations: its answer is the sum over the steps, the
+// oldest first, of (1 + step) times their state and their picture's first byte.
 func (m *Model) Look(steps int) {
 	m.meta.ObservationSteps = steps
 	for i := range m.rows {
@@ -182,7 +181,7 @@ func (m *Model) infer(r *row) {
 	}
 }
 
-// seen is what a chunk begins with.
+// seen is the beginning of a chunk.
 func (m *Model) seen(r *row, joint int) (sum float32) {
 	if m.meta.Steps() == 1 {
 		return r.state[joint]

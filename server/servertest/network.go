@@ -55,7 +55,7 @@ func (n *Network) Session() wire.Session {
 	return session{n, wire.Origin{Name: fmt.Sprint("link ", n.joined), Host: fmt.Sprint("host ", n.joined)}}
 }
 
-// Routed joins the network behind a router, so that nobody knows who asks.
+// Routed joins the network through a router, so that the asker is unknown.
 func (n *Network) Routed() wire.Session { return session{n, wire.Origin{}} }
 
 // CountTokens returns how many live tokens match.

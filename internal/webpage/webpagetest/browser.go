@@ -29,17 +29,17 @@ type Tab struct {
 	session string
 	next    int
 
-	Dialogs []string // what the page has asked
-	Refuse  bool     // what it asks is answered with no
-	Errors  []string // what its script could not do, and what its policy has blocked
+	Dialogs []string // the page's requests
+	Refuse  bool     // its requests are refused
+	Errors  []string // errors of its script, and requests that its policy has blocked
 }
 
 // Need is the environment variable under which a test fails, instead of being skipped,
 // where there is no Chromium (make page-test).
 const Need = "EDGERT_CHROMIUM"
 
-// Chromium returns the browser's path. Where there is none, it skips the test, or fails it
-// under Need=1.
+// Chromium returns the browser's path. Without a browser, it skips the test, or fails it under
+// Need=1.
 func Chromium(t testing.TB) string {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -116,7 +116,7 @@ func (b *Tab) Eval(expression string) string {
 	return fmt.Sprint(r.Result.Value)
 }
 
-// Wait waits until an expression is true; one that fails is not, yet.
+// Wait waits until an expression is true; an expression that fails is not true yet.
 func (b *Tab) Wait(expression string) {
 	b.t.Helper()
 	for end := time.Now().Add(patience); b.Eval("(() => { try { return !!("+expression+"); } catch { return false; } })()") != "true"; time.Sleep(pollEvery) {
