@@ -155,7 +155,7 @@ page-test: ## the pages of both programs and edge-rt view's in Debian's Chromium
 	EDGERT_CHROMIUM=1 $(GO) test -count=1 -timeout 5m -run InChromium ./server ./edge/timeline ./cmd/edge-rt
 
 .PHONY: mutants
-mutants: ## break the arm's gate and its table in nineteen ways: a test must notice each (20 s)
+mutants: ## break the gate, the table and the sights of an arm, one line at a time: a test must notice each (20 s)
 	$(GO) run ./tools/mutants
 
 .PHONY: fuzz

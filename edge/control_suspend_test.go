@@ -34,7 +34,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	}
 	slept := rt.NewSuspension(r.time)
 	r.time.Suspend(3 * time.Hour)
-	r.bus.at = [testDOF]float32{-20, 20}
+	r.bus.at, r.bus.strayed = [testDOF]float32{-20, 20}, 3 // with other goals than they were given
 	n := len(r.bus.writes)
 	r.wake(slept)
 	r.answerEpisode(asked, 40, episode)

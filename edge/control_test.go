@@ -52,6 +52,8 @@ type fakeBus struct {
 	deadline  rt.Instant
 }
 
+func (b *fakeBus) SetPeriod(time.Duration) {}
+
 func (b *fakeBus) Read(dst []float32, deadline rt.Instant) uint32 {
 	b.deadline = deadline
 	for j := range dst {

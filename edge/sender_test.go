@@ -60,7 +60,7 @@ func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 	t.Cleanup(func() { waker.Close() })
 	c := &control{
 		controlConfig: controlConfig{
-			clock: rttest.NewClock(0), arm: follow.New(nil, follow.Config{}, 2), waker: waker, flags: &linkFlags{}, stats: newTickStats(),
+			clock: rttest.NewClock(0), arm: follow.New(&fakeBus{}, follow.Config{}, 2), waker: waker, flags: &linkFlags{}, stats: newTickStats(),
 		},
 		out: mailboxes{sources: rt.NewRing[source](4), snapshots: rt.NewLatest[snapshot](nil)},
 	}

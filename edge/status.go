@@ -111,6 +111,9 @@ type BusSummary struct {
 	P50     float64 `json:"us_p50"`
 	P99     float64 `json:"us_p99"`
 
+	// Beyond the contract.
+	Doubted uint64 `json:"doubted,omitempty"` // positions that no joint can have reached: they did not count
+
 	// Beyond the contract, of Dynamixels.
 	FastReads uint64 `json:"fast_reads,omitempty"`     // cycles in which one merged reply brought all
 	Fallbacks uint64 `json:"fast_fallbacks,omitempty"` // times that plain reads took over
@@ -152,7 +155,7 @@ func busSummary(arm servo.Stats) BusSummary {
 	cycle := long(arm.Cycle, time.Microsecond)
 	return BusSummary{
 		Cycles: arm.Cycles, Lost: arm.Lost, Corrupt: arm.Corrupt, Retries: arm.Retries,
-		P50: cycle.P50, P99: cycle.P99,
+		P50: cycle.P50, P99: cycle.P99, Doubted: arm.Doubted,
 		FastReads: arm.FastReads, Fallbacks: arm.Fallbacks, FastTries: arm.FastTries,
 	}
 }

@@ -38,6 +38,7 @@ type Arm struct {
 	positions *readGroup
 	present   []float32 // newest known position per joint, in its unit
 	raws      []int     // the same, raw
+	sights    []sight   // per joint: what its newest readings say
 	faults    []Fault   // per joint, with the newest position
 	lastRead  rt.Instant
 	closed    bool
@@ -175,6 +176,7 @@ func newArm(cfg ArmConfig, port Port, clock rt.Clock) *Arm {
 	for _, u := range a.units {
 		a.all = append(a.all, u.id)
 	}
+	a.sights = newSights(r, a.joints)
 	a.positions = a.bus.newGroup(a.rows.position.Addr, a.rows.position.Size, a.ids)
 	a.health = newHealth(a)
 	return a
@@ -219,16 +221,17 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	if err := a.eachUnit(steps...); err != nil {
 		return err
 	}
-	if err := a.readPositions(); err != nil {
+	if err := a.findPlaces(); err != nil {
 		return err
 	}
-	a.probeFast()
 	if err := a.findTurns(); err != nil {
 		return err
 	}
 	for i := range a.joints {
-		a.storePosition(i)
+		a.storePosition(i) // in its turn
+		a.sights[i].reading = a.raws[i]
 	}
+	a.probeFast()
 	a.health.due = a.clock.Now().Add(healthEvery)
 	return nil
 }

@@ -80,6 +80,9 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		}
 		fallthrough
 	case stageGoal:
+		if a.unsettled()&joints != 0 {
+			return false, nil // where it stands is not known: the next read says
+		}
 		if err := a.checkRange(joints); err != nil {
 			return false, err
 		}
@@ -230,7 +233,8 @@ const (
 )
 
 // SetPeriod says how far apart the ticks will be: a bus watchdog shorter than three of
-// them would stop the arm between two.
+// them would stop the arm between two, and positions count that a joint can have reached
+// since the tick before.
 //
 // Owner: the thread that owns the arm, before it is armed.
 func (a *Arm) SetPeriod(period time.Duration) { a.period = period }

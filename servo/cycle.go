@@ -1,10 +1,13 @@
 package servo
 
 import (
+	"math"
 	"math/bits"
 	"sync/atomic"
+	"time"
 
 	"edgert/rt"
+	"edgert/servo/robot"
 )
 
 // Stats counts what happened on an arm's bus since it was opened.
@@ -16,6 +19,7 @@ type Stats struct {
 	Retries      uint64   // repeated transactions; on the tick at most one per cycle, inside its budget
 	Refused      uint64   // requests that a motor answered but would not do
 	Alerts       uint64   // positions that came with a fault
+	Doubted      uint64   // positions that no joint can have reached since the reading before: they do not count
 	ClippedGoals uint64   // positions limited to the joint's range
 	RefusedGoals uint64   // whole goals not sent because of a NaN or an infinity
 	FastReads    uint64   // cycles whose positions one merged reply brought, whole
@@ -35,6 +39,7 @@ func (s *Stats) Add(t Stats) {
 	s.Retries += t.Retries
 	s.Refused += t.Refused
 	s.Alerts += t.Alerts
+	s.Doubted += t.Doubted
 	s.ClippedGoals += t.ClippedGoals
 	s.RefusedGoals += t.RefusedGoals
 	s.FastReads += t.FastReads
@@ -45,8 +50,8 @@ func (s *Stats) Add(t Stats) {
 
 // counts are those of Stats; any thread may read them.
 type counts struct {
-	cycles, losses, alerts, clipped, refused atomic.Uint64
-	cycle                                    *rt.Hist
+	cycles, losses, alerts, doubted, clipped, refused atomic.Uint64
+	cycle                                             *rt.Hist
 }
 
 // Stats may be called by any thread.
@@ -61,6 +66,7 @@ func (a *Arm) Stats() Stats {
 		Retries:      a.bus.retries.Load(),
 		Refused:      a.bus.refused.Load(),
 		Alerts:       a.counts.alerts.Load(),
+		Doubted:      a.counts.doubted.Load(),
 		ClippedGoals: a.counts.clipped.Load(),
 		RefusedGoals: a.counts.refused.Load(),
 		FastReads:    a.fast.reads.Load(),
@@ -71,8 +77,8 @@ func (a *Arm) Stats() Stats {
 }
 
 // Read writes all motors' present positions into dst, in the robot's order and units. A
-// motor that does not answer in time keeps its last position and has its bit set in
-// stale.
+// motor that does not answer in time, or whose position does not count (see sight), keeps
+// its last position and has its bit set in stale.
 //
 // A lost reply adds at most lossMax, 2.4 ms; at the deadline it returns, but for a window
 // of a motor where no tick has the time for one, see windowDeadline.
@@ -95,9 +101,9 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	a.lastRead = start
 	stale = a.readAll(start, deadline)
 	unchecked := a.health.unchecked
+	doubted := a.takePositions(stale, a.clock.Now())
 	for i := range a.joints {
 		if stale&(1<<i) == 0 {
-			a.storePosition(i)
 			a.faults[i] = a.bus.faultOf(a.positions.errs[i])
 			if a.faults[i] != 0 {
 				a.counts.alerts.Add(1)
@@ -108,14 +114,144 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	a.counts.cycles.Add(1)
 	a.counts.losses.Add(uint64(bits.OnesCount32(stale)))
 	a.counts.cycle.Record(a.clock.Now().Sub(start))
+	a.counts.doubted.Add(uint64(bits.OnesCount32(doubted)))
 	a.health.monitor(stale, deadline)
+	a.takeTurns(unchecked&^a.health.unchecked&^stale, dst)
+	return stale | doubted
+}
+
+// A position counts when it agrees with the reading before it, or with the newest place
+// that counted, within the travel that the joint can have made since: one damaged reply in
+// 256 passes its checksum, and a contact that comes back damages many.
+//
+// The travel is travelShare of the joint's velocity limit, at least travelLeast, times the
+// time between the two readings, plus travelNoise. The time counts as travelPeriods at most:
+// after a silence a joint may have gone anywhere, so that another place needs two readings.
+const (
+	travelShare   = 2.0                    // a servo that catches up runs at its own full speed, and hands push
+	travelLeast   = 360.0                  // degrees per second: what the fastest of these servos turn with a load
+	travelNoise   = 16                     // counts: noise and play
+	travelPeriods = 2                      // one reply may be lost
+	travelUnknown = 100 * time.Millisecond // the time that counts at most where no period is known
+	sightReads    = 5                      // reads that OpenArm takes until two agree
+)
+
+// sight is what the newest readings of one joint say.
+type sight struct {
+	speed   float64    // counts per second that it may travel
+	reading int        // the newest, raw
+	readAt  rt.Instant // 0: there is none
+	placeAt rt.Instant // when the place that counts was read; 0: there is none
+	settled bool       // the newest reading counted
+}
+
+// newSights returns those of joints that have not been read.
+func newSights(r robot.Robot, joints []joint) []sight {
+	s := make([]sight, len(joints))
+	for i := range joints {
+		m, c := r.Motors[i], &joints[i].scale
+		unit := c.steps / c.span // counts of one unit
+		switch c.mode {
+		case robot.Range0100:
+			unit = (c.max - c.min) / 100
+		case robot.RangeM100:
+			unit = (c.max - c.min) / 200
+		}
+		s[i].speed = max(travelShare*m.MaxVelocity*math.Abs(unit), travelLeast*c.steps/c.span)
+	}
+	return s
+}
+
+// agree takes a reading of joint i and reports whether it counts.
+//
+//rt:noalloc
+func (a *Arm) agree(i, raw int, now rt.Instant) bool {
+	s := &a.sights[i]
+	before, at := s.reading, s.readAt
+	s.reading, s.readAt = raw, now
+	s.settled = a.near(i, raw-before, at, now) || a.near(i, raw-a.raws[i], s.placeAt, now)
+	if s.settled {
+		s.placeAt = now
+	}
+	return s.settled
+}
+
+// near reports whether joint i can have travelled so many counts since an instant.
+//
+//rt:noalloc
+func (a *Arm) near(i, way int, since, now rt.Instant) bool {
+	most := travelUnknown
+	if a.period > 0 {
+		most = travelPeriods * a.period
+	}
+	travel := a.sights[i].speed*min(most, now.Sub(since)).Seconds() + travelNoise
+	return since != 0 && math.Abs(float64(way)) <= travel
+}
+
+// takePositions takes over the positions of the motors that have answered, and returns the
+// joints whose position does not count. Where no period is known nothing is driven, and a
+// leader's joint is moved by a hand, faster than any servo: these are taken over all the
+// same, but arming waits for two that agree there, too.
+//
+//rt:noalloc
+func (a *Arm) takePositions(stale uint32, now rt.Instant) (doubted uint32) {
 	for i := range a.joints {
-		if (unchecked&^a.health.unchecked&^stale)&(1<<i) != 0 { // its motor has not restarted
+		if stale&(1<<i) != 0 {
+			a.sights[i].settled = false
+			continue
+		}
+		if a.agree(i, a.place(i), now) || a.robot.Leader || a.period == 0 {
+			a.storePosition(i)
+			continue
+		}
+		doubted |= 1 << i
+	}
+	return doubted
+}
+
+// takeTurns takes over the turns of joints whose motors were found not to have restarted. One
+// that is in another turn than it seemed has moved, and counts with the next reading.
+//
+//rt:noalloc
+func (a *Arm) takeTurns(joints uint32, dst []float32) {
+	for i := range a.joints {
+		raw := a.place(i)
+		if joints&(1<<i) == 0 || raw == a.raws[i] {
+			continue
+		}
+		a.sights[i].reading = raw
+		if a.robot.Leader || a.period == 0 {
 			a.storePosition(i)
 			dst[i] = a.present[i]
 		}
 	}
-	return stale
+}
+
+// unsettled returns the joints whose newest reading does not count, or that did not answer.
+func (a *Arm) unsettled() (joints uint32) {
+	for i := range a.sights {
+		if !a.sights[i].settled {
+			joints |= 1 << i
+		}
+	}
+	return joints
+}
+
+// findPlaces reads until two readings of every joint agree. An arm that is moved all the
+// while has the newest ones.
+func (a *Arm) findPlaces() error {
+	for range sightReads {
+		if err := a.readPositions(); err != nil {
+			return err
+		}
+		if a.takePositions(0, a.clock.Now()); a.unsettled() == 0 {
+			return nil
+		}
+	}
+	for i := range a.joints {
+		a.storePosition(i)
+	}
+	return nil
 }
 
 // Range returns the calibrated range of motor i in its unit, low before high.
@@ -127,13 +263,20 @@ func (a *Arm) Range(i int) (low, high float64) {
 
 //rt:noalloc
 func (a *Arm) storePosition(i int) {
+	a.raws[i] = a.place(i)
+	a.present[i] = float32(a.joints[i].scale.value(a.raws[i]))
+}
+
+// place is the newest reading of joint i, in its turn.
+//
+//rt:noalloc
+func (a *Arm) place(i int) int {
 	j := &a.joints[i]
 	raw := a.rawPosition(i) + j.shift
 	if a.health.unchecked&(1<<i) != 0 { // its motor may have restarted, and forgotten its turns
 		raw = InTurn(raw, a.raws[i]-j.turn/2, a.raws[i]+j.turn/2, j.turn)
 	}
-	a.raws[i] = raw
-	a.present[i] = float32(j.scale.value(raw))
+	return raw
 }
 
 // Raws writes into dst where the joints are, in encoder counts and in the turn that fits

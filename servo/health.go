@@ -52,6 +52,7 @@ type unitHealth struct {
 	expected             []expectedRegister // what its RAM holds unless it has restarted
 	unread               uint32             // windows, one bit each, to be read before it counts as checked
 	mismatches           int                // checks in a row that found something else
+	goalMismatches       int                // and that found another goal
 	silentSince          rt.Instant         // 0: it answers
 
 	hotWarn, hotAct, lowWarn, lowAct bound

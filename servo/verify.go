@@ -102,19 +102,41 @@ func (h *health) verify(w *window, u *unitHealth) {
 		}
 		return
 	}
+	if h.otherGoal(w, u) {
+		return
+	}
 	u.unread &^= w.bit
 	if known && torque != 0 && h.reactions.Limp&bit != 0 {
 		h.disableTorque(bit) // something has switched it on again
-	}
-	if goal, ok := w.value(h.rows.goal); ok && h.unchecked&bit != 0 && !h.units[w.unit].shadow {
-		if d := goal + h.joints[joint].shift - h.goals.raw[joint]; d > goalSlack || d < -goalSlack {
-			h.goalMismatch |= bit
-		}
 	}
 	if u.unread == 0 {
 		u.mismatches = 0
 		h.verified(w.unit)
 	}
+}
+
+// otherGoal notes a goal register that is not ours after a silence, and reports whether it
+// has to be read once more before it counts.
+//
+//rt:noalloc
+func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
+	joint := h.units[w.unit].joint
+	bit := uint32(1) << joint
+	goal, ok := w.value(h.rows.goal)
+	if !ok || h.unchecked&bit == 0 || h.units[w.unit].shadow {
+		return false
+	}
+	if d := goal + h.joints[joint].shift - h.goals.raw[joint]; d <= goalSlack && d >= -goalSlack {
+		u.goalMismatches = 0
+		return false
+	}
+	if u.goalMismatches++; u.goalMismatches < mismatchReads {
+		u.unread |= w.bit
+		return true
+	}
+	u.goalMismatches = 0
+	h.goalMismatch |= bit
+	return false
 }
 
 // verified ends the check of a unit that holds what it should. One without a marker

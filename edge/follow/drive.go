@@ -51,6 +51,7 @@ func (f *Follower) move(action []float32, pace float32) {
 	}
 	if f.suspension.Passed() > 0 { // since the joints were read: they may be anywhere
 		f.bus.Recheck()
+		f.slow.active = true
 		return
 	}
 	f.gate.Pace = pace

@@ -32,7 +32,8 @@ const (
 // Bus is what a Follower needs of an arm: of a *hotplug.Arm, and in tests of joints
 // that need no motors.
 type Bus interface {
-	Read(dst []float32, deadline rt.Instant) (stale uint32)
+	SetPeriod(time.Duration)                                // of the ticks: what a joint may travel between two
+	Read(dst []float32, deadline rt.Instant) (stale uint32) // or without a position that counts: see servo.Arm.Read
 	Positions(dst []float32)
 	Goals(dst []float32) // as arming has set them
 	Write(goal []float32, joints uint32)
@@ -128,9 +129,10 @@ type Follower struct {
 // silence is which joints do not answer, one bit each.
 type silence struct {
 	lastReply []rt.Instant // per joint
-	stale     uint32       // no reply in this tick
+	stale     uint32       // no position in this tick: no reply, or one that does not count
 	frozen    uint32       // none for jointStale
 	resuming  uint32       // were frozen, and have not been verified since
+	strayed   uint32       // their motors hold another goal than ours, and where they are is not known yet
 	bus       bool         // so many that nothing may move
 }
 
@@ -160,6 +162,7 @@ func New(bus Bus, cfg Config, n int) *Follower {
 		cfg.Clock = rt.KernelClock()
 	}
 	row := func() []float32 { return make([]float32, n) }
+	bus.SetPeriod(cfg.Period)
 	return &Follower{
 		State: row(), Place: row(), Goal: row(), cfg: cfg, bus: bus, gate: cfg.Gate,
 		joints: make([]Condition, n), may: make([]permission, n), stalls: make([]stall, n), push: row(), scratch: row(),

@@ -40,6 +40,7 @@ type sent struct {
 	joints uint32
 }
 
+func (m *motors) SetPeriod(time.Duration)                 {}
 func (m *motors) Read(dst []float32, _ rt.Instant) uint32 { copy(dst, m.at[:]); return m.stale }
 func (m *motors) Positions(dst []float32)                 { copy(dst, m.at[:]) }
 func (m *motors) Goals(dst []float32)                     { copy(dst, m.at[:]) }
@@ -180,17 +181,45 @@ func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
 	}
 }
 
-// An arm that slumped while it was silent goes on from where it is, slowly.
-func TestAfterASilenceItGoesOnFromWhereItIs(t *testing.T) {
+// After a silence the goals go on slowly from those that the motors have kept, wherever the
+// joints seem to be; a motor that holds another goal goes on from where it is.
+func TestAfterASilence(t *testing.T) {
+	for _, strayed := range []uint32{0, 3} {
+		r := armed(t, nil)
+		r.ticks(t, 30, 60, 80)
+		r.bus.stale = 3
+		r.ticks(t, 30, 60, 80)
+		r.bus.stale, r.bus.strayed, r.bus.at = 0, strayed, [2]float32{10, 20}
+		n := len(r.bus.sent)
+		r.tick(t, 90, 100)
+		from := [2]float32{60, 80}
+		if strayed != 0 {
+			from = [2]float32{10, 20}
+		}
+		if len(r.bus.sent) != n+1 {
+			t.Fatalf("strayed %b: %d goals, want one", strayed, len(r.bus.sent)-n)
+		}
+		for j, goal := range r.bus.sent[n].goal {
+			if d := goal - from[j]; d < 0 || d > r.gate.Step[j]/2+slack {
+				t.Errorf("strayed %b: goals %v, want them within half a step of %v", strayed, r.bus.sent[n].goal, from)
+			}
+		}
+	}
+}
+
+// A joint whose motor holds another goal, and whose place is not known, waits for it.
+func TestAnotherGoalWaitsForThePlace(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 30, 60, 80)
-	r.bus.stale = 3
-	r.ticks(t, 30, 60, 80)
-	r.bus.stale, r.bus.at = 0, [2]float32{10, 20} // it has slumped
-	n := len(r.bus.sent)
+	r.bus.strayed, r.bus.stale, r.bus.at = 1, 1, [2]float32{-10, 80}
 	r.tick(t, 60, 80)
-	if len(r.bus.sent) != n+1 || r.bus.sent[n].goal[0] > 10+1+slack || r.bus.sent[n].goal[1] > 20+2+slack {
-		t.Errorf("goals %v, want them within half a step of 10 and 20", r.bus.sent[n:])
+	if r.Goal[0] != 60 || r.last().joints != 2 {
+		t.Errorf("goal %v, goals to %b, want it to keep 60 and get none", r.Goal[0], r.last().joints)
+	}
+	r.bus.stale, r.bus.at[0] = 0, 40
+	r.tick(t, 60, 80)
+	if d := r.last().goal[0] - 40; d < 0 || d > 1+slack {
+		t.Errorf("goal %v, want it within half a step of 40", r.last().goal[0])
 	}
 }
 

@@ -67,6 +67,17 @@ func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	return next
 }
 
+// Settle returns the goal of a joint, at place, whose motor holds another goal than the last
+// one: where it is, which moves nothing. Pass goes on from there.
+//
+//rt:noalloc
+func (g *Gate) Settle(goal, place float32) float32 {
+	if notFinite(place) {
+		return goal
+	}
+	return place
+}
+
 // Clipped returns the joints whose goals were clipped since it was called last, one bit
 // each.
 //

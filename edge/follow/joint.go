@@ -53,7 +53,7 @@ type rule struct {
 var rules = [...]rule{
 	{Limp, 0, mayRelax, "limp: its torque was taken for the rest of the run"},
 	{Restarted, 0, mayNothing, "its motor has restarted, or its arm was away: waits for an operator (edge-rt ctl resume)"},
-	{0, Answering, mayNothing, "silent: it did not answer in this tick"},
+	{0, Answering, mayNothing, "silent: it gave no position that counts in this tick"},
 	{0, Verified, mayNothing, "was silent: compared with what it held before it gets a goal"},
 	{EncoderFault, 0, mayNothing, "its encoder complains: what it says of its place is not believed"},
 	{0, Torque, mayArm, "not armed"},

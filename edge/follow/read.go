@@ -35,9 +35,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	f.silence.stale = f.bus.Read(f.State, deadline)
 	f.bus.Positions(f.Place)
 	if slept && f.driving() {
-		for j := range f.Goal {
-			f.goalToPresent(t.Woke, j)
-		}
+		f.StartSlowly(t.Woke)
 	}
 	f.updateSilence(t.Woke)
 	if why, restarted := f.bus.Reconnected(); why != 0 {
@@ -90,31 +88,35 @@ func (f *Follower) updateSilence(now rt.Instant) {
 	case s.bus && !silent:
 		resumed = ^uint32(0)
 	}
-	if f.driving() {
-		f.goalsToPresent(now, resumed)
+	if f.driving() && resumed != 0 {
+		f.StartSlowly(now) // from the goals that the motors were found to have kept
 	}
-	f.goalsToPresent(now, f.bus.GoalMismatch())
+	f.settle(now)
 	s.bus = silent
 }
 
 //rt:noalloc
 func (f *Follower) driving() bool { return f.Phase == Armed || f.Phase == Parking }
 
-// goalsToPresent has joints go on from where they are, but not overloaded ones.
+// settle has joints whose motors hold another goal than ours go on from where they are, once
+// that is known, but not overloaded ones. A motor that has kept its goal keeps it: where it
+// stands may be read wrong, and the gate walks from a goal that is known.
 //
 //rt:noalloc
-func (f *Follower) goalsToPresent(now rt.Instant, joints uint32) {
+func (f *Follower) settle(now rt.Instant) {
+	s := &f.silence
+	s.strayed |= f.bus.GoalMismatch()
 	for j := range f.Goal {
-		if joints&(1<<j) != 0 && f.joints[j]&Overloaded == 0 {
-			f.goalToPresent(now, j)
+		bit := uint32(1) << j
+		if s.strayed&bit == 0 || s.stale&bit != 0 {
+			continue
+		}
+		s.strayed &^= bit
+		if f.joints[j]&Overloaded == 0 {
+			f.Goal[j] = f.gate.Settle(f.Goal[j], f.Place[j])
+			f.StartSlowly(now)
 		}
 	}
-}
-
-//rt:noalloc
-func (f *Follower) goalToPresent(now rt.Instant, j int) {
-	f.Goal[j] = f.Place[j]
-	f.StartSlowly(now)
 }
 
 //rt:noalloc
@@ -151,7 +153,8 @@ func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted uint
 		told |= 1
 	}
 	f.cfg.Events.Emit(now, event.BusBack, int64(why), told)
-	f.silence.bus, f.silence.frozen, f.rescue, f.reactions = false, 0, rescue{}, servo.Reactions{}
+	f.silence.bus, f.silence.frozen, f.silence.strayed = false, 0, 0
+	f.rescue, f.reactions = rescue{}, servo.Reactions{}
 	switch f.Phase {
 	case Arming, Armed:
 		f.Phase = Unarmed
@@ -181,7 +184,7 @@ func (f *Follower) applyReactions(now rt.Instant) {
 			f.push[j] = f.Goal[j] - f.Place[j]
 		}
 		if (f.reactions.Encoder&^r.Encoder)&bit != 0 {
-			f.goalToPresent(now, j) // its motor may have gone anywhere meanwhile
+			f.StartSlowly(now) // its motor has driven to its goal by itself, wherever it was
 		}
 		if r.Limp&bit != 0 {
 			f.joints[j] = f.joints[j].after(torqueTaken)

@@ -88,8 +88,12 @@ func (a *Arm) use(arm *servo.Arm) {
 // Calibration is the one that the arm was opened with.
 func (a *Arm) Calibration() servo.Calibration { return a.cfg.Calibration }
 
-// SetPeriod is servo.Arm's, also for the arms opened later. Before the first tick.
+// SetPeriod is servo.Arm's, also for the arms opened later. Before the first tick, or with
+// the same period again.
 func (a *Arm) SetPeriod(period time.Duration) {
+	if period == a.period {
+		return // KeepOpen may read it
+	}
 	a.period = period
 	a.openArm.SetPeriod(period)
 }

@@ -47,7 +47,7 @@ type Fault struct {
 	Volts       float64       `yaml:"volts"`   // brownout, voltage: of the supply
 	Degrees     float64       `yaml:"degrees"` // heat: on top of what the motor makes
 	Torque      float64       `yaml:"torque"`  // push: N m, on a fitted bus
-	Offset      int           `yaml:"offset"`  // encoder: counts on top of what is true
+	Offset      int           `yaml:"offset"`  // encoder, misread: counts on top of what is true
 	Drift       float64       `yaml:"drift"`   // encoder: counts per second on top
 	Stuck       bool          `yaml:"stuck"`   // encoder: it reads what it read at first
 	Silent      bool          `yaml:"silent"`  // encoder: no error bit tells
@@ -83,6 +83,7 @@ const (
 	kindEncoder
 	kindBlock
 	kindFlood
+	kindMisread
 	// At an instant.
 	kindOverload
 	kindReboot
@@ -93,7 +94,7 @@ var kindNames = [kinds]string{
 	kindDrop: "drop", kindCorrupt: "corrupt", kindTruncate: "truncate", kindDuplicate: "duplicate", kindLate: "late",
 	kindStall: "stall", kindWrongID: "wrong_id", kindNoise: "noise", kindReorder: "reorder", kindGarble: "garble", kindMute: "mute",
 	kindEcho: "echo", kindBrownout: "brownout", kindHeat: "heat", kindPush: "push", kindUnplug: "unplug", kindOverload: "overload", kindReboot: "reboot",
-	kindPower: "power", kindVoltage: "voltage", kindEncoder: "encoder", kindBlock: "block", kindFlood: "flood",
+	kindPower: "power", kindVoltage: "voltage", kindEncoder: "encoder", kindBlock: "block", kindFlood: "flood", kindMisread: "misread",
 }
 
 const (
@@ -160,6 +161,8 @@ func (f *Fault) check() error {
 		return bad("volts", f.Volts, "above 0, below 60")
 	case k == kindEncoder && (f.Offset == 0 && f.Drift == 0 && !f.Stuck || !(math.Abs(f.Drift) <= encoderMax) || f.Offset < -encoderMax || f.Offset > encoderMax):
 		return fmt.Errorf("encoder: got offset %d, drift %v, stuck %v, want one of them, at most %d", f.Offset, f.Drift, f.Stuck, encoderMax)
+	case k == kindMisread && (f.Offset == 0 || f.Offset < -encoderMax || f.Offset > encoderMax):
+		return bad("offset", f.Offset, fmt.Sprintf("another number than 0, at most %d", encoderMax))
 	case f.At != nil && (*f.At < -encoderMax || *f.At > encoderMax):
 		return bad("at", *f.At, fmt.Sprintf("%d to %d", -encoderMax, encoderMax))
 	case math.IsNaN(f.Degrees+f.Torque) || math.IsInf(f.Degrees+f.Torque, 0):
@@ -348,6 +351,11 @@ func (b *Bus) applyFault(s *servo, l *line, on bool, now rt.Instant) {
 			f = motor.EncoderFault{}
 		}
 		s.setEncoderFault(f, now)
+	case kindMisread:
+		s.misread = misread{}
+		if on {
+			s.misread = misread{left: cmp.Or(l.fault.Count, -1), offset: l.fault.Offset}
+		}
 	case kindBlock:
 		switch {
 		case !on:

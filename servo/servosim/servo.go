@@ -44,6 +44,7 @@ type servo struct {
 	target      int        // where the control loop goes, in counts of the encoder
 	encoder     motor.Encoder
 	obstacle    motor.Obstacle
+	misread     misread
 	dropped     uint64 // objects
 
 	boots      uint32

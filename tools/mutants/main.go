@@ -36,12 +36,32 @@ var mutants = []mutant{
 	{"joint.go", "reconnected:       {\"its arm is back\", 0, Torque},", "reconnected:       {\"its arm is back\", 0, 0},", "an arm that was away goes on where it was"},
 	{"drive.go", "if (action-goal)*push < 0 {", "if (action-goal)*push > 0 {", "an overloaded joint pushes on and does not let go"},
 	{"drive.go", "	if f.silence.bus {\n		return\n	}\n", "", "goals leave while the arm is silent"},
-	{"read.go", "	f.Goal[j] = f.Place[j]\n", "", "a joint goes on from its old goal"},
+	{"read.go", "			f.Goal[j] = f.gate.Settle(f.Goal[j], f.Place[j])\n", "", "a joint whose motor holds another goal goes on from ours"},
+	{"read.go", "if s.strayed&bit == 0 || s.stale&bit != 0 {", "if s.strayed&bit == 0 {", "a place that is not known becomes the goal"},
+	{"read.go", "		f.StartSlowly(now) // from the goals that the motors were found to have kept\n", "		s.strayed |= resumed\n", "a goal that a motor has kept is given up after a silence"},
 	{"arming.go", "case c&(Limp|EncoderFault) != 0, c&Torque != 0 && !f.rearmAll:", "case c&EncoderFault != 0, c&Torque != 0 && !f.rearmAll:", "an arm with a limp joint is never armed"},
 }
 
-// tested is the package that holds the files and their tests.
-const tested = "./edge/follow"
+// sights are those of what a position and a goal register must show before they count.
+var sights = []mutant{
+	{"cycle.go", "if a.agree(i, a.place(i), now) || a.robot.Leader", "if a.agree(i, a.place(i), now) || true", "one wrong position counts"},
+	{"cycle.go", "a.near(i, raw-before, at, now) || a.near(", "raw == before && at == 0 || a.near(", "a joint that has moved never counts again"},
+	{"cycle.go", "min(most, now.Sub(since)).Seconds()", "max(most, now.Sub(since)).Seconds()", "after a silence any position counts"},
+	{"cycle.go", "a.unsettled() == 0 {", "true {", "an arm is opened with one reading"},
+	{"arming.go", "if a.unsettled()&joints != 0 {", "if false {", "an arm is armed at one reading"},
+	{"verify.go", "if u.goalMismatches++; u.goalMismatches < mismatchReads {", "if u.goalMismatches++; false {", "one reading of a goal register counts"},
+}
+
+// suite is a package, its mutants, and those of its tests that have to notice them.
+type suite struct {
+	dir, tests string
+	mutants    []mutant
+}
+
+var suites = []suite{
+	{"./edge/follow", "^Test([^D]|D[^o])", mutants},
+	{"./servo", "^Test(Sight|ArmingAtA|AGoalRegister)", sights},
+}
 
 func main() {
 	root, err := os.Getwd()
@@ -53,23 +73,27 @@ func main() {
 		fail(err)
 	}
 	defer os.RemoveAll(dir)
-	// Without a mutant the tests pass, or catching one means nothing.
-	if caught, err := try(root, dir, mutant{"gate.go", "package follow", "package follow", ""}); caught || err != nil {
-		fail(fmt.Errorf("the tests fail without a mutant: %v", err))
-	}
 	survived := 0
-	for i, m := range mutants {
-		began := time.Now()
-		caught, err := try(root, dir, m)
-		if err != nil {
-			fail(err)
+	for _, s := range suites {
+		// Without a mutant the tests pass, or catching one means nothing.
+		same := s.mutants[0]
+		same.new = same.old
+		if caught, err := s.try(root, dir, same); caught || err != nil {
+			fail(fmt.Errorf("the tests of %s fail without a mutant: %v", s.dir, err))
 		}
-		word := "caught"
-		if !caught {
-			word = "SURVIVED"
-			survived++
+		for i, m := range s.mutants {
+			began := time.Now()
+			caught, err := s.try(root, dir, m)
+			if err != nil {
+				fail(err)
+			}
+			word := "caught"
+			if !caught {
+				word = "SURVIVED"
+				survived++
+			}
+			fmt.Printf("%2d of %d %-8s %5.1f s  %s: %s\n", i+1, len(s.mutants), word, time.Since(began).Seconds(), m.file, m.breaks)
 		}
-		fmt.Printf("%2d of %d %-8s %5.1f s  %s: %s\n", i+1, len(mutants), word, time.Since(began).Seconds(), m.file, m.breaks)
 	}
 	if survived > 0 {
 		fmt.Printf("%d mutants survived\n", survived)
@@ -78,8 +102,8 @@ func main() {
 }
 
 // try runs the tests with one line changed and reports whether one of them fails.
-func try(root, dir string, m mutant) (caught bool, err error) {
-	path := filepath.Join(root, tested, m.file)
+func (s suite) try(root, dir string, m mutant) (caught bool, err error) {
+	path := filepath.Join(root, s.dir, m.file)
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return false, err
@@ -99,10 +123,10 @@ func try(root, dir string, m mutant) (caught bool, err error) {
 	if err := os.WriteFile(list, overlay, 0o644); err != nil {
 		return false, err
 	}
-	if out, err := exec.Command("go", "build", "-overlay", list, tested).CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-overlay", list, s.dir).CombinedOutput(); err != nil {
 		return false, fmt.Errorf("%s: %q does not compile: %s", m.file, m.new, out)
 	}
-	test := exec.Command("go", "test", "-overlay", list, "-vet=off", "-short", "-failfast", "-count=1", "-run", "^Test([^D]|D[^o])", tested)
+	test := exec.Command("go", "test", "-overlay", list, "-vet=off", "-short", "-failfast", "-count=1", "-run", s.tests, s.dir)
 	return test.Run() != nil, nil
 }
 

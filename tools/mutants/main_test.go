@@ -9,13 +9,15 @@ import (
 
 // A mutant whose text has moved would be found only by `make mutants`.
 func TestEveryMutantHasItsText(t *testing.T) {
-	for _, m := range mutants {
-		source, err := os.ReadFile(filepath.Join("..", "..", tested, m.file))
-		if err != nil {
-			t.Fatal(err)
-		}
-		if n := strings.Count(string(source), m.old); n != 1 {
-			t.Errorf("%s: %q is there %d times, want once: mend the mutant (%s)", m.file, m.old, n, m.breaks)
+	for _, s := range suites {
+		for _, m := range s.mutants {
+			source, err := os.ReadFile(filepath.Join("..", "..", s.dir, m.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if n := strings.Count(string(source), m.old); n != 1 {
+				t.Errorf("%s: %q is there %d times, want once: mend the mutant (%s)", m.file, m.old, n, m.breaks)
+			}
 		}
 	}
 }

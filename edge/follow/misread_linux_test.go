@@ -1,0 +1,220 @@
+package follow
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"edgert/servo/servosim"
+)
+
+const elbow = 2 // its motor has id 3
+
+// misread has the line change the next n positions that a motor answers with, so that their
+// checksums fit.
+func (a *simArm) misread(offset, n int, ids ...uint8) {
+	a.t.Helper()
+	fault := servosim.Fault{Kind: "misread", IDs: ids, Offset: offset, Count: n}
+	if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{fault}}); err != nil {
+		a.t.Fatal(err)
+	}
+}
+
+func (a *simArm) mute(on bool, ids ...uint8) {
+	for _, id := range ids {
+		a.bus.Mute(id, on)
+	}
+}
+
+// travelled ticks for a while and returns how far the shafts went from where they stood.
+func (a *simArm) travelled(d time.Duration) (most int) {
+	a.t.Helper()
+	before := a.bus.States()
+	end := time.Now().Add(d)
+	a.until("a while", func() bool {
+		for i, s := range a.bus.States() {
+			most = max(most, s.Position-before[i].Position, before[i].Position-s.Position)
+		}
+		return time.Now().After(end)
+	})
+	return most
+}
+
+var everyMotor = []uint8{1, 2, 3, 4, 5, 6}
+
+// The first replies after a silence carry wrong positions whose checksums fit. Nothing moves.
+func TestAWrongPositionAfterASilence(t *testing.T) {
+	silences := []struct {
+		name string
+		ids  []uint8
+		for_ time.Duration
+	}{{"elbow", []uint8{3}, 150 * time.Millisecond}, {"all", everyMotor, 300 * time.Millisecond}, {"one reply", []uint8{3}, 15 * time.Millisecond}}
+	wrongs := []struct {
+		name    string
+		offsets []int // of the replies after the silence; 0: right
+	}{
+		{"first", []int{885}}, {"first, the other way", []int{-600}}, {"first, near", []int{150}},
+		{"second", []int{0, 885}}, {"both, different", []int{885, -600}}, {"three, different", []int{885, -600, 300}},
+	}
+	for _, silence := range silences {
+		t.Run(silence.name, func(t *testing.T) {
+			a := newSimArm(t, servosim.Config{}, nil)
+			a.drive()
+			for _, wrong := range wrongs {
+				a.mute(true, silence.ids...)
+				a.during(silence.for_)
+				for i, offset := range wrong.offsets {
+					if i > 0 {
+						a.mute(false, silence.ids...)
+						a.until("the reply before", a.answered())
+					}
+					if offset != 0 {
+						a.misread(offset, 1, silence.ids...)
+					}
+				}
+				a.mute(false, silence.ids...)
+				if most := a.travelled(300 * time.Millisecond); most > 4 {
+					t.Errorf("%s: a shaft moved %d counts, want none to move", wrong.name, most)
+				}
+				a.until("driven", func() bool { return !a.Silent() && a.Frozen() == 0 && a.may[elbow] == mayGoal })
+				if a.Phase != Armed || a.NeedsResume() {
+					t.Errorf("%s: phase %v, waits %v", wrong.name, a.Phase, a.NeedsResume())
+				}
+			}
+			if doubted := a.arm.Stats().Doubted; doubted < uint64(len(wrongs)/2) {
+				t.Errorf("%d positions doubted: the wrong ones were not seen", doubted)
+			}
+			a.want[elbow] = -20
+			a.until("driven again", func() bool { return a.Place[elbow] < -15 })
+			a.clean()
+		})
+	}
+}
+
+// answered returns a condition that holds one tick after it was asked for.
+func (a *simArm) answered() func() bool {
+	n := a.arm.Stats().Cycles
+	return func() bool { return a.arm.Stats().Cycles > n }
+}
+
+// A position that stays wrong cannot be told from a joint that has moved: the goal walks at
+// the velocity limit, and never jumps.
+func TestAPositionThatStaysWrong(t *testing.T) {
+	for _, offset := range []int{885, -885} {
+		a := newSimArm(t, servosim.Config{}, nil)
+		a.drive()
+		a.mute(true, 3)
+		a.during(150 * time.Millisecond)
+		a.misread(offset, 0, 3)
+		a.mute(false, 3)
+		last, most := a.bus.States()[elbow].Position, 0
+		end := time.Now().Add(500 * time.Millisecond)
+		a.until("a while", func() bool {
+			at := a.bus.States()[elbow].Position
+			most, last = max(most, at-last, last-at), at
+			return time.Now().After(end)
+		})
+		if limit := int(250*simPeriod.Seconds()*4095/360) + 1; most > 2*limit {
+			t.Errorf("%d counts in a tick, at most %d", most, limit)
+		}
+		a.clean()
+	}
+}
+
+// One wrong position in the middle of a movement, or of a rest, is not seen, moves nothing
+// and ends nothing.
+func TestAWrongPositionOnTheWay(t *testing.T) {
+	a := newSimArm(t, servosim.Config{}, nil)
+	a.drive()
+	for n := range 12 {
+		for j := range a.want[:5] {
+			a.want[j] = float32(20 * (1 - 2*(n%2)))
+		}
+		a.during(60 * time.Millisecond)
+		a.misread([]int{1200, -700, 400}[n%3], 1, uint8(1+n%5))
+		end := time.Now().Add(100 * time.Millisecond)
+		a.until("a while", func() bool {
+			for i, s := range a.bus.States()[:5] {
+				if d := float64(a.Place[i]) - float64(s.Position-2050)*360/4095; d > 20 || d < -20 {
+					t.Errorf("motor %d is at %d and counts as at %.1f degrees", s.ID, s.Position, a.Place[i])
+				}
+			}
+			return time.Now().After(end)
+		})
+	}
+	if a.arm.Stats().Doubted < 4 || a.Phase != Armed || a.NeedsResume() {
+		t.Errorf("%d positions doubted, phase %v, waits %v", a.arm.Stats().Doubted, a.Phase, a.NeedsResume())
+	}
+	a.clean()
+}
+
+// A wrong position in any tick of arming, on servos that take torque with a goal, moves nothing.
+func TestAWrongPositionWhileArming(t *testing.T) {
+	for phase := range 8 {
+		for _, goalTakes := range []bool{true, false} {
+			t.Run(fmt.Sprintf("tick %d, a goal takes torque %v", phase, goalTakes), func(t *testing.T) {
+				a := newSimArm(t, servosim.Config{GoalLeavesTorque: !goalTakes}, nil)
+				a.begins = false
+				a.during(60 * time.Millisecond)
+				copy(a.want, a.Place)
+				a.begins = true
+				for range phase {
+					if err := a.step(); err != nil {
+						t.Fatal(err)
+					}
+				}
+				a.misread(-683, 1, 3)
+				before := a.bus.States()
+				a.until("armed", func() bool { return a.Phase == Armed })
+				a.during(200 * time.Millisecond)
+				for i, s := range a.bus.States() {
+					if d := s.Position - before[i].Position; d > 3 || d < -3 || !s.Torque {
+						t.Errorf("motor %d moved %d counts, torque %v", s.ID, d, s.Torque)
+					}
+				}
+				a.clean()
+			})
+		}
+	}
+}
+
+// The first positions after the adapter was away are wrong: the arm is armed where it is.
+func TestAWrongPositionAfterAReplug(t *testing.T) {
+	for n := 1; n <= 4; n++ {
+		a := newSimArm(t, servosim.Config{}, nil)
+		a.drive()
+		if err := a.bus.Unplug(); err != nil {
+			t.Fatal(err)
+		}
+		a.until("away", a.arm.Away)
+		a.misread(700, n, 3)
+		if err := a.bus.Replug(); err != nil {
+			t.Fatal(err)
+		}
+		before := a.bus.States()[elbow].Position
+		a.until("armed again", func() bool { return !a.arm.Away() && a.Phase == Armed })
+		a.during(200 * time.Millisecond)
+		if d := a.bus.States()[elbow].Position - before; d > 4 || d < -4 {
+			t.Errorf("%d wrong positions: the elbow moved %d counts", n, d)
+		}
+		a.clean()
+	}
+}
+
+// After a suspension the goals are those that the motors have kept.
+func TestAWrongPositionAfterASuspension(t *testing.T) {
+	a := newSimArm(t, servosim.Config{}, nil)
+	a.drive()
+	for _, offset := range []int{885, -700} {
+		a.misread(offset, 1, 3)
+		a.tick.Suspended = time.Hour
+		if err := a.step(); err != nil {
+			t.Fatal(err)
+		}
+		a.tick.Suspended = 0
+		if most := a.travelled(300 * time.Millisecond); most > 4 {
+			t.Errorf("a shaft moved %d counts, want none to move", most)
+		}
+	}
+	a.clean()
+}

@@ -1,0 +1,137 @@
+package servo
+
+import (
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+)
+
+const sightPeriod = 20 * time.Millisecond
+
+// A position counts when two successive readings agree within what the joint can travel.
+func TestSightOfAJoint(t *testing.T) {
+	// The elbow may travel 500 degrees in a second, which is 113 counts in a tick, and 16 more.
+	tests := []struct {
+		name  string
+		reads []int // raw; 0: it is silent
+		want  []int // raw position that counts after each; negative: stale in that tick
+	}{
+		{"it rests", []int{2003, 2004}, []int{2003, 2004}},
+		{"it moves as fast as it can", []int{2130, 2258}, []int{2130, 2258}},
+		{"one wrong reading", []int{2003, 2888, 2005}, []int{2003, -2003, 2005}},
+		{"one wrong reading on the way", []int{2060, 900, 2180}, []int{2060, -2060, 2180}},
+		{"two different wrong ones", []int{2003, 2888, 1400, 2004}, []int{2003, -2003, -2003, 2004}},
+		{"it has moved", []int{2003, 2888, 2890}, []int{2003, -2003, 2890}},
+		{"wrong after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2003}, []int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2003}},
+		{"moved in a silence", []int{0, 0, 0, 0, 0, 0, 0, 2888, 2900}, []int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, -2003, 2900}},
+		{"still after a silence", []int{0, 0, 0, 0, 0, 0, 0, 2010}, []int{-2003, -2003, -2003, -2003, -2003, -2003, -2003, 2010}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			a, l := openLine(t)
+			a.SetPeriod(sightPeriod)
+			dst := make([]float32, 6)
+			doubted := uint64(0)
+			for i, raw := range tt.reads {
+				l.clock.Advance(sightPeriod)
+				l.servos[3].mute = raw == 0
+				if raw != 0 {
+					l.servos[3].put(56, raw)
+				}
+				stale, want := a.Read(dst, l.deadline()), tt.want[i]
+				if want < 0 && raw != 0 {
+					doubted++
+				}
+				if (stale&4 != 0) != (want < 0) || dst[2] != degrees(max(want, -want)) || a.raws[2] != max(want, -want) {
+					t.Errorf("reading %d, %d: stale %06b, at %d, want %d", i, raw, stale, a.raws[2], want)
+				}
+			}
+			if got := a.Stats().Doubted; got != doubted {
+				t.Errorf("%d positions doubted, want %d", got, doubted)
+			}
+		})
+	}
+}
+
+// OpenArm reads again until two readings agree; a goal at a wrong place would be a jump.
+func TestSightAtOpening(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	n := 0
+	l.tamper = onlyFor(3, func(r []byte) []byte {
+		if len(r) == 8 && r[5] == 2003&0xFF && r[6] == 2003>>8 {
+			if n++; n == 1 {
+				r[6]--
+				r[7]++ // the checksum fits
+			}
+		}
+		return r
+	})
+	a, err := l.open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if a.raws[2] != 2003 || n < 2 {
+		t.Errorf("at %d after %d readings, want 2003", a.raws[2], n)
+	}
+}
+
+// Whatever tick of arming has a wrong position: no goal is written for it.
+func TestArmingAtAWrongPosition(t *testing.T) {
+	for tick := range 16 {
+		a, l := openLine(t)
+		if tick%2 != 0 {
+			a.SetPeriod(sightPeriod)
+		}
+		wrong := tick / 2
+		dst := make([]float32, 6)
+		armed := false
+		for n := 0; !armed; n++ {
+			if n > 30 {
+				t.Fatalf("wrong in tick %d: not armed", wrong)
+			}
+			l.clock.Advance(sightPeriod)
+			l.servos[3].put(56, 2003)
+			if n == wrong {
+				l.servos[3].put(56, 1365)
+			}
+			a.Read(dst, l.deadline())
+			var err error
+			if armed, err = a.ArmStep(l.deadline(), a.Joints()); err != nil {
+				t.Fatal(err)
+			}
+			if goal := l.servos[3].word(42); l.servos[3].mem[40] != 0 && goal != 2003 || goal == 1365 {
+				t.Errorf("wrong in tick %d: goal %d in tick %d", wrong, goal, n)
+			}
+		}
+	}
+}
+
+// One damaged reading of a goal register after a silence makes no other goal of ours.
+func TestAGoalRegisterIsReadTwice(t *testing.T) {
+	for _, reads := range []int{1, 2} {
+		a, l := openLine(t)
+		dst := make([]float32, 6)
+		rttest.Eventually(t, "armed", func() bool {
+			l.clock.Advance(sightPeriod)
+			a.Read(dst, l.deadline())
+			armed, err := a.ArmStep(l.deadline(), a.Joints())
+			return armed || err != nil
+		})
+		a.Recheck()
+		found := uint32(0)
+		for n := range 10 {
+			if n < reads {
+				l.servos[3].put(42, 2700)
+			} else {
+				l.servos[3].put(42, 2003)
+			}
+			l.clock.Advance(sightPeriod)
+			a.Read(dst, l.deadline())
+			found |= a.GoalMismatch()
+		}
+		if (found != 0) != (reads > 1) || a.Unchecked() != 0 {
+			t.Errorf("read wrong %d times: other goals %06b, unchecked %06b", reads, found, a.Unchecked())
+		}
+	}
+}
