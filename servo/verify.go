@@ -123,7 +123,7 @@ func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
 	joint := h.units[w.unit].joint
 	bit := uint32(1) << joint
 	goal, ok := w.value(h.rows.goal)
-	if !ok || h.unchecked&bit == 0 || h.units[w.unit].shadow {
+	if !ok || h.unchecked&h.torque&bit == 0 || h.units[w.unit].shadow { // without torque its goal is nothing of ours
 		return false
 	}
 	if d := goal + h.joints[joint].shift - h.goals.raw[joint]; d <= goalSlack && d >= -goalSlack {
