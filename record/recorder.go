@@ -408,6 +408,7 @@ type Stats struct {
 	Pictures     uint64 `json:"pictures"`
 	Lost         uint64 `json:"lost"`
 	LostPictures uint64 `json:"lost_pictures"`
+	TornPictures uint64 `json:"torn_pictures"` // that do not decode; counted by the edge
 	Saves        uint64 `json:"saves"`
 	Repaired     uint64 `json:"repaired"`
 	Deleted      uint64 `json:"deleted"`

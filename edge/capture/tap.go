@@ -76,3 +76,16 @@ func (t *Tap) offer(s *Frame) {
 	c.Pix = append(own, pix...)
 	t.queue.Commit()
 }
+
+// Torn is how many pictures were dropped because their markers say that they are torn, or of
+// another size. Any thread may call it.
+func (e *Camera) Torn() uint64 { return e.torn.Load() }
+
+// NewestAt is when the newest picture was taken. Owner: the reader of Newest.
+func (e *Camera) NewestAt() rt.Instant {
+	s, _, _ := e.Newest.Front()
+	return s.At
+}
+
+// AsItCame reports whether a camera's own JPEG leaves without being decoded.
+func (v *Encoder) AsItCame() bool { return v.passthrough }

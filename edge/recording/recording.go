@@ -29,6 +29,7 @@ import (
 	"edgert/edge/event"
 	"edgert/edge/identity"
 	"edgert/internal/exit"
+	"edgert/jpeg"
 	"edgert/record"
 	"edgert/rt"
 	"edgert/servo/robot"
@@ -84,7 +85,9 @@ type Recording struct {
 
 	cfg                 Config
 	taps                []tap
-	collecting, writing atomic.Bool // they shall end
+	decoder             *jpeg.Decoder // checks pictures; nil: no camera gives JPEGs. Owner: the thread that collects
+	torn                atomic.Uint64 // pictures, of all cameras
+	collecting, writing atomic.Bool   // they shall end
 	collected, written  sync.WaitGroup
 	text                []byte // owner: the thread that calls Event
 	panicked            atomic.Pointer[error]
@@ -94,9 +97,12 @@ type Recording struct {
 // tap is one camera's pictures on their way to the record. Owner: the thread that collects.
 type tap struct {
 	*capture.Tap
-	encoder *capture.Encoder
-	picture wire.Image
-	last    rt.Instant
+	camera   *capture.Camera
+	encoder  *capture.Encoder
+	asItCame bool // its pictures leave without being decoded
+	picture  wire.Image
+	last     rt.Instant
+	torn     torn
 }
 
 // Open makes the recorder; nil where nothing is to be recorded. That its folder cannot be
@@ -176,10 +182,16 @@ func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encodin
 	if cmp.Or(c.Quality, d.Quality) == 0 {
 		c.Quality = pictureQuality
 	}
-	t := tap{Tap: cam.Tap(every, waiting)}
+	t := tap{Tap: cam.Tap(every, waiting), camera: cam}
 	var err error
 	if t.encoder, err = capture.NewEncoder(t.Frames, &c, d); err != nil {
 		return err
+	}
+	if t.asItCame = t.encoder.AsItCame(); t.asItCame && r.decoder == nil {
+		if r.decoder, err = jpeg.NewDecoder(); err != nil {
+			t.encoder.Close()
+			return err
+		}
 	}
 	r.taps = append(r.taps, t)
 	return nil
@@ -239,14 +251,20 @@ func (r *Recording) collect() {
 				if n > 0 {
 					r.Recorder.Collect() // a large picture takes long to encode, and the lanes are short
 				}
-				if at, _ := t.encoder.Picture(&t.picture); at != 0 && at != t.last {
+				at, err := t.encoder.Picture(&t.picture)
+				r.check(t, at, err, n > 0)
+				if at != 0 && at != t.last {
 					t.last = at
 					m := &t.picture
 					r.Recorder.Image(i, at, record.Bytes{A: m.Data[:m.SpliceAt], B: m.Splice, C: m.Data[m.SpliceAt:]})
 				}
 			}
 		}
-		r.cfg.Clock.SleepUntil(r.cfg.Clock.Now().Add(collectEvery))
+		now := r.cfg.Clock.Now()
+		for i := range r.taps {
+			r.reportTorn(i, now)
+		}
+		r.cfg.Clock.SleepUntil(now.Add(collectEvery))
 	}
 }
 
@@ -298,6 +316,9 @@ func (r *Recording) Close() {
 	}
 	for _, t := range r.taps {
 		t.encoder.Close()
+	}
+	if r.decoder != nil {
+		r.decoder.Close()
 	}
 }
 
@@ -382,6 +403,7 @@ func (r *Recording) Stats() *record.Stats {
 			s.LostPictures += t.Missed()
 		}
 	}
+	s.TornPictures = r.torn.Load()
 	return &s
 }
 
@@ -399,6 +421,9 @@ func Line(s *record.Stats) string {
 	text := fmt.Sprintf("%s, %d files with %d messages and %d pictures, %.1f MB", s.Mode, s.Files, s.Messages, s.Pictures, float64(s.Bytes)/1e6)
 	if s.Lost+s.LostPictures > 0 {
 		text += fmt.Sprintf(", lost %d messages and %d pictures", s.Lost, s.LostPictures)
+	}
+	if s.TornPictures > 0 {
+		text += fmt.Sprintf(", %d pictures are torn", s.TornPictures)
 	}
 	if s.Deleted > 0 {
 		text += fmt.Sprintf("; %d old files deleted for --record-size", s.Deleted)

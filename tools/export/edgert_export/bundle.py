@@ -1,7 +1,9 @@
 """Writes the bundle: graph, golden sets, manifest, licence, origin and report."""
 
 import contextlib
+import fcntl
 import json
+import os
 import shutil
 import time
 from importlib import metadata
@@ -35,26 +37,73 @@ def say(text: str) -> None:
     print(f"edgert-export: {text}", file=sys.stderr, flush=True)
 
 
+# The file that says whose OUT.partial is: an export's. It holds the lock of the process that makes the bundle.
+MARKER = ".edgert-export"
+
+
 def write(checkpoint: Checkpoint, options: Options, out: Path, flags: str = "", seed: int = 0) -> dict[str, Any]:
     """Makes the bundle in OUT.partial and renames it to OUT when everything passed."""
-    if out.exists():
+    if os.path.lexists(out):
         raise ExportError(f"{out} exists already: want a path that does not, or remove it first")
-    partial = out.with_name(out.name + ".partial")
-    shutil.rmtree(partial, ignore_errors=True)
-    try:
-        partial.mkdir(parents=True)
-    except OSError as e:
-        raise ExportError(f"{partial}: {e.strerror}; want a folder that can be written for the bundle") from None
-    try:
+    with own_partial(out.with_name(out.name + ".partial")) as partial:
         report = _fill(checkpoint, options, partial, flags, seed)
         mode = (partial / "bundle.json").stat().st_mode
         for path in partial.rglob("*"):
             if path.is_file():
                 path.chmod(mode)  # onnx and safetensors keep theirs to the exporting user, but a server is often another one
+        (partial / MARKER).unlink()
+        if os.path.lexists(out):
+            raise ExportError(f"{out} was made by another program meanwhile: move it away, and export again")
         partial.rename(out)
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
     return report
+
+
+@contextlib.contextmanager
+def own_partial(partial: Path):
+    """A folder of this export alone, empty at first; it is removed when the export fails. One that an interrupted export
+    has left is emptied; one of a person, or of an export that goes on, is refused."""
+    with _claim(partial):
+        try:
+            yield partial
+        except BaseException:
+            shutil.rmtree(partial, ignore_errors=True)
+            raise
+
+
+def _claim(partial: Path):
+    """Makes the folder, or takes one up, and returns its marker, open and locked."""
+    try:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        with contextlib.suppress(FileExistsError):
+            partial.mkdir()
+        if partial.is_dir() and not partial.is_symlink() and not any(partial.iterdir()):
+            (partial / MARKER).touch()
+        if partial.is_symlink() or not partial.is_dir() or not (partial / MARKER).is_file():
+            raise ExportError(f"{partial} is there, and is not what an interrupted export has left: move it away, or name another OUT")
+        marker = (partial / MARKER).open("r+")
+        try:
+            fcntl.flock(marker, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            if not os.path.samestat(os.fstat(marker.fileno()), os.stat(partial / MARKER)):
+                raise BlockingIOError
+            _empty(partial)
+        except BaseException:
+            marker.close()
+            raise
+        return marker
+    except (BlockingIOError, FileNotFoundError):
+        raise ExportError(f"another export is writing {partial}: wait until it has ended, or name another OUT") from None
+    except OSError as e:
+        raise ExportError(f"{partial}: {e.strerror}; want a folder that can be written for the bundle") from None
+
+
+def _empty(partial: Path) -> None:
+    for path in partial.iterdir():
+        if path.name == MARKER:
+            continue
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink()
 
 
 def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed: int) -> dict[str, Any]:
