@@ -47,7 +47,34 @@ Build first (make build), and run jitter as root, or with ulimit -r 80: without 
 
 Exit codes: 0 measured, 1 broke while running, 2 wrong flag or program missing, 3 manifest, bundle or ONNX Runtime invalid, 5 real time refused.`
 
+// brief fits on a screen; a test holds its commands against the grammar.
+const brief = `bench measures edge-rt and lean-server on this machine.
+
+  bench jitter                                 two minutes: how late a tick wakes, beside cyclictest
+  bench jitter --load stress --html j.html     under full load, with a page of histograms
+
+Commands:
+  jitter   how late a tick wakes: the bare loop and the whole edge
+  bus      a cycle of the servo bus, simulated or real (--bus PORT, limp)
+  wire     round trips and throughput of our Zenoh beside the official one
+  faults   every schedule under identical faults
+  safety   what the arm does in each of some fifty single faults
+  recipe   how the edge's other threads should be scheduled
+  camera   how old pictures are when they leave
+  gpu      how long policies take on each device
+  serve    how many chunks a second lean-server gives
+  jpeg     what encoding and decoding a picture costs
+  version  print the version
+
+Each command has --json FILE (- for standard output) and --quiet; some have --html FILE.
+--config FILE has flags by name, in YAML; BENCH_… are variables. jitter wants real time: run
+it as root, or after ulimit -r 80.
+
+More: bench COMMAND --help (its flags), --help-all (examples, exit codes), --version
+`
+
 type cli struct {
+	program.Common
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and BENCH_* variables win over it." placeholder:"FILE"`
 
 	Jitter  jitterFlags    `cmd:"" help:"How late a tick wakes: the bare loop and the whole edge beside cyclictest, in the same minute."`
@@ -82,7 +109,10 @@ func main() {
 
 func run(args []string, stdout, stderr io.Writer) exit.Code {
 	var c cli
-	p := program.Program{Name: "bench", Description: description, Env: "BENCH", Stdout: stdout, Stderr: stderr}
+	p := program.Program{
+		Name: "bench", Description: description, Brief: brief, Version: "bench " + version, Env: "BENCH",
+		Stdout: stdout, Stderr: stderr,
+	}
 	parsed, code, done := p.Parse(&c, args)
 	if done {
 		return code

@@ -117,15 +117,15 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestHelpTeaches(t *testing.T) {
-	code, general, _ := runBench(t, "--help")
+	code, general, _ := runBench(t, "--help-all")
 	_, jitter, _ := runBench(t, "jitter", "--help")
 	_, wire, _ := runBench(t, "wire", "--help")
 	if code != 0 {
-		t.Errorf("--help exits %d, want 0", code)
+		t.Errorf("--help-all exits %d, want 0", code)
 	}
 	for _, word := range []string{"Examples", "jitter", "version", "Exit codes", "ulimit -r 80"} {
 		if !strings.Contains(general, word) {
-			t.Errorf("--help lacks %q", word)
+			t.Errorf("--help-all lacks %q", word)
 		}
 	}
 	if strings.Contains(general, "part ") {

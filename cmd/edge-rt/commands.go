@@ -24,7 +24,6 @@ import (
 	"edgert/edge/timeline"
 	"edgert/edge/watchdog"
 	"edgert/internal/exit"
-	"edgert/internal/network"
 	"edgert/internal/program"
 	"edgert/internal/terminal"
 	"edgert/record"
@@ -120,7 +119,7 @@ func (c *viewCmd) Run() error {
 type versionCmd struct{}
 
 func (versionCmd) Run() error {
-	fmt.Printf("edge-rt %s, transport %s\n", version, network.Transport)
+	fmt.Println(versionLine())
 	return nil
 }
 

@@ -13,6 +13,7 @@ import (
 	"os"
 
 	"edgert/internal/exit"
+	"edgert/internal/network"
 	"edgert/internal/program"
 	"edgert/internal/terminal"
 )
@@ -48,8 +49,45 @@ A new arm, step by step:
 
 Exit codes: 0 stopped as asked, 1 broke while running or --http is taken, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
 
+// brief fits on a screen; a test holds its commands and flags against the grammar.
+const brief = `edge-rt runs a robot arm from a policy that lives on another machine.
+
+  edge-rt --fps 60 --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu:7447
+  edge-rt --bus sim --camera top=sim        the simulated arm, a server on this machine
+
+A new arm     ports         which serial port is the arm?
+              scan          are all its motors there?
+              setup-motors  give new motors their ids
+              calibrate     find the joints' ranges
+              monitor       watch every motor; it reads only
+              move          move one joint slowly
+              cameras       which cameras are here, and what to write for them
+Drive         run           run a policy until Ctrl-C (what happens without a command)
+              teleop        drive the arm with a leader arm, and record it
+              replay        run a recorded movement again
+              ctl           pause, resume, status … of an edge that runs
+              torque off    make the arm limp, after a program that was killed
+Understand    why           why did it stutter, hold or end?
+              view          show a record, in Rerun or as a page
+              dataset       make a LeRobotDataset of records
+Simulate      sim-bus       a simulated arm as a device for any program
+
+Usual flags:
+  --bus PORT            serial port of the arm, or sim; --robot NAME, default so101
+  --camera NAME=SOURCE  such as top=/dev/video0:640x480@30; repeat for more
+  --connect ENDPOINT    the server or router; default tcp/localhost:7447
+  --id NAME             the robot's name, and that of its calibration
+  --task TEXT           what the arm shall do, for policies that read it
+  --duration TIME       stop this long after the session has opened
+  --http PORT           a page with cameras and buttons; --json FILE, the summary
+  --config FILE         any flag by name, in YAML; EDGE_RT_… are variables
+
+More: edge-rt run --help (all flags of a run), edge-rt COMMAND --help, --help-all, --version
+`
+
 type cli struct {
-	runFlags `embed:""`
+	program.Common `embed:""`
+	runFlags       `embed:""`
 
 	Run      runCmd `cmd:"" default:"1" help:"Run the robot until SIGINT, SIGTERM or --duration (what happens without a command)."`
 	commands `embed:""`
@@ -60,11 +98,16 @@ const name = "edge-rt"
 // version is set by the Makefile.
 var version = "dev"
 
+func versionLine() string { return fmt.Sprintf("edge-rt %s, transport %s", version, network.Transport) }
+
 func main() { os.Exit(int(run(os.Args[1:]))) }
 
 func run(args []string) exit.Code {
 	var c cli
-	p := program.Program{Name: name, Description: description, Env: "EDGE_RT", Stdout: os.Stdout, Stderr: os.Stderr, Vars: ctlHelp()}
+	p := program.Program{
+		Name: name, Description: description, Brief: brief, Version: versionLine(), Env: "EDGE_RT",
+		Stdout: os.Stdout, Stderr: os.Stderr, Vars: ctlHelp(),
+	}
 	ctx, code, done := p.Parse(&c, args)
 	if done {
 		return code

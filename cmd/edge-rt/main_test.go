@@ -205,13 +205,13 @@ func TestConfigFilePrecedence(t *testing.T) {
 }
 
 func TestHelpTeaches(t *testing.T) {
-	code, stdout, _ := edgeRT(t, "--help")
+	code, stdout, _ := edgeRT(t, "--help-all")
 	if code != 0 {
-		t.Errorf("--help exits %d, want 0", code)
+		t.Errorf("--help-all exits %d, want 0", code)
 	}
 	for _, word := range []string{"Examples", "--bus", "--camera", "--on-exit", "version", "Exit codes"} {
 		if !strings.Contains(stdout, word) {
-			t.Errorf("--help lacks %q", word)
+			t.Errorf("--help-all lacks %q", word)
 		}
 	}
 }

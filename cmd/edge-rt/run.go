@@ -51,7 +51,7 @@ type runFlags struct {
 	ExpectModel string   `name:"expect-model" help:"Run no other policy than the one whose bundle has this sha256, as lean-server check prints it; its first 12 digits or more are enough." placeholder:"SHA"`
 	ID          string   `name:"id" help:"The robot's name, and that of its calibration file; default: this host's own, made at the first run, and the file that was calibrated without one." placeholder:"NAME"`
 
-	Duration time.Duration `range:"0..87600h;0 is no end" help:"Stop after this long; 0: never."`
+	Duration time.Duration `range:"0..87600h;0 is no end" help:"Stop this long after the session with the server has opened (teleop and monitor: after their start); what came before does not count. 0: never."`
 	Seed     uint64        `help:"Seed of the simulated world."`
 	RT       string        `name:"rt" default:"auto" enum:"auto,require,off" help:"Real-time priority: auto asks and goes on without, require fails without, off does not ask."`
 	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU, isolated ones (isolcpus=) included; -1: the last isolated one, else the last one where there are at least four."`

@@ -54,8 +54,36 @@ Examples:
 
 Exit codes: 0 stopped as asked, 1 broke while running or a port is taken, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid or without the GPU part, 4 no router answers or no GPU there.`
 
+// brief fits on a screen; a test holds its commands and flags against the grammar.
+const brief = `lean-server serves one exported policy to many robots.
+
+  lean-server --manifest server.yaml            serve what the manifest says
+  lean-server check --manifest server.yaml      load all of it, say what would be served
+
+Commands:
+  serve    serve until Ctrl-C or SIGTERM (what happens without a command)
+  check    load everything, replay the golden sets, print what would be served
+  plan     how many robots this machine feeds
+  replay   answer captured requests again and compare
+  acl      print the access control of an official Zenoh router
+  version  print the version
+
+Flags:
+  --manifest FILE       what to serve; examples/server.yaml is a commented one
+  --listen ENDPOINT     where robots dial in, such as tcp/0.0.0.0:7447, instead of the manifest's
+  --connect ENDPOINT    routers to dial, instead of the manifest's
+  --health-port PORT    a page, /readyz and /metrics over HTTP; 0: none
+  --ort PATH            ONNX Runtime's library, where it is not found by itself
+  --audit FILE          a JSON line for each request; --json FILE, the summary
+  --quiet               no log
+  --config FILE         any flag by name, in YAML; LEAN_SERVER_… are variables
+
+More: lean-server serve --help (all flags), lean-server COMMAND --help, --help-all, --version
+`
+
 type cli struct {
-	flags `embed:""`
+	program.Common `embed:""`
+	flags          `embed:""`
 
 	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (what happens without a command)."`
 	Check  struct{} `cmd:"" uses:"manifest,ort,json,listen,connect,health-port,quiet" help:"Load everything, replay the golden sets, print what would be served."`
@@ -75,7 +103,7 @@ type cli struct {
 type flags struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and LEAN_SERVER_* variables win over it." placeholder:"FILE"`
 
-	Manifest   string   `help:"What to serve; testdata/demo/server.yaml is one." placeholder:"FILE"`
+	Manifest   string   `help:"What to serve; examples/server.yaml is a commented one, testdata/demo/server.yaml the demo's." placeholder:"FILE"`
 	Listen     []string `help:"Where robots and routers may dial in, instead of the manifest's listen_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	Connect    []string `help:"Routers to dial, instead of the manifest's connect_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	HealthPort *int     `range:"0..65535;0 is none" help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: none." placeholder:"PORT"`
@@ -88,11 +116,18 @@ type flags struct {
 // version is set by the Makefile.
 var version = "dev"
 
+func versionLine() string {
+	return fmt.Sprintf("lean-server %s, transport %s", version, network.Transport)
+}
+
 func main() { os.Exit(int(run(os.Args[1:], os.Stdout))) }
 
 func run(args []string, stdout io.Writer) exit.Code {
 	var c cli
-	p := program.Program{Name: "lean-server", Description: description, Env: "LEAN_SERVER", Stdout: stdout, Stderr: os.Stderr}
+	p := program.Program{
+		Name: "lean-server", Description: description, Brief: brief, Version: versionLine(), Env: "LEAN_SERVER",
+		Stdout: stdout, Stderr: os.Stderr,
+	}
 	if err := loadEnvironment(args, os.Stderr); err != nil {
 		return report(os.Stderr, err)
 	}
@@ -103,7 +138,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	stderr := terminal.New(os.Stderr) // which nobody may read
 	defer stderr.Flush()
 	if ctx.Command() == "version" {
-		fmt.Fprintf(stdout, "lean-server %s, transport %s\n", version, network.Transport)
+		fmt.Fprintln(stdout, versionLine())
 		return exit.Clean
 	}
 	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments

@@ -322,13 +322,13 @@ func TestVersionAndHelp(t *testing.T) {
 	if code, stdout, stderr := leanServer(t, nil, "version"); code != 0 || !strings.HasPrefix(stdout, "lean-server ") || stderr != "" {
 		t.Errorf("version = %d, %q, %q", code, stdout, stderr)
 	}
-	code, stdout, stderr := leanServer(t, nil, "--help")
+	code, stdout, stderr := leanServer(t, nil, "--help-all")
 	if code != 0 || stderr != "" {
-		t.Errorf("--help = %d, stderr %q", code, stderr)
+		t.Errorf("--help-all = %d, stderr %q", code, stderr)
 	}
 	for _, word := range []string{"Examples:", "testdata/demo/server.yaml", "LEAN_SERVER_MANIFEST", "Exit codes"} {
 		if !strings.Contains(stdout, word) {
-			t.Errorf("--help lacks %q", word)
+			t.Errorf("--help-all lacks %q", word)
 		}
 	}
 }

@@ -25,14 +25,39 @@ import (
 // Program is one of them.
 type Program struct {
 	Name, Description string
+	Brief             string            // what --help shows of the program as a whole; empty: all of it, as --help-all
+	Version           string            // what --version prints
 	Env               string            // the prefix of its variables
 	Vars              map[string]string // what stands for ${name} in the grammar's tags
 	Stdout, Stderr    io.Writer
 }
 
+// Common are the flags of every program. A grammar embeds it.
+type Common struct {
+	Version kong.VersionFlag `name:"version" env:"-" help:"Print the version."`
+	HelpAll helpAll          `name:"help-all" env:"-" help:"Show every command and flag, with examples: --help shows the usual ones."`
+}
+
+type helpAll bool
+
+// BeforeReset prints the whole help, as kong's own flag does.
+func (helpAll) BeforeReset(ctx *kong.Context) error {
+	err := help(helpOptions, ctx)
+	ctx.Kong.Exit(0)
+	return err
+}
+
+// IgnoreDefault keeps the parser from the command that runs without a name: its help is shorter.
+func (helpAll) IgnoreDefault() {}
+
+var helpOptions = kong.HelpOptions{Compact: true, WrapUpperBound: 100, ValueFormatter: kong.DefaultHelpValueFormatter}
+
+// alwaysUsed are the flags that every command takes.
+var alwaysUsed = []string{"help", "help-all", "version", "config"}
+
 // usesTag on a command lists its flags of the program's own, with commas: its
 // --help shows only them, and others are refused. Without it a command takes
-// all. --help and --config are always there. One with the word typed behind it
+// all. alwaysUsed are always there. One with the word typed behind it
 // counts on the command line alone: in a variable or a file it is for a run.
 const usesTag = "uses"
 
@@ -44,9 +69,9 @@ const lenientTag = "lenient"
 // file behind --config below it. done: help was asked for, or the line is wrong.
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
 	left := -1 // set when the parser wants to leave, after --help
-	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env), kong.Vars(p.Vars),
+	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env), kong.Vars(p.Vars), kong.Vars{"version": p.Version},
 		kong.Configuration(loadConfig), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}), kong.Help(help))
+		kong.ConfigureHelp(helpOptions), kong.Help(p.help))
 	if err != nil {
 		panic(err) // the grammar is wrong
 	}
@@ -132,6 +157,15 @@ func negative(arg string) bool {
 	return err == nil && len(arg) > 1 && arg[0] == '-' && strings.IndexByte(".0123456789", arg[1]) >= 0
 }
 
+// help prints the short help of the program as a whole, or that of a command.
+func (p *Program) help(options kong.HelpOptions, ctx *kong.Context) error {
+	if ctx.Selected() == nil && p.Brief != "" {
+		_, err := io.WriteString(p.Stdout, p.Brief)
+		return err
+	}
+	return help(options, ctx)
+}
+
 // help prints kong's page without the flags that a command has no use for.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if node := ctx.Selected(); node != nil {
@@ -162,7 +196,10 @@ func usesOf(node *kong.Node) (uses map[string]use, ok bool) {
 		if !node.Tag.Has(usesTag) {
 			continue
 		}
-		uses = map[string]use{"help": used, "config": used}
+		uses = map[string]use{}
+		for _, name := range alwaysUsed {
+			uses[name] = used
+		}
 		for name := range strings.SplitSeq(node.Tag.Get(usesTag), ",") {
 			how := used
 			if bare, ok := strings.CutSuffix(name, " typed"); ok {

@@ -1,6 +1,7 @@
 package program
 
 import (
+	"bytes"
 	"errors"
 	"io"
 	"os"
@@ -311,5 +312,41 @@ func TestLineIsBounded(t *testing.T) {
 	}
 	if text := Line(errors.New("one\ntwo\n")); text != "one; two" {
 		t.Errorf("%q", text)
+	}
+}
+
+// --help is short, that of a command and --help-all are whole; --version is a flag of every
+// program, and no variable.
+func TestShortAndWholeHelp(t *testing.T) {
+	t.Setenv("PROGRAM_TEST_VERSION", "true")
+	t.Setenv("PROGRAM_TEST_HELP_ALL", "true")
+	for _, tt := range []struct {
+		args, says, not string
+	}{
+		{"--help", "in short", "Usage:"},
+		{"-h", "in short", "Usage:"},
+		{"--help-all", "--seed", "in short"},
+		{"--seed 3 --help-all", "scan", "in short"},
+		{"run --help", "--seed", "in short"},
+		{"scan --help", "--deep", "in short"},
+		{"--version", "robot 7\n", "Usage"},
+		{"scan --version", "robot 7\n", "Usage"},
+		{"--seed 3", "", "robot 7"},
+	} {
+		var g struct {
+			Common `embed:""`
+			Seed   int `help:"A seed."`
+			Run    struct {
+			} `cmd:"" default:"1" help:"Runs."`
+			Scan struct {
+				Deep bool `help:"Deep."`
+			} `cmd:"" uses:"" help:"Scans."`
+		}
+		var out bytes.Buffer
+		p := Program{Name: "robot", Brief: "in short\n", Version: "robot 7", Env: "PROGRAM_TEST", Stdout: &out, Stderr: &out}
+		_, code, done := p.Parse(&g, strings.Fields(tt.args))
+		if code != 0 || done != (tt.says != "") || !strings.Contains(out.String(), tt.says) || strings.Contains(out.String(), tt.not) {
+			t.Errorf("%s: code %d, done %t, want %q and not %q:\n%s", tt.args, code, done, tt.says, tt.not, &out)
+		}
 	}
 }

@@ -1,0 +1,12 @@
+package main
+
+import (
+	"testing"
+
+	"edgert/internal/program/programtest"
+)
+
+// The short help fits on a screen and says what there is.
+func TestBrief(t *testing.T) {
+	programtest.CheckBrief(t, brief, programtest.Commands{New: func() any { return new(cli) }, Vars: nil})
+}
