@@ -157,7 +157,7 @@ func (e *Edge) build(context.Context) error {
 	e.episodes = e.newEpisodes()
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	if e.leader != nil {
-		e.control.takeover.leader = e.leader
+		e.control.takeover.leader, e.control.takeover.action = e.leader, make([]float32, 0, settings.DOF)
 	}
 	e.control.stats.inState[stateConnecting].Add(int64(e.clock.Now().Sub(e.armOpen)))
 	e.control.flags.missingCameras.Store(int32(len(e.cameras)))

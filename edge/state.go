@@ -90,6 +90,8 @@ type takeover struct {
 	pushes uint32     // of the leader, that were seen
 	since  rt.Instant // older poses do not count: the machine was suspended
 	silent bool       // the leader leads, and does not answer
+	held   uint32     // the leader's joints that do not lead
+	action []float32  // the leader's pose, where its joints lead
 }
 
 // updateTakeover takes the arm from the policy, or gives it back: what was planned and asked
@@ -181,12 +183,21 @@ func (c *control) correct(now rt.Instant) {
 	case follow.Unarmed:
 		c.arm.StartArming()
 	case follow.Armed:
-		c.arm.Drive(now, pose.Joints)
+		if k.held&^pose.Held != 0 {
+			c.arm.StartSlowly(now)
+		}
+		k.held, k.action = pose.Held, append(k.action[:0], pose.Joints...)
+		for j := range k.action {
+			if k.held&(1<<j) != 0 {
+				k.action[j] = c.arm.Goal[j]
+			}
+		}
+		c.arm.Drive(now, k.action)
 		c.source = pose.At
 		c.stats.corrected.Add(1)
 		if e := c.entry; e != nil {
 			e.Intervention, e.Source = true, pose.At
-			e.Action.Set(pose.Joints)
+			e.Action.Set(k.action)
 		}
 	}
 }

@@ -489,3 +489,24 @@ func TestLeaderSettings(t *testing.T) {
 		}
 	}
 }
+
+// Goal: joints that do not lead hold the follower's, also on record, and lead again slowly.
+func TestLeaderJointsThatDoNotLead(t *testing.T) {
+	r := newRig(t)
+	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	r.serve(60, 1, 10)
+	l := r.lead(true, 0, 0)
+	r.handOver(t, l)
+	r.led(60, l)
+	held := r.arm.Goal[1]
+	l.pose.Held, l.pose.Joints = 2, []float32{30, 60}
+	r.led(30, l)
+	if r.arm.Goal[1] != held || r.arm.Goal[0] < 29 {
+		t.Errorf("goal %v, want joint 1 at %v and joint 0 at its leader's 30", r.arm.Goal, held)
+	}
+	l.pose.Held = 0
+	r.led(1, l)
+	if d := r.arm.Goal[1] - held; d <= 0 || d > 1.5+1e-3 {
+		t.Errorf("the first step of a joint that leads again is %v, want half of a tick's 3", d)
+	}
+}

@@ -198,6 +198,19 @@ func (a *Arm) OutOfRange() (joints uint32) {
 	return joints
 }
 
+// Outside returns the joints that stand outside their calibrated range by more than slack
+// counts.
+//
+//rt:noalloc
+func (a *Arm) Outside(slack int) (joints uint32) {
+	for i := range a.joints {
+		if j := &a.joints[i]; outside(a.raws[i], j.min, j.max) > slack {
+			joints |= 1 << i
+		}
+	}
+	return joints
+}
+
 // checkRange refuses joints that arming would move, but for those of Rescue.
 func (a *Arm) checkRange(joints uint32) error {
 	joints &= a.OutOfRange() &^ a.rescue.joints

@@ -187,16 +187,23 @@ func (a *Arm) checkSide(joints uint32) error {
 	return nil
 }
 
+// Turn is how many counts one turn of a servo's encoder has, after which it begins anew; 0 for
+// a potentiometer, which does not turn over.
+func Turn(m *table.Model) int {
+	if m.Protocol != table.Feetech && m.Protocol != table.Dynamixel2 {
+		return 0
+	}
+	return m.Resolution
+}
+
 // OtherSide reports whether a joint that reads raw, outside its range, may be on the other
 // side of it: a whole turn from there it is nearer to the range, or hardly farther from it.
 func OtherSide(m *table.Model, raw, low, high int) bool {
 	const hardly = 1.5 // times as far
 	off := outside(raw, low, high)
-	if off == 0 || m.Protocol != table.Feetech && m.Protocol != table.Dynamixel2 {
-		return false // a potentiometer does not turn over
-	}
-	other := min(outside(raw-m.Resolution, low, high), outside(raw+m.Resolution, low, high))
-	return float64(other) < hardly*float64(off)
+	turn := Turn(m)
+	other := min(outside(raw-turn, low, high), outside(raw+turn, low, high))
+	return turn > 0 && off > 0 && float64(other) < hardly*float64(off)
 }
 
 // InTurn returns a raw position moved by whole turns of so many counts to the place that is

@@ -45,6 +45,10 @@ const (
 	TickMissing    // the tick hangs. A: ns since the last one ended
 	Operated       // A: Word; B: 1 when it was refused
 	Ended          // the run. A: exit code; B: Lack
+
+	// Of the tick again: earlier records have the numbers above.
+	LeaderHeld  // while it leads. A: the leader's joints that do not lead, one bit each; B: why, leader.Cause
+	LeaderLeads // A: the joints that lead again
 	numCodes
 )
 
@@ -140,6 +144,8 @@ var messages = [numCodes]string{
 	TickMissing:     "no tick",
 	Operated:        "an operator's command",
 	Ended:           "the run ends",
+	LeaderHeld:      "a joint of the leader does not lead: the follower's holds",
+	LeaderLeads:     "a joint of the leader leads again: the follower goes slowly to where it is",
 }
 
 // kinds group the codes on record.
@@ -149,6 +155,7 @@ var kinds = [...]string{
 	PhaseChanged: "operator", LeaderPushed: "operator", LeaderSilent: "leader", LeaderBack: "leader",
 	LinkUp: "link", LinkDown: "link", SessionLost: "link", SessionWaits: "link", SessionRefused: "link", Notice: "server",
 	CameraSilent: "camera", CameraBack: "camera", CameraSpoilt: "camera", TickMissing: "tick", Operated: "operator", Ended: "exit",
+	LeaderHeld: "leader", LeaderLeads: "leader",
 }
 
 // Kind is the group on record that it belongs to; a code of a later edge-rt, or of a

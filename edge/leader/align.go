@@ -123,5 +123,6 @@ func (l *Leader) fail(why error) {
 // endAlignment lets the leader go. It is Ready only once its motors confirm.
 func (l *Leader) endAlignment(end State) {
 	l.align, l.state = nil, end
+	l.leading.Forget()
 	l.feeling.known, l.relaxAt = false, 0 // relax follows
 }

@@ -46,6 +46,7 @@ type Pose struct {
 	Stiff  bool   // torque may be on
 	Order  uint32 // number of the newest order that State is about
 	Pushes uint32 // times that a hand has moved the limp leader
+	Held   uint32 // joints that do not lead, one bit each: the follower's hold
 }
 
 // Order is what the tick wants of the leader.
@@ -81,6 +82,7 @@ type Leader struct {
 	relaxAt  rt.Instant
 	told     bool // that it does not let go
 	feeling  feeling
+	leading  *Leading
 }
 
 // New prepares a leader arm that is open and limp.
@@ -89,7 +91,7 @@ func New(cfg Config) *Leader {
 	row := func() []float32 { return make([]float32, n) }
 	cfg.Arm.SetPeriod(cfg.Every)
 	return &Leader{
-		cfg: cfg, read: row(), joints: row(), feeling: feeling{rest: row()},
+		cfg: cfg, read: row(), joints: row(), feeling: feeling{rest: row()}, leading: NewLeading(cfg.Robot),
 		poses:  rt.NewLatest(func(p *Pose) { p.Joints = row() }),
 		orders: rt.NewLatest(func(o *Order) { o.Place = row() }),
 	}
@@ -178,6 +180,7 @@ func (l *Leader) readBy(now rt.Instant) rt.Instant {
 func (l *Leader) readLimp(now rt.Instant) {
 	arm := l.cfg.Arm
 	if arm.Read(l.read, l.readBy(now)) == 0 && arm.Reactions().Encoder == 0 {
+		l.checkLeading(now)
 		l.keep(now, l.read)
 	}
 	if why, _ := arm.Reconnected(); why != 0 {
@@ -187,6 +190,10 @@ func (l *Leader) readLimp(now rt.Instant) {
 
 func (l *Leader) comeBack(why hotplug.Cause) {
 	l.say(false, fmt.Sprintf("the leader is back: %s", why))
+	for _, note := range l.cfg.Arm.Arm().Notes() {
+		l.say(true, "the leader: "+note)
+	}
+	l.leading.Forget()
 	l.feeling.known = false
 	if l.cfg.Robot.Actuated {
 		l.stiff, l.relaxAt = true, 0
@@ -197,9 +204,27 @@ func (l *Leader) comeBack(why hotplug.Cause) {
 	}
 }
 
-// keep takes a whole pose, and notices a hand.
+// checkLeading finds the joints that do not lead, and says so.
+func (l *Leader) checkLeading(now rt.Instant) {
+	began, ended := l.leading.Check(now, l.cfg.Arm)
+	for cause, joints := range began {
+		if joints != 0 {
+			l.say(true, fmt.Sprintf("the leader's %s does not lead, and the follower's holds: %s", l.cfg.Robot.Joints(joints), Cause(cause)))
+		}
+	}
+	if ended != 0 {
+		l.feeling.known = false
+		l.say(false, fmt.Sprintf("the leader's %s leads again, slowly at first", l.cfg.Robot.Joints(ended)))
+	}
+}
+
+// keep takes a whole pose, and notices a hand. Joints that do not lead stay where they were.
 func (l *Leader) keep(now rt.Instant, joints []float32) {
-	copy(l.joints, joints)
+	for j := range joints {
+		if l.align != nil || l.leading.Held()&(1<<j) == 0 {
+			l.joints[j] = joints[j]
+		}
+	}
 	l.at = now
 	if l.align == nil && l.cfg.Push {
 		l.feeling.feel(now, l.joints)
@@ -227,7 +252,8 @@ func (l *Leader) relax(now rt.Instant) {
 func (l *Leader) publish(now rt.Instant) {
 	p := l.poses.Back()
 	copy(p.Joints, l.joints)
-	p.At, p.State, p.Stiff, p.Order, p.Pushes = l.at, l.state, l.stiff, l.answered, l.feeling.pushes
+	p.At, p.State, p.Stiff = l.at, l.state, l.stiff
+	p.Order, p.Pushes, p.Held = l.answered, l.feeling.pushes, l.leading.Held()
 	if l.align != nil {
 		p.State = Driven
 	}

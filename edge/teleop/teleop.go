@@ -26,6 +26,7 @@ import (
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
 	"edgert/edge/identity"
+	"edgert/edge/leader"
 	"edgert/edge/operator"
 	"edgert/edge/recording"
 	"edgert/internal/exit"
@@ -155,6 +156,7 @@ type session struct {
 	events     *event.Queue
 	lead       []float32
 	leaderSeen rt.Instant
+	leading    *leader.Leading // which of its joints lead
 	began      rt.Instant
 
 	identity  *identity.Identity
@@ -210,6 +212,7 @@ func (s *session) sayNotes(arm *servo.Arm) {
 func (s *session) prepare() {
 	n := len(s.cfg.Follower.Robot.Motors)
 	s.lead, s.events = make([]float32, n), event.NewQueue(64)
+	s.leading = leader.NewLeading(s.cfg.Leader.Robot)
 	s.follower.SetPeriod(s.period)
 	s.arm = follow.New(s.follower, follow.Config{
 		Period: s.period, Safety: s.cfg.Follower.Robot.Safety, Gate: follow.NewGate(s.follower.Arm(), s.period),
@@ -256,8 +259,15 @@ func (s *session) stepEpisodes() {
 
 // say tells the person at the leader what became of the follower.
 func (s *session) say(e event.Event) {
-	joint, level := "", slog.LevelWarn
+	joint, why, level := "", "", slog.LevelWarn
 	switch e.Code {
+	case event.LeaderHeld, event.LeaderLeads:
+		joint = s.cfg.Leader.Robot.Joints(uint32(e.A)) + ": "
+		if e.Code == event.LeaderHeld {
+			why = "; " + leader.Cause(e.B).String()
+		}
+	case event.LeaderBack:
+		s.sayNotes(s.leader.Arm())
 	case event.JointFrozen, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
 		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
 	case event.BusBack:
@@ -274,7 +284,7 @@ func (s *session) say(e event.Event) {
 	if level == slog.LevelInfo {
 		return
 	}
-	fmt.Fprintf(s.cfg.Out, "%s%s\n", joint, e.Code.String())
+	fmt.Fprintf(s.cfg.Out, "%s%s%s\n", joint, e.Code.String(), why)
 }
 
 // tick is one period: first the leader is read, in half the time, then the follower.
@@ -288,11 +298,15 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	reading := s.period - follow.Reserve(s.period)
 	if s.leader.Read(s.lead, t.Deadline.Add(reading/2)) == 0 && s.leader.Reactions().Encoder == 0 {
 		s.leaderSeen = t.Woke
+		s.checkLeading(t.Woke)
 	}
 	s.arm.ReadBy(t, t.Deadline.Add(reading))
 	wait := s.leader.BusWait()
 	wait.Add(s.follower.BusWait())
-	s.leader.Reconnected() // the next Read has its positions
+	if why, _ := s.leader.Reconnected(); why != 0 { // the next Read has its positions
+		s.leading.Forget()
+		s.events.Emit(t.Woke, event.LeaderBack, int64(why), 0)
+	}
 	if s.cfg.Duration > 0 && t.Woke.Sub(s.began) >= s.cfg.Duration {
 		s.run.Leave()
 	}
@@ -315,8 +329,30 @@ func (s *session) follow(now rt.Instant, present bool) {
 		s.arm.StartSlowly(now)
 		return
 	}
+	for j := range s.lead {
+		if s.leading.Held()&(1<<j) != 0 {
+			s.lead[j] = s.arm.Goal[j]
+		}
+	}
 	s.arm.Drive(now, s.lead)
 	s.recordAction()
+}
+
+// checkLeading reports the joints of the leader that do not lead any more, and those that
+// lead again, which the follower follows slowly at first.
+//
+//rt:noalloc
+func (s *session) checkLeading(now rt.Instant) {
+	began, ended := s.leading.Check(now, s.leader)
+	for cause, joints := range began {
+		if joints != 0 {
+			s.events.Emit(now, event.LeaderHeld, int64(joints), int64(cause))
+		}
+	}
+	if ended != 0 {
+		s.arm.StartSlowly(now)
+		s.events.Emit(now, event.LeaderLeads, int64(ended), 0)
+	}
 }
 
 // end lets the follower go, and says how it went.

@@ -274,3 +274,58 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 		t.Error("the follower is under torque after a panic")
 	}
 }
+
+// Goal: a joint of the leader that goes over its seam, or out of its range, does not lead: the
+// follower's joint holds, the others follow, the person reads why, and it goes on slowly.
+func TestLeaderJointThatDoesNotLead(t *testing.T) {
+	cfg, _, follow, h, f := pair(t, "so101")
+	out := cfg.Out.(*rttest.Output)
+	c, err := servo.LoadCalibration(cfg.Leader.Calibration)
+	if err != nil {
+		t.Fatal(err)
+	}
+	elbow := c["elbow_flex"]
+	elbow.RangeMin, elbow.RangeMax = 1000, 3000
+	c["elbow_flex"] = elbow
+	if err := c.Save(cfg.Leader.Calibration); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- Run(ctx, cfg) }()
+	rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
+	slide := func(joint, to int) {
+		for at := int(h.raw[joint].Load()); at != to; {
+			at += max(-40, min(40, to-at))
+			h.raw[joint].Store(int32(at))
+			time.Sleep(5 * time.Millisecond) // the pace of a hand
+		}
+	}
+	near := func(joint, raw int) func() bool {
+		return func() bool { d := int(f.raw[joint].Load()) - raw; return d <= 40 && d >= -40 }
+	}
+	slide(4, 4090)
+	rttest.Eventually(t, "the wrist", near(4, 4090))
+	slide(4, 4300) // the servo reads 204
+	slide(2, 800)
+	slide(0, 2300)
+	rttest.Eventually(t, "the reports", func() bool {
+		text := out.String()
+		return strings.Contains(text, "wrist_roll: a joint of the leader does not lead") && strings.Contains(text, "turn it back") &&
+			strings.Contains(text, "elbow_flex: a joint of the leader does not lead") && strings.Contains(text, "outside its calibrated range")
+	})
+	rttest.Eventually(t, "the others", near(0, 2300))
+	if at := f.raw[4].Load(); at < 3900 {
+		t.Errorf("the follower's wrist went to %d", at)
+	}
+	slide(4, 3900)
+	slide(2, 1500)
+	rttest.Eventually(t, "the wrist again", near(4, 3900))
+	if !strings.Contains(out.String(), "wrist_roll: a joint of the leader leads again") {
+		t.Errorf("it says %q", out.String())
+	}
+	cancel()
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
+}
