@@ -73,7 +73,7 @@ type Bundle struct {
 // Every failure wraps ErrBundle and names the file and the key that is wrong.
 func LoadBundle(dir string) (*Bundle, error) {
 	if err := ordinary(filepath.Join(dir, manifestName)); err != nil {
-		return nil, fmt.Errorf("%w: %s is not a bundle directory: %w", ErrBundle, dir, err)
+		return nil, fmt.Errorf("%w: %s is not a bundle directory: %w%s", ErrBundle, dir, err, mistaken(dir))
 	}
 	raw, err := capped.ReadFile(filepath.Join(dir, manifestName), maxManifestBytes)
 	if err != nil {

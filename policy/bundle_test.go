@@ -378,6 +378,35 @@ func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
 	}
 }
 
+// A path without bundle.json is most often something that a bundle is made of.
+func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
+	made := func(names ...string) string {
+		dir := t.TempDir()
+		for _, name := range names {
+			path := filepath.Join(dir, filepath.FromSlash(name))
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte("{}"), 0o644)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return dir
+	}
+	outer := made("bundle/bundle.json")
+	for _, tt := range []struct{ dir, want string }{
+		{made("config.json", "model.safetensors"), "it is a checkpoint (it has config.json), of which edgert-export CHECKPOINT BUNDLE"},
+		{made("checkpoints/last/pretrained_model/config.json"), "it is a training's folder; edgert-export"},
+		{made("pretrained_model/config.json"), "it is a training's folder"},
+		{made("meta/info.json"), "it is a data set; edgert-export"},
+		{made("snapshots/0f/bundle.json"), "it is a folder of the hub's cache; want the bundle's own folder below "},
+		{outer, "want " + filepath.Join(outer, "bundle")},
+		{filepath.Join(made("policy.onnx"), "policy.onnx"), "it is a file, want the bundle's folder"},
+		{filepath.Join(t.TempDir(), "me", "pick"), "there is no such folder"},
+	} {
+		if _, err := LoadBundle(tt.dir); !errors.Is(err, ErrBundle) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("LoadBundle = %v, want ErrBundle, one line and %q", err, tt.want)
+		}
+	}
+}
+
 // Property: no bytes crash the manifest parser, and what it accepts is within the
 // bounds that later arithmetic relies on.
 func FuzzParseMeta(f *testing.F) {

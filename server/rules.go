@@ -48,7 +48,7 @@ func namedPrefix(cfg *manifest.Config) (string, error) {
 	}
 	bundle, err := policy.LoadBundle(cfg.Model.RepoOrPath)
 	if err != nil {
-		return "", cfg.Errorf("model.repo_or_path", "%w", err)
+		return "", cfg.BundleError(err)
 	}
 	return cfg.Prefix(modelID(cfg, bundle))
 }

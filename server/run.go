@@ -43,7 +43,7 @@ var ErrAbsent = errors.New("server: no router answers")
 func load(cfg manifest.Config) (*policy.Model, error) {
 	bundle, err := policy.LoadBundle(cfg.Model.RepoOrPath)
 	if err != nil {
-		return nil, cfg.Errorf("model.repo_or_path", "%w", err)
+		return nil, cfg.BundleError(err)
 	}
 	if err := policy.OpenRuntime(cfg.Runtime, cfg.Model.Device); err != nil {
 		return nil, err

@@ -351,6 +351,33 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 	}
 }
 
+// A name on the hub is no folder of this machine: the server fetches nothing, and says what makes a bundle of it.
+func TestANameOnTheHubPointsToTheExport(t *testing.T) {
+	const export = "edgert-export pick pick-bundle --dataset-info meta/info.json"
+	for _, tt := range []struct {
+		given string
+		hub   bool
+	}{
+		{"me/pick", true},
+		{"hf://me/pick", true},
+		{"https://huggingface.co/me/pick", true},
+		{"https://huggingface.co/me/pick/", true},
+		{"bundles", false},
+		{"/srv/me/pick", false},
+		{"./me/pick/it", false},
+	} {
+		code, _, stderr := leanServer(t, nil, "check", "--manifest", writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\n", tt.given)))
+		hub := strings.Contains(stderr, "`hf download me/pick --local-dir pick`") && strings.Contains(stderr, export)
+		if code != 3 || strings.Count(stderr, "\n") != 1 || hub != tt.hub || !strings.Contains(stderr, "server.yaml:1: ") {
+			t.Errorf("%s: exit code %d, %q, want 3 and, %v, the commands for the hub", tt.given, code, stderr, tt.hub)
+		}
+	}
+	code, _, stderr := leanServer(t, nil, "check", "--manifest", writeManifest(t, "service: pick\n"))
+	if code != 3 || !strings.Contains(stderr, "model.repo_or_path is required") || strings.Contains(stderr, "--model.repo_or_path") {
+		t.Errorf("exit code %d, %q, want 3 and no flag that is none", code, stderr)
+	}
+}
+
 // Files that are not the bundle's change neither its digest nor what is read: check names them once.
 func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	needRuntime(t)

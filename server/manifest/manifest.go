@@ -6,7 +6,11 @@ package manifest
 import (
 	"errors"
 	"fmt"
+	"io/fs"
+	"os"
+	"path"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -67,6 +71,7 @@ type Config struct {
 	Audit   string `yaml:"-"` // file of the audit lines, "-" for standard output; "": none
 	Version string `yaml:"-"` // the program's, for /metrics
 
+	named string         // model.repo_or_path as written
 	file  string         // where it was loaded from, for errors
 	lines map[string]int // key path -> line
 }
@@ -143,23 +148,24 @@ func Default() Config {
 	}
 }
 
-// Load reads the YAML file at path, with defaults, and paths relative to its
+// Load reads a YAML file, with defaults, and paths relative to its
 // folder. Unknown keys, wrong types and impossible values are errors that name
 // the file, the line, what was got and what was wanted, and wrap ErrInvalid.
-func Load(path string) (Config, error) {
-	data, err := strictyaml.ReadFile(path)
+func Load(file string) (Config, error) {
+	data, err := strictyaml.ReadFile(file)
 	if err != nil {
 		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrInvalid, err)
 	}
 	cfg := Default()
-	cfg.file = path
+	cfg.file = file
 	if cfg.lines, err = decodeStrict(data, &cfg); err != nil {
-		return Config{}, fmt.Errorf("%w: %s:%w", ErrInvalid, path, err)
+		return Config{}, fmt.Errorf("%w: %s:%w", ErrInvalid, file, err)
 	}
 	if err := cfg.Check(); err != nil {
 		return Config{}, err
 	}
-	cfg.resolve(filepath.Dir(path))
+	cfg.named = cfg.Model.RepoOrPath
+	cfg.resolve(filepath.Dir(file))
 	return cfg, nil
 }
 
@@ -189,7 +195,7 @@ func (c *Config) Check() (err error) {
 		want(slices.Contains(values, value), key, "must be one of %s, got '%s'", strings.Join(values, "|"), value)
 	}
 	if m.RepoOrPath == "" {
-		return c.Errorf("model.repo_or_path", "--model.repo_or_path is required (the policy this server serves): set model.repo_or_path to a bundle directory")
+		return c.Errorf("model.repo_or_path", "model.repo_or_path is required (the policy this server serves): write model: {repo_or_path: FOLDER} into the manifest, where FOLDER is a bundle that edgert-export made")
 	}
 	oneOf("serving_mode", c.ServingMode, "auto", "shared", "exclusive")
 	want(c.MaxSessions >= 1 || c.MaxSessions == Auto, "max_sessions", "must be >= 1, got %d", int(c.MaxSessions))
@@ -236,6 +242,21 @@ func (c *Config) Check() (err error) {
 	}
 	return errors.Join(c.checkEndpoints("zenoh.connect_endpoints", c.Zenoh.ConnectEndpoints),
 		c.checkEndpoints("zenoh.listen_endpoints", c.Zenoh.ListenEndpoints))
+}
+
+// hubName is what a repository's name on the hub looks like. A relative path may, too.
+var hubName = regexp.MustCompile(`^(?:hf://|https://huggingface\.co/)?(?:models/)?([\w.-]+/[\w.-]+?)/?$`)
+
+// BundleError is an error of loading the bundle. Where its folder is absent and its text
+// may be a name on the hub, it says how a bundle comes from there: the server fetches nothing.
+func (c *Config) BundleError(err error) error {
+	hub := hubName.FindStringSubmatch(c.named)
+	if _, absent := os.Stat(c.Model.RepoOrPath); hub == nil || !errors.Is(absent, fs.ErrNotExist) {
+		return c.Errorf("model.repo_or_path", "%w", err)
+	}
+	folder := path.Base(hub[1])
+	return c.Errorf("model.repo_or_path", "%w. If %s is a name on the hub: `hf download %s --local-dir %s`; "+
+		"of a LeRobot checkpoint `edgert-export %[4]s %[4]s-bundle --dataset-info meta/info.json` then makes a bundle, whose folder belongs here", err, c.named, hub[1], folder)
 }
 
 // Errorf is an error about the value of key, in the one line that the operator

@@ -109,7 +109,7 @@ def _empty(partial: Path) -> None:
 def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed: int) -> dict[str, Any]:
     began = time.monotonic()
     family = family_of(checkpoint.type)(checkpoint, options)
-    warnings = warn(family)
+    warnings = [*checkpoint.warnings, *unnamed(options), *warn(family)]
     for text in warnings:
         say(f"warning: {text}")
     family.meta = {**manifest(family), **family.meta}
@@ -151,6 +151,9 @@ def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed:
         "machine": timing.machine(),
         "export_s": round(time.monotonic() - began, 1),
     }
+    report["warnings"] = [*dict.fromkeys([*warnings, *checkpoint.warnings])]
+    for text in report["warnings"][len(warnings) :]:
+        say(f"warning: {text}")
     _texts(family, out, report, flags)
     return report
 
@@ -227,6 +230,13 @@ def limits_of(scale) -> list[list[float]] | None:
     low, high = (scale.stats[k].to(torch.float64).reshape(-1).numpy() for k in ("min", "max"))
     margin = np.maximum(0.1 * (high - low), 1e-3 * (1 + np.abs(low)))
     return [[float(f"{a:.6g}"), float(f"{b:.6g}")] for a, b in zip(low - margin, high + margin, strict=True)]
+
+
+def unnamed(options: Options) -> list[str]:
+    """What neither the checkpoint nor the flags say, so that the server cannot compare it with a robot's."""
+    if options.action_units and options.state_units:
+        return []
+    return ["no --units: neither a checkpoint nor a data set holds the units of its joints, so the server takes robots with any; a robot in degrees and a policy trained in range_m100_100 then move wrongly. Give the units of the robot that recorded the data (edge-rt monitor shows them)"]
 
 
 def warn(family) -> list[str]:

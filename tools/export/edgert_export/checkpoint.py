@@ -1,5 +1,6 @@
 """Reads a LeRobot checkpoint folder: its configuration, its processors and weights."""
 
+import contextlib
 import dataclasses
 import errno
 import functools
@@ -14,6 +15,7 @@ import torch
 from safetensors import SafetensorError, safe_open
 from safetensors.torch import load_file
 
+from . import stats as statistics
 from .errors import ExportError
 from .normalize import Scale
 from .relative import mask_of
@@ -49,11 +51,12 @@ KNOWN = {
 
 @dataclasses.dataclass
 class Step:
-    """One processor step: its registry name, configuration and tensors."""
+    """One processor step: its registry name, configuration and tensors, and the file of these (or of the step)."""
 
     name: str
     config: dict[str, Any]
     state: dict[str, torch.Tensor]
+    file: str = ""
 
 
 @dataclasses.dataclass
@@ -107,6 +110,16 @@ def reraise_system(error: BaseException | None) -> None:
         error = error.__cause__ or error.__context__
 
 
+@contextlib.contextmanager
+def lerobots(doing: str):
+    """Names LeRobot's own error, and not this exporter, where its code fails on the checkpoint."""
+    try:
+        yield
+    except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexError, AssertionError, NotImplementedError, OSError) as e:
+        reraise_system(e)
+        raise ExportError(f"LeRobot {lerobot_version()} itself fails on this checkpoint while it {doing} ({type(e).__name__}: {e}): want a checkpoint that runs in LeRobot; where lerobot-eval or lerobot-rollout runs it, report this line as a fault of edgert-export") from e
+
+
 class Checkpoint:
     """A checkpoint folder, read but without the policy's weights in memory."""
 
@@ -115,9 +128,8 @@ class Checkpoint:
         if not (self.dir / "config.json").is_file():
             raise ExportError(instead(self.dir))
         self.config = read_json(self.dir / "config.json")
-        self.type = str(self.config.get("type", ""))
-        if not self.type:
-            raise ExportError(f"{self.dir / 'config.json'} names no policy type: want the config.json of a LeRobot policy")
+        self.type = self._type()
+        self.warnings: dict[str, None] = {}  # each once, in the order of finding
         if self.config.get("use_peft") or (self.dir / "adapter_config.json").exists():
             raise ExportError(f"{self.dir} holds a PEFT adapter, not whole weights: merge it into its base policy (PeftModel.merge_and_unload, then save_pretrained) and export that")
         self._check_weights()
@@ -129,6 +141,22 @@ class Checkpoint:
             raise ExportError(f"config.json's output_features are {sorted(self.outputs)}, want {ACTION}")
 
     # what the files say
+
+    def _type(self) -> str:
+        kind, path = self.config.get("type"), self.dir / "config.json"
+        if isinstance(kind, str) and kind:
+            return kind
+        if other := self.config.get("model_type"):
+            raise ExportError(f"{path} has no policy type of LeRobot (type is {json.dumps(kind)}) but model_type {other!r}: it is a model of the transformers library, want the checkpoint of a LeRobot policy")
+        raise ExportError(f"{path} names no policy type (type is {json.dumps(kind)}): want the config.json of a LeRobot policy, which has one such as \"act\"")
+
+    def _object(self, value: Any, key: str, path: Path) -> dict[str, Any]:
+        """A JSON object, {} where it is absent or null."""
+        if value is None:
+            return {}
+        if not isinstance(value, dict):
+            raise ExportError(f"{path}: {key} is {json.dumps(value)[:80]}, want a JSON object: copy the checkpoint again, or write it again with LeRobot's save_pretrained")
+        return value
 
     def _check_weights(self) -> None:
         path = self.dir / WEIGHTS
@@ -148,22 +176,31 @@ class Checkpoint:
 
     def _steps(self, name: str) -> list[Step]:
         path = self.dir / f"{name}.json"
-        steps = []
-        for i, entry in enumerate(read_json(path).get("steps", [])):
+        steps, entries = [], read_json(path).get("steps", [])
+        if not isinstance(entries, list):
+            raise ExportError(f"{path}: steps is {json.dumps(entries)[:80]}, want a list: copy the checkpoint again")
+        for i, entry in enumerate(entries):
+            entry = self._object(entry, f"step {i}", path)
             step = entry.get("registry_name") or entry.get("class") or ""
-            if step not in KNOWN:
+            if not isinstance(step, str) or step not in KNOWN:
                 raise ExportError(f"{path}: step {i} is {step!r}, which this exporter does not know; it knows {', '.join(sorted(KNOWN))}: export without it only if training did not use it")
-            config = entry.get("config") or {}
+            config = self._object(entry.get("config"), f"step {i} ({step}) config", path)
             if extra := set(config) - KNOWN[step]:
                 raise ExportError(f"{path}: step {i} ({step}) has {', '.join(sorted(extra))}, which this exporter does not know: it would leave out what that does")
             if step == "device_processor" and config.get("float_dtype") not in (None, "float32"):
                 raise ExportError(f"{path}: step {i} ({step}) casts to {config['float_dtype']}, want float32: set float_dtype to null, the graph computes in the type of --dtype")
-            steps.append(Step(step, config, self._state(path, entry.get("state_file"))))
+            for key in ("norm_map", "features", "rename_map"):
+                if key in config:
+                    config = config | {key: self._object(config[key], f"step {i} ({step}) {key}", path)}
+            state = entry.get("state_file")
+            steps.append(Step(step, config, self._state(path, state, i), f"{path.name}, step {i} ({step})" + (f", state_file {state}" if state else ", which names no state_file")))
         return steps
 
-    def _state(self, path: Path, name: str | None) -> dict[str, torch.Tensor]:
+    def _state(self, path: Path, name: Any, i: int) -> dict[str, torch.Tensor]:
         if not name:
             return {}
+        if not isinstance(name, str):
+            raise ExportError(f"{path}: step {i} has state_file {json.dumps(name)[:80]}, want the name of a file: copy the checkpoint again")
         try:
             return load_file(path.parent / Path(name).name)
         except (SafetensorError, OSError) as e:
@@ -171,11 +208,13 @@ class Checkpoint:
 
     def _features(self, key: str) -> dict[str, tuple[str, tuple[int, ...]]]:
         features = {}
-        for name, f in (self.config.get(key) or {}).items():
+        for name, f in self._object(self.config.get(key), key, self.dir / "config.json").items():
             try:
                 features[name] = (str(f["type"]), tuple(int(n) for n in f["shape"]))
             except (TypeError, KeyError, ValueError):
                 raise ExportError(f"config.json: {key}[{name!r}] is {f!r}, want a type and a shape") from None
+            if not features[name][1] or min(features[name][1]) < 1:
+                raise ExportError(f"config.json: {key}[{name!r}] has the shape {f['shape']!r}, want sizes above 0")
         return features
 
     # what the exporter asks
@@ -225,22 +264,70 @@ class Checkpoint:
 
     def scale(self, feature: str, before: bool = False) -> Scale:
         """How the processors normalise one of the policy's features. The action's is
-        the post-processor's, unless the one before the policy is asked for."""
+        the post-processor's, unless the one before the policy is asked for. Action and state
+        that are to be normalised and have no statistics are refused, though LeRobot leaves
+        them unchanged without a word; pictures are noted in `warnings`."""
         step = self.step("unnormalizer_processor" if feature == ACTION and not before else "normalizer_processor")
         known = self.outputs if feature == ACTION else self.inputs
         if step is None:
             return Scale(feature)
-        keys = step.config.get("normalize_observation_keys")
-        if feature not in (step.config.get("features") or known) or (keys is not None and feature not in keys and feature != ACTION):
-            return Scale(feature)
         kind, shape = known[feature]
-        mode = (step.config.get("norm_map") or {}).get(kind, "IDENTITY")
-        stats = {k.removeprefix(feature + "."): v for k, v in step.state.items() if k.rpartition(".")[0] == feature}
-        if wild := [k for k, v in stats.items() if not torch.isfinite(v).all()]:
-            raise ExportError(f"the statistics of {feature} have values that are not finite ({', '.join(wild)}): compute the data set's statistics again")
-        if kind == "VISUAL":
-            stats = {k: v.reshape(-1, 1, 1) if v.ndim == 1 else v for k, v in stats.items()}
-        return Scale(feature, mode, stats, float(step.config.get("eps", 1e-8)))
+        asked = str(self._object(self.config.get("normalization_mapping"), "normalization_mapping", self.dir / "config.json").get(kind) or "IDENTITY")
+        mode = self._mode(step, feature, kind, asked)
+        if mode == "IDENTITY":
+            return Scale(feature)
+        found = {k.removeprefix(feature + "."): v for k, v in step.state.items() if k.rpartition(".")[0] == feature}
+        found = statistics.usable(feature, mode, found, shape, kind == "VISUAL", lambda text: self.warnings.setdefault(text))
+        if not found:
+            self._lacking(feature, statistics.absent(feature, mode, step.file, list(step.state)), statistics.cure(feature))
+        return Scale(feature, mode, found, self._eps(step))
+
+    def _mode(self, step: Step, feature: str, kind: str, asked: str) -> str:
+        """The mode by which a step normalises a feature. Where it leaves out a feature that config.json wants
+        normalised, by a key that it lacks, LeRobot says nothing."""
+        features, norm_map = step.config.get("features"), step.config.get("norm_map") or {}
+        keys = step.config.get("normalize_observation_keys")
+        entry = features.get(feature) if features is not None else None
+        named = str(entry.get("type", kind)) if isinstance(entry, dict) else kind
+        mode = str(norm_map.get(named, "IDENTITY"))
+        if features is not None and feature not in features:
+            if mode != "IDENTITY" or asked != "IDENTITY":
+                by = f"its norm_map has {mode} for it" if mode != "IDENTITY" else f"config.json normalises {kind} by {asked}"
+                self._lacking(feature, f"{step.file}, does not list {feature} among its features ({', '.join(features) or 'none'}), so that LeRobot leaves it unchanged, but {by}", statistics.cure(feature))
+            return "IDENTITY"
+        if named not in norm_map and asked != "IDENTITY":
+            self._lacking(feature, f"{step.file}, has no entry for {named} in its norm_map ({', '.join(norm_map) or 'none'}), so that LeRobot leaves {feature} unchanged, but config.json normalises {kind} by {asked}", f"put {named} into norm_map as training had it")
+        elif mode != asked and kind in (self.config.get("normalization_mapping") or {}):
+            self.warnings.setdefault(f"{step.file}, normalises {feature} by {mode}, config.json says {asked}: the bundle does as the step says, as LeRobot does")
+        if keys is not None and feature != ACTION and feature not in keys and mode != "IDENTITY":
+            self.warnings.setdefault(f"{step.file}, normalises only {', '.join(keys) or 'nothing'} (normalize_observation_keys): {feature} is left unchanged, as LeRobot does")
+            return "IDENTITY"
+        return mode
+
+    def _lacking(self, feature: str, text: str, cure: str) -> None:
+        """Refuses what the robot's joints would go wrong by, and notes the rest."""
+        if feature in (STATE, ACTION):
+            raise ExportError(f"{text}: {'z-scores or shares would go to the arm as its units' if feature == ACTION else 'the policy would see joints that it was never trained on'}. Cure: {cure}")
+        self.warnings.setdefault(f"{text}, and so does the bundle. If training normalised it: {cure}")
+
+    def _eps(self, step: Step) -> float:
+        eps = step.config.get("eps", 1e-8)
+        if isinstance(eps, bool) or not isinstance(eps, (int, float)) or not 0 <= eps < 1:
+            raise ExportError(f"{step.file}, has eps {json.dumps(eps)[:80]}, want a small number above 0: LeRobot writes 1e-08")
+        return float(eps)
+
+    def training(self, section: str, key: str) -> str:
+        """A text of train_config.json, which serves for hints only: LeRobot's policy runs without it."""
+        path = self.dir / "train_config.json"
+        if not path.is_file():
+            return ""
+        try:
+            value = read_json(path).get(section)
+        except ExportError as e:
+            self.warnings.setdefault(f"{e}; it is not used")
+            return ""
+        value = value.get(key) if isinstance(value, dict) else None
+        return value if isinstance(value, str) else ""
 
     def relative_mask(self) -> list[bool] | None:
         """Which joints of the action are relative to the state; None for none."""
@@ -295,9 +382,10 @@ class Checkpoint:
         from lerobot.configs.policies import PreTrainedConfig
         from lerobot.policies.factory import make_pre_post_processors
 
-        config = PreTrainedConfig.from_pretrained(str(self.dir))
-        config.device = "cpu"
-        return make_pre_post_processors(config, pretrained_path=str(self.dir), preprocessor_overrides={"device_processor": {"device": "cpu"}, **(overrides or {})})
+        with lerobots("makes the processors"):
+            config = PreTrainedConfig.from_pretrained(str(self.dir))
+            config.device = "cpu"
+            return make_pre_post_processors(config, pretrained_path=str(self.dir), preprocessor_overrides={"device_processor": {"device": "cpu"}, **(overrides or {})})
 
     @functools.cached_property
     def weights_sha256(self) -> str:

@@ -97,11 +97,11 @@ def main(argv: list[str] | None = None) -> int:
     except ExportError as e:
         print(f"edgert-export: {e}", file=sys.stderr)
         return 2
-    except (TypeError, ValueError, KeyError, AttributeError, IndexError, RecursionError) as e:
+    except (TypeError, ValueError, KeyError, AttributeError, IndexError, AssertionError, RuntimeError) as e:
         # LeRobot's JSON has no schema: a value of another kind shows only where it is used.
         if os.environ.get("EDGERT_EXPORT_TRACE"):
             raise
-        print(f"edgert-export: a value in the checkpoint or in --dataset-info is not of the kind that LeRobot 0.6 writes there ({type(e).__name__}: {e}); nothing was written. Set EDGERT_EXPORT_TRACE=1 to see where; if the files are as LeRobot wrote them, this is a fault of edgert-export", file=sys.stderr)
+        print(f"edgert-export: a value in the checkpoint or in --dataset-info is not of the kind that LeRobot 0.6 writes there ({type(e).__name__}: {' '.join(str(e).split())}); nothing was written. EDGERT_EXPORT_TRACE=1 shows where it is used. Copy the folder again, or write it again with LeRobot's save_pretrained; where LeRobot's own lerobot-eval or lerobot-rollout runs this checkpoint, report this line", file=sys.stderr)
         return 2
     except OSError as e:
         print(f"edgert-export: {e}; nothing was written", file=sys.stderr)

@@ -39,16 +39,13 @@ def complete(options: Options, checkpoint: Checkpoint, info: Path | None, joints
 
 
 def _hint(checkpoint: Checkpoint) -> str:
-    path = checkpoint.dir / "train_config.json"
-    if not path.is_file():
-        return ""
-    repo = (read_json(path).get("dataset") or {}).get("repo_id")
+    repo = checkpoint.training("dataset", "repo_id")
     return f" ({repo}, says train_config.json)" if repo else ""
 
 
 def _from_info(options: Options, info: dict[str, Any], path: Path) -> None:
     features = info.get("features")
-    if not isinstance(features, dict):
+    if not isinstance(features, dict) or not all(isinstance(f, dict) for f in features.values()):
         raise ExportError(f"{path} has no features, want the meta/info.json of a LeRobot data set")
     said = info.get("fps")
     fps = options.fps if said is None and options.fps else _number(said, path)

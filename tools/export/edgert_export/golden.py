@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from .checkpoint import STATE
+from .checkpoint import STATE, lerobots
 from .errors import ExportError
 from .normalize import Scale
 
@@ -86,16 +86,17 @@ def reference(family, case) -> dict[str, np.ndarray]:
     robot would call it."""
     pre, post = family.lerobot_processors
     model, robot = [], []
-    for row in range(case.rows()):
-        steps = family.observation_steps()
-        if steps == 1:
-            batch = pre(observation(family, case, row, None))
-        else:
-            batch = stack([pre(observation(family, case, row, i)) for i in range(steps)])
-        with torch.no_grad():
-            chunk = family.predict(batch, case.part(row, row + 1))
-        model.append(chunk.to(torch.float32).numpy())
-        robot.append(post(chunk).to(torch.float32).numpy())
+    with lerobots("computes a chunk"):
+        for row in range(case.rows()):
+            steps = family.observation_steps()
+            if steps == 1:
+                batch = pre(observation(family, case, row, None))
+            else:
+                batch = stack([pre(observation(family, case, row, i)) for i in range(steps)])
+            with torch.no_grad():
+                chunk = family.predict(batch, case.part(row, row + 1))
+            model.append(chunk.to(torch.float32).numpy())
+            robot.append(post(chunk).to(torch.float32).numpy())
     return {"chunk_model": np.concatenate(model), "chunk_robot": np.concatenate(robot)}
 
 

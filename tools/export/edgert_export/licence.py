@@ -2,7 +2,7 @@
 
 from pathlib import Path
 
-from .checkpoint import Checkpoint, read_json
+from .checkpoint import Checkpoint
 
 UNKNOWN = "unknown: ask whoever made the checkpoint before you pass this bundle on"
 
@@ -25,9 +25,8 @@ def declared(checkpoint: Checkpoint) -> tuple[str, str]:
         return word, "README.md"
     if word := checkpoint.config.get("license"):
         return str(word), "config.json"
-    path = checkpoint.dir / "train_config.json"
-    if path.is_file() and (word := (read_json(path).get("policy") or {}).get("license")):
-        return str(word), "train_config.json"
+    if word := checkpoint.training("policy", "license"):
+        return word, "train_config.json"
     return "", ""
 
 
@@ -62,8 +61,7 @@ def origin(checkpoint: Checkpoint) -> tuple[str, str]:
 def source(checkpoint: Checkpoint, meta: dict, flags: str) -> str:
     """The text of the bundle's SOURCE file."""
     lines = [f"checkpoint: {meta['source_repo']}", f"revision: {meta.get('source_revision') or 'unknown'}", f"policy: {meta['policy_type']}", f"weights sha256: {meta['weights_sha256']}"]
-    path = checkpoint.dir / "train_config.json"
-    if path.is_file() and (repo := (read_json(path).get("dataset") or {}).get("repo_id")):
+    if repo := checkpoint.training("dataset", "repo_id"):
         lines.append(f"data set: {repo}")
     lines += [f"exported by: {meta['exporter']}, LeRobot {meta['lerobot_version']}", f"flags: {flags or 'none'}", f"licence: {meta['licence']}"]
     return "\n".join(lines) + "\n"

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 
+import checkpoints
 import forked
 import pytest
 import torch
@@ -356,3 +357,221 @@ def test_statistics_that_are_not_finite(capsys, copy):
         state["observation.state.mean"][0] = float("inf")
         save_file(state, path)
     assert "statistics of observation.state have values that are not finite" in refused(capsys, copy)
+
+
+def states(folder, change) -> None:
+    """Rewrites both processors' statistics."""
+    for path in folder.glob("policy_*normalizer*.safetensors"):
+        save_file({k: v.contiguous() for k, v in change(dict(load_file(path))).items()}, path)
+
+
+def without(*begins: str):
+    return lambda s: {k: v for k, v in s.items() if not k.startswith(begins)} or {"count": torch.zeros(1)}
+
+
+def under_another_name(feature: str):
+    """As smolvla_base has them: the statistics of the data sets that it was trained on, by their names."""
+    return lambda s: {(f"so100.buffer.{k}" if k.startswith(feature + ".") else k): v for k, v in s.items()}
+
+
+def per_step(key: str, change):
+    """Changes a key of the steps' configurations that have it."""
+    return lambda c: [step["config"].update({key: change(step["config"][key])}) for step in c["steps"] if key in (step.get("config") or {})]
+
+
+@pytest.mark.parametrize("feature", ["action", "observation.state"])
+@pytest.mark.parametrize(
+    "change, found",
+    [
+        (under_another_name, "they hold so100.buffer."),
+        (lambda f: without(f + "."), "they hold "),
+        (lambda f: without(""), "they hold count"),
+        (lambda f: lambda s: {(k + ".mean" if k.startswith(f + ".") else k): v for k, v in s.items()}, "they hold "),
+        (lambda f: lambda s: {k: v for k, v in s.items() if not k.startswith(f + ".")} | {f"{f}.count": torch.ones(1)}, f"they hold "),
+    ],
+)
+def test_statistics_that_are_asked_for_and_absent(copy, capsys, feature, change, found):
+    """LeRobot passes such values on unchanged: z-scores go to the arm as degrees."""
+    states(copy, change(feature))
+    said = refused(capsys, copy)
+    first = "observation.state" if change(feature)({"action.mean": torch.ones(1), "observation.state.mean": torch.ones(1)}).keys() == {"count"} else feature
+    assert f"normalises {first} by MEAN_STD, but its statistics lack {first}.mean and {first}.std: {found}" in said, said
+    assert "Cure: train the policy on your robot's data set" in said and "fault" not in said and len(said.splitlines()) == 1
+
+
+def test_statistics_of_another_name_come_first_in_the_list(copy, capsys):
+    states(copy, under_another_name("action"))
+    assert "they hold so100.buffer.action.max, so100.buffer.action.mean, so100.buffer.action.min" in refused(capsys, copy)
+
+
+def test_no_state_file(copy, capsys):
+    for path in (PRE, POST):
+        edit(copy / path, lambda c: [step.pop("state_file", None) for step in c["steps"]])
+    said = refused(capsys, copy)
+    assert "policy_preprocessor.json, step 3 (normalizer_processor), which names no state_file, normalises observation.state" in said and "they are empty" in said
+
+
+@pytest.mark.parametrize("key, kind, words", [("STATE", "observation.state", "has no entry for STATE in its norm_map (VISUAL, ACTION)"), ("ACTION", "action", "has no entry for ACTION in its norm_map (VISUAL, STATE)")])
+def test_a_mode_that_is_absent(copy, capsys, key, kind, words):
+    """LeRobot takes IDENTITY for a kind that norm_map lacks."""
+    for path in (PRE, POST):
+        edit(copy / path, per_step("norm_map", lambda m: {k: v for k, v in m.items() if k != key}))
+    said = refused(capsys, copy)
+    assert words in said and f"LeRobot leaves {kind} unchanged, but config.json normalises {key} by MEAN_STD" in said
+
+
+@pytest.mark.parametrize("feature", ["action", "observation.state"])
+def test_a_feature_that_a_step_does_not_list(copy, capsys, feature):
+    for path in (PRE, POST):
+        edit(copy / path, per_step("features", lambda f: {k: v for k, v in f.items() if k != feature}))
+    assert f"does not list {feature} among its features" in refused(capsys, copy)
+
+
+def test_empty_features(copy, capsys):
+    edit(copy / PRE, per_step("features", lambda f: {}))
+    assert "does not list observation.state among its features (none)" in refused(capsys, copy)
+
+
+def changed(name: str, change):
+    return lambda s: s | {name: change(s[name])}
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (changed("action.mean", lambda v: torch.cat([v, v[:1]])), "the statistics of action have mean in the shape [7], want [6]"),
+        (changed("action.std", lambda v: v.mean()), "the statistics of action have std in the shape [], want [6]"),
+        (changed("action.std", lambda v: v[:1]), "the statistics of action have std in the shape [1], want [6]"),
+        (changed("observation.state.mean", lambda v: v[:, None]), "the statistics of observation.state have mean in the shape [6, 1], want [6]"),
+        (changed("observation.state.mean", lambda v: v[:0]), "in the shape [0], want [6]"),
+        (changed("observation.images.front.mean", lambda v: v[:2]), "the statistics of observation.images.front have mean in the shape [2, 1, 1], want [3, 1, 1]"),
+        (changed("action.mean", lambda v: v * float("nan")), "statistics of action have values that are not finite (mean)"),
+        (changed("action.std", lambda v: -v), "the statistics of action have a std below 0"),
+        (changed("observation.state.std", lambda v: torch.cat([v[:5], -v[5:]])), "at index 5): no data has one"),
+        (changed("action.std", lambda v: 0 * v), "the statistics of action have no width"),
+        (changed("observation.state.std", lambda v: 0 * v), "the statistics of observation.state have no width"),
+    ],
+)
+def test_statistics_that_no_data_has(copy, capsys, change, words):
+    states(copy, change)
+    said = refused(capsys, copy)
+    assert words in said and "fault" not in said and len(said.splitlines()) == 1, said
+
+
+@pytest.mark.parametrize("mode, low, high", [("MIN_MAX", "min", "max"), ("QUANTILES", "q01", "q99"), ("QUANTILE10", "q10", "q90")])
+@pytest.mark.parametrize("feature, kind", [("action", "ACTION"), ("observation.state", "STATE")])
+def test_bounds_in_the_wrong_order(copy, capsys, mode, low, high, feature, kind):
+    for path in (PRE, POST):
+        edit(copy / path, per_step("norm_map", lambda m: m | {kind: mode}))
+    swap = lambda s: s | {f"{feature}.{low}": s[f"{feature}.{high}"].clone(), f"{feature}.{high}": s[f"{feature}.{low}"].clone()}  # noqa: E731
+    states(copy, swap)
+    assert f"the statistics of {feature} have {low} above {high}" in refused(capsys, copy)
+    states(copy, lambda s: s | {f"{feature}.{low}": s[f"{feature}.{high}"].clone()})
+    assert f"the statistics of {feature} have no width" in refused(capsys, copy)
+
+
+def test_notes_of_what_lerobot_leaves_out(copy):
+    """Pictures without statistics and what contradicts itself beside what the mode needs: exported, and said."""
+    states(copy, lambda s: without("observation.images.wrist.")(s) | {"action.min": s["action.max"].clone(), "action.max": s["action.min"].clone(), "observation.state.min": s["observation.state.mean"] + 1})
+    checkpoint = Checkpoint(copy)
+    family = family_of("act")(checkpoint, Options(fps=30))
+    said = "\n".join(checkpoint.warnings)
+    assert "normalises observation.images.wrist by MEAN_STD, but its statistics lack observation.images.wrist.mean" in said
+    assert "the statistics of action have min above max: the bundle has no limits of them" in said
+    assert "the statistics of observation.state have a mean of" in said and "they are not of one data set" in said
+    assert "action_limits" not in bundle.manifest(family)
+
+
+def test_a_clean_checkpoint_has_no_notes(act):
+    checkpoint = Checkpoint(act)
+    family_of("act")(checkpoint, Options(fps=30))
+    assert list(checkpoint.warnings) == []
+
+
+def test_placeholders_for_statistics(copy):
+    states(copy, lambda s: s | {"action.mean": 0 * s["action.mean"], "action.std": 0 * s["action.std"] + 1})
+    checkpoint = Checkpoint(copy)
+    checkpoint.scale("action")
+    assert "mean 0 and std 1 throughout" in "\n".join(checkpoint.warnings)
+
+
+def test_a_mode_that_config_json_does_not_have(copy):
+    edit(copy / PRE, per_step("norm_map", lambda m: m | {"STATE": "MIN_MAX"}))
+    edit(copy / PRE, lambda c: c["steps"][3]["config"].update(normalize_observation_keys=["observation.images.front"]))
+    checkpoint = Checkpoint(copy)
+    assert checkpoint.scale("observation.state").mode == "IDENTITY"
+    said = "\n".join(checkpoint.warnings)
+    assert "normalises observation.state by MIN_MAX, config.json says MEAN_STD" in said
+    assert "normalises only observation.images.front (normalize_observation_keys): observation.state is left unchanged" in said
+
+
+def test_temporal_ensemble_is_said(copy):
+    edit(copy / "config.json", lambda c: c.update(temporal_ensemble_coeff=0.01, n_action_steps=1))
+    checkpoint = Checkpoint(copy)
+    family_of("act")(checkpoint, Options(fps=30))
+    said = "\n".join(checkpoint.warnings)
+    assert "temporal_ensemble_coeff is 0.01" in said and "`edge-rt --schedule async --chunk-size-threshold 1 --similarity 0 --aggregate-fn-name average`" in said
+
+
+@pytest.mark.parametrize("config, words", [(dict(noise_scheduler_type="DDPM", num_inference_steps=None), "num_inference_steps is absent, so LeRobot takes all 100"), (dict(noise_scheduler_type="DDPM", num_inference_steps=20), "num_inference_steps is 20")])
+def test_another_sampler_is_said(tmp_path, config, words):
+    checkpoint = Checkpoint(checkpoints.diffusion(tmp_path / "checkpoint", **config))
+    family_of("diffusion")(checkpoint, Options(fps=30))
+    said = "\n".join(checkpoint.warnings)
+    assert words in said and "DDIM, eta 0, in 10 steps (the exporter's default)" in said
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (dict(type=None), 'names no policy type (type is null): want the config.json of a LeRobot policy, which has one such as "act"'),
+        (dict(type=None, model_type="molmoact2"), "(type is null) but model_type 'molmoact2': it is a model of the transformers library"),
+        (dict(type=3), "names no policy type (type is 3)"),
+        (dict(type=""), 'names no policy type (type is "")'),
+        (dict(type=["act"]), 'names no policy type (type is ["act"])'),
+        (dict(input_features=[1]), "input_features is [1], want a JSON object"),
+        (dict(output_features="action"), 'output_features is "action", want a JSON object'),
+        (dict(normalization_mapping=["MEAN_STD"]), 'normalization_mapping is ["MEAN_STD"], want a JSON object'),
+    ],
+)
+def test_configuration_of_another_kind(copy, capsys, change, words):
+    edit(copy / "config.json", lambda c: c.update(change))
+    said = refused(capsys, copy)
+    assert words in said and "fault of edgert-export" not in said, said
+
+
+@pytest.mark.parametrize(
+    "change, words",
+    [
+        (lambda c: c.update(steps={"a": 1}), 'steps is {"a": 1}, want a list'),
+        (lambda c: c["steps"].insert(0, 7), "step 0 is 7, want a JSON object"),
+        (lambda c: c["steps"][0].update(config=[1]), "step 0 (rename_observations_processor) config is [1], want a JSON object"),
+        (lambda c: c["steps"][0]["config"].update(rename_map=["a"]), 'rename_map is ["a"], want a JSON object'),
+        (lambda c: c["steps"][3]["config"].update(norm_map=5), "norm_map is 5, want a JSON object"),
+        (lambda c: c["steps"][3]["config"].update(eps="small"), 'has eps "small", want a small number'),
+        (lambda c: c["steps"][3].update(state_file=7), "step 3 has state_file 7, want the name of a file"),
+    ],
+)
+def test_steps_of_another_kind(copy, capsys, change, words):
+    edit(copy / PRE, change)
+    said = refused(capsys, copy)
+    assert words in said and "fault of edgert-export" not in said, said
+
+
+def test_lerobots_own_error_is_lerobots(act, capsys, tmp_path, monkeypatch):
+    from lerobot.policies.act.modeling_act import ACTPolicy
+
+    def fails(*_):
+        raise RuntimeError("expected 512 channels")
+
+    monkeypatch.setattr(ACTPolicy, "predict_action_chunk", fails)
+    assert main([str(act), str(tmp_path / "out"), *FLAGS]) == 2
+    said = capsys.readouterr().err.splitlines()[-1]
+    assert "itself fails on this checkpoint while it computes a chunk (RuntimeError: expected 512 channels)" in said
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("text", ["{", "[]", '{"dataset": [{"repo_id": "a"}], "policy": 3}'])
+def test_train_config_is_only_a_hint(copy, capsys, text):
+    (copy / "train_config.json").write_text(text)
+    assert "checkpoint holds neither fps nor joint names: want --dataset-info with the meta/info.json of the training data, or" in refused(capsys, copy, "--dtype", "fp32")

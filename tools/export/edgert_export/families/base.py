@@ -79,6 +79,8 @@ class Family:
         self.cameras = checkpoint.cameras(options.cameras)
         self.state_scale, self.action_scale = checkpoint.scale(STATE), checkpoint.scale(ACTION)
         self._check_action()
+        for camera in self.cameras:
+            checkpoint.scale(camera.key)  # notes what is absent, before the graph is written
         mask = checkpoint.relative_mask()
         self.relative = Relative(mask) if mask and any(mask) else None
         self.policy = self.load()

@@ -120,9 +120,10 @@ class DiffusionExport(Family):
 
     def __init__(self, checkpoint, options):
         self.steps = options.steps or self._own_steps(checkpoint.config)
-        trained = int(checkpoint.config.get("num_train_timesteps", 0))
+        trained = int(checkpoint.config.get("num_train_timesteps") or 0)
         if self.steps > trained:
             raise ExportError(f"--steps is {self.steps}, want at most the {trained} that the policy was trained with")
+        self._say_sampler(checkpoint, options, trained)
         super().__init__(checkpoint, options)
         config = self.policy.config
         if not self.cameras:
@@ -147,6 +148,15 @@ class DiffusionExport(Family):
     def _own_steps(config) -> int:
         own = config.get("num_inference_steps")
         return int(own) if own and config.get("noise_scheduler_type") == "DDIM" else STEPS
+
+    def _say_sampler(self, checkpoint, options, trained: int) -> None:
+        """Notes where the bundle samples in another way than the checkpoint asks for."""
+        kind, own = str(checkpoint.config.get("noise_scheduler_type")), checkpoint.config.get("num_inference_steps")
+        if kind == "DDIM":
+            return
+        steps = f"num_inference_steps is {own}" if own else f"num_inference_steps is absent, so LeRobot takes all {trained}"
+        chosen = "--steps" if options.steps else "the exporter's default"
+        checkpoint.warnings.setdefault(f"noise_scheduler_type is {kind} and {steps}: LeRobot draws new noise at each. The bundle samples with DDIM, eta 0, in {self.steps} steps ({chosen}), which gives other chunks than LeRobot's rollout of this checkpoint; --steps chooses another number")
 
     def load(self):
         # DDPM draws noise at every step; DDIM runs the same network on the same betas

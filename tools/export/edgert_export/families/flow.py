@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from .. import rtc, sampler
-from ..checkpoint import ACTION
+from ..checkpoint import ACTION, lerobots
 from ..errors import ExportError
 from .base import Case, Family
 
@@ -52,7 +52,7 @@ class FlowFamily(Family):
         super().__init__(checkpoint, options)
         config = self.policy.config
         step = checkpoint.step("tokenizer_processor")
-        self.max_len = int(step.config["max_length"])
+        self.max_len = self.prompt_length(step.config)
         self.check_prompt(step.config)
         self.meta = {
             "chunk_size": config.chunk_size,
@@ -97,6 +97,13 @@ class FlowFamily(Family):
         for key, want in (("padding", "max_length"), ("padding_side", "right"), ("truncation", True)):
             if config.get(key, want) != want:
                 raise ExportError(f"tokenizer_processor has {key} {config[key]!r}, want {want!r}: the server pads every prompt so")
+
+    def prompt_length(self, config: dict[str, Any]) -> int:
+        """The tokens of a prompt. LeRobot takes 512 where the key is absent, which no training here used."""
+        value = config.get("max_length")
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise ExportError(f"tokenizer_processor has max_length {value!r}, want the number of tokens that training used (tokenizer_max_length in config.json): LeRobot would take 512 without a word")
+        return value
 
     def language_model(self) -> nn.Module:
         raise NotImplementedError
@@ -157,7 +164,8 @@ class FlowFamily(Family):
         case = super().case(rows, rng, note)
         pre, _ = self.lerobot_processors
         for row in range(rows):
-            batch = pre(observation(self, case, row, None))
+            with lerobots("reads a task"):
+                batch = pre(observation(self, case, row, None))
             ids, mask = batch[TOKENS].numpy()[0], batch[TOKEN_MASK].numpy()[0]
             if mask.all() and len(mask) >= self.max_len:
                 raise ExportError(f"the prompt of {case.tasks[row]!r}, a task that the exporter tries, has {self.max_len} tokens or more with this policy's {self.checkpoint.state_dim()} state values: LeRobot cuts it there (tokenizer_processor's max_length), so the policy would miss its end, in training too: train with a larger tokenizer_max_length")
