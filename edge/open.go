@@ -20,6 +20,7 @@ import (
 	"edgert/internal/notify"
 	"edgert/rt"
 	"edgert/wire"
+	"edgert/wire/zenoh"
 )
 
 // errOffline is the cause of a connect context that ran into max_offline.
@@ -106,6 +107,8 @@ func (e *Edge) connect(ctx context.Context) error {
 	case ctx.Err() != nil:
 		return ctx.Err()
 	case wait.Err() != nil && errors.As(err, new(*temporaryError)):
+		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
+	case wait.Err() != nil && zenoh.Reached(err):
 		return exit.Errorf(exit.Absent, "no session for %v: %w", e.cfg.MaxOffline, err)
 	case wait.Err() != nil:
 		return exit.Errorf(exit.Absent, "no server for %v: %w; start lean-server, or check --connect", e.cfg.MaxOffline, err)

@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"time"
 
 	"edgert/internal/exit"
 	"edgert/policy"
@@ -39,6 +40,7 @@ type Report struct {
 	auto        bool
 	Unlisted    []string `json:"unlisted,omitempty"`       // files and folders beside the bundle's, the first ten
 	UnlistedAll int      `json:"unlisted_count,omitempty"` // all of them
+	Warnings    []string `json:"warnings,omitempty"`       // of certificates
 	Mode        string   `json:"serving_mode"`
 	Listen      []string `json:"listen"`
 	Connect     []string `json:"connect"`
@@ -56,6 +58,10 @@ type Report struct {
 // it without joining the network.
 func Examine(cfg manifest.Config) (report Report, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
+		return report, err
+	}
+	warnings, err := checkCertificates(&cfg)
+	if err != nil {
 		return report, err
 	}
 	model, err := load(cfg)
@@ -91,6 +97,7 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	report.Device, report.Instead = placement.Device.String(), placement.Why()
 	report.TensorBytes, report.DeviceBytes = model.TensorBytes()
 	report.Unlisted, report.UnlistedAll = b.Unlisted()
+	report.Warnings = warnings
 	report.InferenceMs, err = medianMs(model)
 	return report, err
 }
@@ -156,9 +163,9 @@ func (r *Report) Print(w io.Writer) error {
   inference  %.2f ms (median of %d) on %s, ONNX Runtime %s
              %s
   tensors    %s
-`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.unlistedText(),
+%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
-		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library, r.tensorText())
+		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library, r.tensorText(), r.warningText())
 	return err
 }
 
@@ -172,6 +179,27 @@ func (r *Report) unlistedText() string {
 		more = fmt.Sprintf(" and %d more", n)
 	}
 	return fmt.Sprintf("\n  beside it  %s%s: not listed in bundle.json, so not read and not in the digest", quotedNames(r.Unlisted), more)
+}
+
+func (r *Report) warningText() string {
+	var text strings.Builder
+	for _, warning := range r.Warnings {
+		fmt.Fprintf(&text, "  warning    %s\n", warning)
+	}
+	return text.String()
+}
+
+// checkCertificates returns what will soon be wrong with the certificates of the
+// endpoints, and as an error that no robot could connect.
+func checkCertificates(cfg *manifest.Config) (warnings []string, err error) {
+	transport := cfg.Transport()
+	for _, f := range transport.Certificates(time.Now()) {
+		if f.Refused {
+			return nil, cfg.Errorf("zenoh.tls", "zenoh.tls: %s", f.Text)
+		}
+		warnings = append(warnings, f.Text)
+	}
+	return warnings, nil
 }
 
 // quotedNames lists names of files, which may hold what a terminal would obey.

@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"edgert/internal/bind"
 	"edgert/policy"
 	"edgert/rt"
 	"edgert/server/page"
@@ -35,7 +37,7 @@ func listenHealth(address string, log *slog.Logger, names ...string) (h *health,
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("health_port: %w (another lean-server? choose a free port, or 0 for none)", err)
+		return nil, fmt.Errorf("health_port: %w", bind.Explain(err, "choose another with --health-port, or 0 for none"))
 	}
 	return h, nil
 }
@@ -47,7 +49,10 @@ func (h *health) healthy() (ok bool, why string) {
 	if s == nil || !s.warmed.Load() {
 		return true, "starting"
 	}
-	return s.healthy()
+	if ok, why = s.healthy(); ok && len(s.certificates.texts()) > 0 { // a restart cures no certificate
+		why = "ok, but " + strings.Join(s.certificates.texts(), "; ")
+	}
+	return ok, why
 }
 
 func (h *health) ready() (ok bool, why string) {

@@ -94,6 +94,7 @@ func (k *housekeeper) tick(ctx context.Context) {
 	if k.ticks++; k.ticks%trimEvery == 0 {
 		k.pool.Trim()
 	}
+	k.certificates.look(k.network, time.Now(), k.log)
 	k.queries.measure()
 	k.closeLost(ctx, now)
 	k.queries.yield()

@@ -164,6 +164,7 @@ func (l *Live) judge(s *Server) {
 	warn(len(s.sessions.all()) >= s.capacity(), "full: robots that come are sent elsewhere")
 	warn(s.transportStat(func(t zenoh.Stats) uint64 { return t.Revoked }) > 0, "links were ended because the memory for messages was used up")
 	warn(s.stats.probes[probeFailed].Load() > 0, "runs of the server's own have failed: look at the device")
+	l.Warnings = append(l.Warnings, s.certificates.texts()...)
 }
 
 func (l *Live) list(s *Server, q page.Query, now rt.Instant) {

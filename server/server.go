@@ -130,9 +130,10 @@ type service struct {
 	pauses    *rt.Pauses // by collections, since the worker was ready; nil before
 
 	// Atomic.
-	warmed   atomic.Bool // warm-up is over
-	serving  atomic.Bool // everything is declared
-	draining atomic.Bool
+	warmed       atomic.Bool // warm-up is over
+	serving      atomic.Bool // everything is declared
+	draining     atomic.Bool
+	certificates certificates // looked at by housekeeping
 }
 
 // transport is a network that counts what it loses and holds: ours does, the C library's
@@ -300,7 +301,10 @@ func (s *Server) Ready() (ok bool, why string) {
 	case len(s.cfg.Listen()) == 0 && !s.network.Connected():
 		return false, "no link to a router"
 	}
-	return s.healthy()
+	if ok, why = s.healthy(); ok {
+		ok, why = s.certificates.usable()
+	}
+	return ok, why
 }
 
 // healthy reports whether the process does its work; when not, restart it.
@@ -336,6 +340,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	s.pauses = rt.NewPauses() // before baseline, which says that it is there
 	s.baseline.Store(&heap)
 
+	s.certificates.look(s.network, time.Now(), s.log)
 	keeping, stopHousekeeper := context.WithCancel(context.Background())
 	var housekeeper sync.WaitGroup
 	housekeeper.Go(func() { s.housekeeper.run(keeping) })

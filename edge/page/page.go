@@ -26,6 +26,7 @@ import (
 
 	"edgert/edge/capture"
 	"edgert/edge/timeline"
+	"edgert/internal/bind"
 	"edgert/internal/webpage"
 	"edgert/rt"
 	"edgert/wire"
@@ -129,9 +130,9 @@ func Address(text string) (string, error) {
 
 // Listen binds and answers; what it shows begins with Watch.
 func Listen(cfg Config) (*Page, error) {
-	listener, err := net.Listen("tcp", cfg.Address)
+	listener, err := bind.TCP(cfg.Address)
 	if err != nil {
-		return nil, fmt.Errorf("%w (another edge? choose a free port and an address of this machine)", err)
+		return nil, bind.Explain(err, "choose another port")
 	}
 	host, _, _ := net.SplitHostPort(cfg.Address)
 	p := &Page{

@@ -218,8 +218,13 @@ func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
 		{"default listens on this machine", nil, nil, 9100, "127.0.0.1:9100"},
 		{"listens on localhost by name", []string{"tcp/localhost:7447"}, nil, 9100, "127.0.0.1:9100"},
 		{"listens on IPv6 loopback", []string{"tcp/[::1]:7447"}, nil, 9100, "127.0.0.1:9100"},
-		{"listens to the network", []string{"tcp/0.0.0.0:7447"}, nil, 9100, ":9100"},
-		{"one endpoint of two is open", []string{"tcp/127.0.0.1:7447", "tcp/10.0.0.1:7447"}, nil, 9100, ":9100"},
+		{"listens on all of IPv4", []string{"tcp/0.0.0.0:7447"}, nil, 9100, "0.0.0.0:9100"},
+		{"one endpoint of two is open", []string{"tcp/127.0.0.1:7447", "tcp/10.0.0.1:7447"}, nil, 9100, "0.0.0.0:9100"},
+		{"with certificates", []string{"tls/0.0.0.0:7447#enable_mtls=true"}, nil, 9100, "0.0.0.0:9100"},
+		{"listens on IPv6, too", []string{"tcp/0.0.0.0:7447", "tcp/[::]:7447"}, nil, 9100, ":9100"},
+		{"IPv6 first", []string{"tcp/[fd00::1]:7447", "tcp/0.0.0.0:7447"}, nil, 9100, ":9100"},
+		{"a name may be of either", []string{"tcp/gpu-box:7447"}, nil, 9100, ":9100"},
+		{"IPv4 and a router", []string{"tcp/0.0.0.0:7447"}, []string{"tcp/router:7447"}, 9100, ":9100"},
 		{"dials a router", nil, []string{"tcp/router:7447"}, 9100, ":9100"},
 	}
 	for _, tt := range tests {

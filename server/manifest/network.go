@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"edgert/internal/bind"
 	"edgert/internal/network"
 	"edgert/wire/zenoh"
 	"edgert/wire/zenoh/endpoint"
@@ -37,24 +38,31 @@ func (c *Config) Listen() []string {
 }
 
 // HealthAddress is where HTTP listens, "" when off. It reaches as far as the data
-// plane: a server for this machine only keeps its metrics to it.
+// plane: a server for this machine only keeps its metrics to it, and one that robots
+// reach by IPv4 alone shows them there.
 func (c *Config) HealthAddress() string {
 	if c.HealthPort == 0 {
 		return ""
 	}
-	host := "127.0.0.1"
+	const loopback, every4, every = "127.0.0.1", "0.0.0.0", ""
+	host := loopback
 	if len(c.Zenoh.ConnectEndpoints) > 0 {
-		host = ""
+		host = every
 	}
 	for _, e := range c.Listen() {
 		protocol, address, _ := strings.Cut(e, "/")
+		address, _, _ = strings.Cut(address, "#")
 		if protocol == endpoint.Unix {
 			continue
 		}
 		h, _, err := net.SplitHostPort(address)
 		ip := net.ParseIP(h)
-		if err == nil && h != "localhost" && (ip == nil || !ip.IsLoopback()) {
-			host = ""
+		switch {
+		case err != nil, h == "localhost", ip != nil && ip.IsLoopback():
+		case ip.To4() != nil && host != every:
+			host = every4
+		case ip.To4() == nil:
+			host = every
 		}
 	}
 	return net.JoinHostPort(host, strconv.Itoa(c.HealthPort))
@@ -127,7 +135,7 @@ func (c *Config) CheckListen() error {
 		}
 		probe, err := e.Listen()
 		if err != nil {
-			return fmt.Errorf("zenoh.listen_endpoints: %w (another lean-server? choose a free port with --listen)", err)
+			return fmt.Errorf("zenoh.listen_endpoints: %w", bind.Explain(err, "choose another with --listen or zenoh.listen_endpoints"))
 		}
 		if err := probe.Close(); err != nil {
 			return err

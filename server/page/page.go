@@ -14,7 +14,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"slices"
 	"strconv"
@@ -22,6 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"edgert/internal/bind"
 	"edgert/internal/webpage"
 	"edgert/rt"
 )
@@ -81,7 +81,7 @@ type Page struct {
 
 // Listen binds address and answers there until Close.
 func Listen(address string, cfg Config) (*Page, error) {
-	listener, err := net.Listen("tcp", address)
+	listener, err := bind.TCP(address)
 	if err != nil {
 		return nil, err
 	}

@@ -3,6 +3,8 @@ package zenoh
 import (
 	"errors"
 	"fmt"
+	"slices"
+	"sync"
 	"time"
 
 	"edgert/wire"
@@ -149,4 +151,63 @@ func (c *Config) checkEndpoints() error {
 		c.listen = append(c.listen, e)
 	}
 	return nil
+}
+
+// Certificates says what is wrong, or soon will be, with the certificates that a session
+// of this configuration would show and ask for. Files that cannot be used are Check's.
+func (c *Config) Certificates(now time.Time) (found []endpoint.Finding) {
+	for _, text := range c.Listen {
+		if e, err := endpoint.Parse(text, c.TLS); err == nil {
+			found = addFindings(found, e.Listening(now))
+		}
+	}
+	var connect []endpoint.Endpoint
+	for _, text := range c.Connect {
+		if e, err := endpoint.Parse(text, c.TLS); err == nil {
+			connect = append(connect, e)
+		}
+	}
+	return addFindings(found, dialling(connect, now))
+}
+
+// dialling are the findings of the endpoints to dial. None keeps a robot out by itself: a
+// link that is up stays up.
+func dialling(connect []endpoint.Endpoint, now time.Time) (found []endpoint.Finding) {
+	for _, e := range connect {
+		for _, f := range e.Dialling(now) {
+			f.Refused = false
+			found = addFindings(found, []endpoint.Finding{f})
+		}
+	}
+	return found
+}
+
+// dialEvery is how often the files by which a session dials are read to look at them:
+// each attempt to dial reads them itself.
+const dialEvery = time.Minute
+
+// dialFindings are the findings of a session's endpoints to dial.
+type dialFindings struct {
+	mu    sync.Mutex
+	found []endpoint.Finding // guarded by mu
+	at    time.Time          // guarded by mu
+}
+
+func (d *dialFindings) look(connect []endpoint.Endpoint, now time.Time) []endpoint.Finding {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.at.IsZero() || now.Sub(d.at).Abs() >= dialEvery {
+		d.found, d.at = dialling(connect, now), now
+	}
+	return d.found
+}
+
+// addFindings adds each finding once: several endpoints show the same certificate.
+func addFindings(found, more []endpoint.Finding) []endpoint.Finding {
+	for _, f := range more {
+		if !slices.Contains(found, f) {
+			found = append(found, f)
+		}
+	}
+	return found
 }

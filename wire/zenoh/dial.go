@@ -128,6 +128,14 @@ func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {
 	return run, nil
 }
 
+// Reached reports whether an error of Open is that of a node which was reached and
+// did not take us, or we not it: its text says why, and no search for a node helps.
+func Reached(err error) bool {
+	var trust *endpoint.AuthError
+	var plain *endpoint.PlainError
+	return errors.As(err, &trust) || errors.As(err, &plain) || errors.Is(err, link.ErrForeign)
+}
+
 // failures is why no endpoint has a link when ctx ended the wait for one, on one
 // line.
 func (d *dialer) failures(ctx context.Context) (err error) {

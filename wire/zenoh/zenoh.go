@@ -28,8 +28,10 @@ package zenoh
 import (
 	"context"
 	"crypto/rand"
+	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"edgert/wire"
 	"edgert/wire/zenoh/codec"
@@ -83,7 +85,8 @@ type Session struct {
 	inQueries  map[uint32]*inQuery // that the upstream asked, by its numbers
 	inBytes    int                 // the cost of inQueries, see inQueryBytes
 
-	events deliveries // own lock
+	events  deliveries   // own lock
+	dialled dialFindings // own lock
 }
 
 // refusals counts what the session's bounds refused. Atomic.
@@ -189,6 +192,16 @@ func (s *Session) Endpoints() []string {
 		all = append(all, l.Endpoint())
 	}
 	return all
+}
+
+// Certificates says what is wrong, or soon will be, with the certificates that the
+// session's listeners show and ask for now, and with those by which it dials.
+func (s *Session) Certificates(now time.Time) []endpoint.Finding {
+	found := slices.Clone(s.dialled.look(s.cfg.connect, now))
+	for _, l := range s.listeners {
+		found = addFindings(found, l.Certificates(now))
+	}
+	return found
 }
 
 // Connected reports whether at least one link is up.

@@ -26,6 +26,8 @@ from .tracing import OPSET
 PARITY_ROWS = 16
 GOLDEN_ROWS = (1, 4)
 
+NO_UNITS = "no --units: neither a checkpoint nor a data set holds the units of its joints, so the server takes robots with any; a robot in degrees and a policy trained in range_m100_100 then move wrongly. Give those of the robot that recorded the data"
+
 # A joint whose deviation is below this share of its size never moved: the smallest
 # change of it becomes a huge number (MEAN_STD divides by the deviation).
 CONSTANT = 1e-4
@@ -109,7 +111,9 @@ def _empty(partial: Path) -> None:
 def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed: int) -> dict[str, Any]:
     began = time.monotonic()
     family = family_of(checkpoint.type)(checkpoint, options)
-    warnings = [*checkpoint.warnings, *unnamed(options), *warn(family)]
+    warnings = [*checkpoint.warnings, *warn(family)]
+    if not (options.action_units and options.state_units):
+        say(f"note: {NO_UNITS}")
     for text in warnings:
         say(f"warning: {text}")
     family.meta = {**manifest(family), **family.meta}
@@ -230,13 +234,6 @@ def limits_of(scale) -> list[list[float]] | None:
     low, high = (scale.stats[k].to(torch.float64).reshape(-1).numpy() for k in ("min", "max"))
     margin = np.maximum(0.1 * (high - low), 1e-3 * (1 + np.abs(low)))
     return [[float(f"{a:.6g}"), float(f"{b:.6g}")] for a, b in zip(low - margin, high + margin, strict=True)]
-
-
-def unnamed(options: Options) -> list[str]:
-    """What neither the checkpoint nor the flags say, so that the server cannot compare it with a robot's."""
-    if options.action_units and options.state_units:
-        return []
-    return ["no --units: neither a checkpoint nor a data set holds the units of its joints, so the server takes robots with any; a robot in degrees and a policy trained in range_m100_100 then move wrongly. Give the units of the robot that recorded the data (edge-rt monitor shows them)"]
 
 
 def warn(family) -> list[str]:

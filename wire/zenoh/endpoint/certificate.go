@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 )
 
@@ -17,22 +18,31 @@ type Certificate struct {
 }
 
 // ReadCertificate reads one. It needs no key.
-func ReadCertificate(path string) (c Certificate, err error) {
+func ReadCertificate(path string) (Certificate, error) {
+	leaf, err := readLeaf(path)
+	if err != nil {
+		return Certificate{}, err
+	}
+	return Certificate{CommonName: leaf.Subject.CommonName, Names: namesOf(leaf), Until: leaf.NotAfter}, nil
+}
+
+// readLeaf reads the first certificate of a PEM file.
+func readLeaf(path string) (*x509.Certificate, error) {
 	text, err := readPEM(path)
 	if err != nil {
-		return c, err
+		return nil, err
 	}
 	for {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
-			return c, fmt.Errorf("wire/zenoh: TLS certificate %s holds no certificate, want a PEM file", path)
+			return nil, fmt.Errorf("wire/zenoh: TLS certificate %s holds no certificate, want a PEM file", path)
 		}
 		if block.Type == "CERTIFICATE" {
 			leaf, err := x509.ParseCertificate(block.Bytes)
 			if err != nil {
-				return c, fmt.Errorf("wire/zenoh: TLS certificate %s: %w", path, err)
+				return nil, fmt.Errorf("wire/zenoh: TLS certificate %s: %w", path, err)
 			}
-			return Certificate{CommonName: leaf.Subject.CommonName, Names: namesOf(leaf), Until: leaf.NotAfter}, nil
+			return leaf, nil
 		}
 	}
 }
@@ -40,26 +50,84 @@ func ReadCertificate(path string) (c Certificate, err error) {
 // endsSoon is how long before its end a certificate is worth a warning.
 const endsSoon = 30 * 24 * time.Hour
 
-// Ending tells of each certificate that is at its end, in words. Files that cannot be
-// read are left to those who need them.
+// Finding is one thing that is wrong, or soon will be, with a certificate of ours.
+type Finding struct {
+	Text    string // the same as long as nothing changes
+	Refused bool // the other side, or we, take nobody's link by it
+}
+
+// judge says whether a certificate is within its dates, and whether it will be for long.
+func judge(c *x509.Certificate, file, effect string, now time.Time) []Finding {
+	what := fmt.Sprintf("the certificate %s of %s", named(c), file)
+	left := c.NotAfter.Sub(now)
+	switch {
+	case left <= 0:
+		return []Finding{{fmt.Sprintf("%s ended on %s: %s; make a new one, or set this machine's clock where it is wrong (timedatectl)", what, date(c.NotAfter), effect), true}}
+	case now.Before(c.NotBefore):
+		return []Finding{{fmt.Sprintf("%s is not valid before %s: %s; set this machine's clock where it is behind (timedatectl), or make a new one", what, date(c.NotBefore), effect), true}}
+	case left <= endsSoon:
+		return []Finding{{fmt.Sprintf("%s ends in %s, on %s: make a new one before", what, days(left), date(c.NotAfter)), false}}
+	}
+	return nil
+}
+
+// days is a time until an end. It changes seldom, because who logs it logs each text once.
+func days(left time.Duration) string {
+	switch n := int(left.Hours() / 24); {
+	case n >= 2:
+		return fmt.Sprintf("%d days", n)
+	case left >= 2*time.Hour:
+		return fmt.Sprintf("%d hours", int(left.Hours()))
+	}
+	return "less than two hours"
+}
+
+// Ending tells of each certificate whose time is over, soon will be, or has not come, in
+// words. Files that cannot be read are left to those who need them.
 func (s *Security) Ending() []string { return s.ending(time.Now()) }
 
 func (s *Security) ending(now time.Time) (warnings []string) {
-	for _, file := range []string{s.RootCA, s.ConnectCertificate, s.ListenCertificate} {
-		if file == "" {
-			continue
-		}
-		c, err := ReadCertificate(file)
-		left := c.Until.Sub(now)
-		switch {
-		case err != nil || left > endsSoon:
-		case left <= 0:
-			warnings = append(warnings, fmt.Sprintf("the certificate %s ended on %s: nobody takes it any more, make a new one", file, c.Until.Format(time.DateOnly)))
-		default:
-			warnings = append(warnings, fmt.Sprintf("the certificate %s ends in %d days, on %s: make a new one before", file, int(left.Hours()/24), c.Until.Format(time.DateOnly)))
-		}
+	for _, f := range slices.Concat(s.dialling(now), s.fileFindings(s.ListenCertificate, "nobody takes it", now)) {
+		warnings = append(warnings, f.Text)
 	}
 	return warnings
+}
+
+// dialling are the findings of the certificates by which we dial.
+func (s *Security) dialling(now time.Time) []Finding {
+	return slices.Concat(s.fileFindings(s.RootCA, "nobody whom it vouches for is trusted", now), s.fileFindings(s.ConnectCertificate, "nobody takes it", now))
+}
+
+func (s *Security) fileFindings(file, effect string, now time.Time) []Finding {
+	if file == "" {
+		return nil
+	}
+	c, err := readLeaf(file)
+	if err != nil {
+		return nil
+	}
+	return judge(c, file, effect, now)
+}
+
+// Listening says what is wrong with the certificates that a listener here would show.
+func (e Endpoint) Listening(now time.Time) []Finding {
+	if e.Protocol != TLS {
+		return nil
+	}
+	return (&certificates{security: e.Security}).findings(now)
+}
+
+// Dialling says what is wrong with the certificates by which this endpoint is dialled,
+// whose files are read anew for every attempt.
+func (e Endpoint) Dialling(now time.Time) (found []Finding) {
+	if e.Protocol != TLS {
+		return nil
+	}
+	found = e.Security.dialling(now)
+	if err := e.CheckDial(); err != nil {
+		found = append(found, Finding{Text: fmt.Sprintf("%s can be dialled no more: %v", e, err)})
+	}
+	return found
 }
 
 // CertificateNames are the names in the certificate that the other end of a

@@ -3,7 +3,6 @@ package endpoint
 import (
 	"context"
 	"crypto/tls"
-	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
@@ -41,7 +40,7 @@ func (e Endpoint) Dial(ctx context.Context, prepare func(net.Conn)) (net.Conn, e
 	defer cancel()
 	if err := secure.HandshakeContext(limited); err != nil {
 		conn.Close()
-		return nil, e.tlsError(err)
+		return nil, e.tlsError(err, time.Now())
 	}
 	return secure, nil
 }
@@ -70,50 +69,4 @@ func (e Endpoint) Unreachable(cause error) error {
 		cause = op.Err
 	}
 	return fmt.Errorf("wire/zenoh: nobody answers at %s: %w", e, cause)
-}
-
-// AuthError is a TLS handshake that one of the two sides refused.
-type AuthError struct {
-	Endpoint string
-	Fix      string
-	Err      error
-}
-
-func (a *AuthError) Error() string {
-	return fmt.Sprintf("wire/zenoh: no trust at %s: %v (%s)", a.Endpoint, a.Err, a.Fix)
-}
-
-func (a *AuthError) Unwrap() error { return a.Err }
-
-// Refused turns the error of a first read into an AuthError if it is the other
-// side's refusal of our certificate, which in TLS 1.3 arrives only then.
-func (e Endpoint) Refused(err error) error {
-	if e.Protocol != TLS || !isAlert(err) {
-		return err
-	}
-	return &AuthError{e.String(), "it refused our certificate, or the lack of one: show one that its root CA vouches for", err}
-}
-
-// isAlert reports whether the other side ended TLS with an alert.
-func isAlert(err error) bool {
-	var op *net.OpError
-	return errors.As(err, &op) && op.Op == "remote error"
-}
-
-// tlsError says what to do about a TLS handshake that failed.
-func (e Endpoint) tlsError(err error) error {
-	var record tls.RecordHeaderError
-	var name x509.HostnameError
-	var unverified *tls.CertificateVerificationError
-	switch {
-	case errors.As(err, &name):
-		return &AuthError{e.String(), "dial the name that is in the certificate, have it made for this one (subjectAltName), or switch verify_name_on_connect off", err}
-	case errors.As(err, &unverified):
-		return &AuthError{e.String(), "give the root CA that signed its certificate", err}
-	case isAlert(err):
-		return e.Refused(err)
-	case errors.As(err, &record):
-		return &AuthError{e.String(), "it does not speak TLS: dial it as tcp/", errors.New("not a TLS record")}
-	}
-	return e.Unreachable(err)
 }

@@ -3,6 +3,7 @@ package endpoint
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"io"
 	"io/fs"
@@ -171,12 +172,6 @@ func TestTrust(t *testing.T) {
 			}
 		})
 	}
-	t.Run("TLS at a TCP listener", func(t *testing.T) {
-		_, err := exchange(t, Endpoint{Protocol: TCP, Address: "127.0.0.1:0"}, Endpoint{TLS, "127.0.0.1:0", Security{RootCA: ours.CA}})
-		if err == nil {
-			t.Error("dialled")
-		}
-	})
 	t.Run("TLS 1.2", func(t *testing.T) {
 		l, err := Endpoint{TLS, "127.0.0.1:0", plain}.Listen()
 		if err != nil {
@@ -208,6 +203,228 @@ func TestIPv6(t *testing.T) {
 	if a, d := exchange(t, Endpoint{TLS, "[::1]:0", Security{ListenCertificate: cert, ListenKey: key}}, Endpoint{TLS, "[::1]:0", Security{RootCA: ca.CA}}); a != nil || d != nil {
 		t.Error(a, d)
 	}
+}
+
+// fix has what a person must read on one of the sides, and what would mislead.
+type fix struct {
+	dialled, accepted []string
+	never             string
+}
+
+// Goal: each reason why TLS fails is named for what it is, with names and dates, and so
+// is its cure; "give the root CA" is that of one reason only.
+func TestEachFailureHasItsOwnCure(t *testing.T) {
+	const giveCA = "give the root CA"
+	hour := time.Hour
+	from := func(from, to time.Duration) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(to) }
+	}
+	usage := func(u x509.ExtKeyUsage) func(*x509.Certificate) {
+		return func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{u} }
+	}
+	ours := endpointtest.New(t)
+	other := endpointtest.Make(t, func(c *x509.Certificate) { c.Subject.CommonName = "other CA" })
+	anew := endpointtest.New(t) // the same name, another key
+	old := endpointtest.Make(t, from(-9*hour, -hour))
+	young := endpointtest.Make(t, from(24*hour, 48*hour))
+	listen := func(cert, key string) Security { return Security{ListenCertificate: cert, ListenKey: key} }
+	mutual := func(s Security, ca string) Security { s.RootCA, s.MutualTLS = ca, true; return s }
+	good := listen(ours.Issue("gpu-box", "127.0.0.1"))
+	over := listen(ours.IssueAs("gpu-over", from(-9*hour, -hour), "127.0.0.1"))
+	early := listen(ours.IssueAs("gpu-early", from(24*hour, 48*hour), "127.0.0.1"))
+	named := listen(ours.Issue("gpu-named", "gpu.example", "10.9.8.7"))
+	nameless := listen(ours.Issue("gpu-nameless"))
+	byOld := listen(old.Issue("gpu-old", "127.0.0.1"))
+	byYoung := listen(young.IssueAs("gpu-young", func(*x509.Certificate) {}, "127.0.0.1"))
+	robot := func(cert, key, ca string) Security {
+		return Security{RootCA: ca, ConnectCertificate: cert, ConnectKey: key}
+	}
+	shows := func(name string, change func(*x509.Certificate)) Security {
+		cert, key := ours.IssueAs(name, change)
+		return robot(cert, key, ours.CA)
+	}
+	strangerCert, strangerKey := other.Issue("stranger")
+	trust := Security{RootCA: ours.CA}
+	for _, tt := range []struct {
+		name         string
+		listen, dial Security
+		want         fix
+	}{
+		{"over", over, trust, fix{[]string{`its certificate "gpu-over" expired on `, "this machine's clock says ", "have it renewed on the server"}, []string{"it refuses our certificate", "gpu-over", "expired on"}, giveCA}},
+		{"not begun", early, trust, fix{[]string{`its certificate "gpu-early" is not valid before `, "this machine's clock is probably behind: set it"}, []string{"gpu-early", "is not valid before"}, giveCA}},
+		{"over, name unchecked", over, Security{RootCA: ours.CA, AnyName: true}, fix{[]string{`"gpu-over" expired on `, "renewed"}, nil, giveCA}},
+		{"another name", named, trust, fix{[]string{`"gpu-named" is for gpu.example, 10.9.8.7 and not for 127.0.0.1`, "dial a name that is in the certificate", "switch verify_name_on_connect off"}, []string{"must dial a name that the certificate has"}, giveCA}},
+		{"no name", nameless, trust, fix{[]string{`"gpu-nameless" is for no host at all`, "subjectAltName"}, nil, giveCA}},
+		{"another authority", good, Security{RootCA: other.CA}, fix{[]string{`"gpu-box" was signed by "test CA", and `, `holds "other CA"`, "give the root CA that signed", "intermediate"}, []string{"it needs the root CA of this certificate"}, "expired"}},
+		{"the system's authorities", good, Security{}, fix{[]string{"the system's authorities do not hold it", "give the root CA that signed"}, nil, "expired"}},
+		{"an authority made anew", good, Security{RootCA: anew.CA}, fix{[]string{"another authority", "which has the same name", "made anew"}, nil, "expired"}},
+		{"an authority that is over", byOld, Security{RootCA: old.CA}, fix{[]string{`the authority "test CA", which signed its certificate "gpu-old", expired on`, "its file copied here"}, nil, giveCA}},
+		{"an authority that has not begun", byYoung, Security{RootCA: young.CA}, fix{[]string{`the authority "test CA", which signed its certificate "gpu-young", is not valid before`, "clock is probably behind"}, nil, giveCA}},
+		{"nothing shown", mutual(good, ours.CA), trust, fix{[]string{"it wants one: --tls-cert FILE --tls-key FILE", "we showed none"}, []string{"it shows no certificate", "enable_mtls demands one"}, giveCA}},
+		{"a stranger's", mutual(good, ours.CA), robot(strangerCert, strangerKey, ours.CA), fix{[]string{`(\"stranger\") was signed by "other CA"`, "show one that its root CA vouches for"}, []string{"none of the authorities in "}, giveCA}},
+		{"one that is over", mutual(good, ours.CA), shows("robot-over", from(-9*hour, -hour)), fix{[]string{`robot-over.pem ("robot-over") expired on `}, []string{`the client's certificate "robot-over" expired on `, "renewed on the robot"}, giveCA}},
+		{"one that has not begun", mutual(good, ours.CA), shows("robot-early", from(24*hour, 48*hour)), fix{[]string{`robot-early.pem ("robot-early") is not valid before `}, []string{`"robot-early" is not valid before `}, giveCA}},
+		{"one for servers", mutual(good, ours.CA), shows("robot-server", usage(x509.ExtKeyUsageServerAuth)), fix{[]string{"robot-server", "is not for clients: its extendedKeyUsage lacks clientAuth"}, []string{`"robot-server" is not for clients`}, giveCA}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			accepted, dialled := exchange(t, Endpoint{TLS, "127.0.0.1:0", tt.listen}, Endpoint{TLS, "127.0.0.1:0", tt.dial})
+			for side, err := range map[string]error{"dialled": dialled, "accepted": accepted} {
+				want := tt.want.dialled
+				if side == "accepted" {
+					want = tt.want.accepted
+				}
+				if err == nil {
+					t.Fatalf("%s without an error", side)
+				}
+				for _, w := range want {
+					if !strings.Contains(err.Error(), strings.ReplaceAll(w, `\"`, `"`)) {
+						t.Errorf("%s: %v\nwant %q", side, err, w)
+					}
+				}
+				if side == "dialled" && strings.Contains(err.Error(), tt.want.never) {
+					t.Errorf("%s: %v\nwant it without %q", side, err, tt.want.never)
+				}
+			}
+			var auth *AuthError
+			if !errors.As(dialled, &auth) {
+				t.Errorf("dialled: %T, want an AuthError", dialled)
+			}
+		})
+	}
+}
+
+// A certificate that no client takes is found before a robot comes.
+func TestListeningWithACertificateForClients(t *testing.T) {
+	ca := endpointtest.New(t)
+	cert, key := ca.IssueAs("gpu", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, "127.0.0.1")
+	err := Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.CheckListen()
+	if err == nil || !strings.Contains(err.Error(), `("gpu") is not for servers: its extendedKeyUsage lacks serverAuth`) {
+		t.Errorf("CheckListen = %v, want that it is not for servers", err)
+	}
+	anyone, anyKey := ca.IssueAs("any", func(c *x509.Certificate) { c.ExtKeyUsage = nil }, "127.0.0.1")
+	if err := (Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: anyone, ListenKey: anyKey}}).CheckListen(); err != nil {
+		t.Errorf("without extendedKeyUsage: %v", err)
+	}
+}
+
+// Goal: who dials tls/ where tcp/ listens, or something else, reads that.
+func TestTLSWhereNobodySpeaksIt(t *testing.T) {
+	ca := endpointtest.New(t)
+	for _, tt := range []struct {
+		name   string
+		answer func(net.Conn)
+		want   string
+	}{
+		{"words", func(c net.Conn) { c.Write([]byte("HTTP/1.1 400 Bad Request\r\n\r\n")) }, "its answer is not a TLS record (it does not speak TLS: dial it as tcp/127.0.0.1:"},
+		{"the end", func(c net.Conn) { io.CopyN(io.Discard, c, 5) }, "it ended the connection in the handshake (where it listens on tcp/, dial it as tcp/127.0.0.1:"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			l, err := net.Listen("tcp", "127.0.0.1:0")
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer l.Close()
+			go func() {
+				if conn, err := l.Accept(); err == nil {
+					tt.answer(conn)
+					conn.Close()
+				}
+			}()
+			_, err = Endpoint{TLS, l.Addr().String(), Security{RootCA: ca.CA}}.Dial(context.Background(), nil)
+			var plain *PlainError
+			if !errors.As(err, &plain) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "root CA") {
+				t.Errorf("Dial = %v, want a PlainError with %q", err, tt.want)
+			}
+		})
+	}
+}
+
+// A client without TLS reads from a tls/ listener's answer where it is, and the
+// listener's log says so, too.
+func TestPlainBytesAtATLSListener(t *testing.T) {
+	ca := endpointtest.New(t)
+	cert, key := ca.Issue("gpu", "127.0.0.1")
+	l, err := Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key}}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	refused := make(chan error, 1)
+	go func() {
+		conn, err := l.Accept()
+		if err == nil {
+			_, err = l.Secure(conn)
+			conn.Close()
+		}
+		refused <- err
+	}()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	conn.Write([]byte("\x20\x00\x01 no TLS at all, but many bytes"))
+	answer, _ := io.ReadAll(conn)
+	if string(answer) != "\x15\x03\x01\x00\x02\x02\x46" {
+		t.Errorf("answer % x, want a fatal alert", answer)
+	}
+	if err := <-refused; err == nil || !strings.Contains(err.Error(), "it speaks no TLS, and this endpoint is tls/: it must dial tls/HOST:PORT") {
+		t.Errorf("Secure = %v, want that it speaks no TLS", err)
+	}
+}
+
+// Goal: a listener says what is wrong with what it shows now, at any time, and that files
+// which came since are not used.
+func TestCertificatesOfAListener(t *testing.T) {
+	ca := endpointtest.New(t)
+	now := time.Now()
+	cert, key := ca.IssueAs("gpu", func(c *x509.Certificate) {
+		c.NotBefore, c.NotAfter = now.Add(-time.Hour), now.Add(72*time.Hour+time.Minute)
+	}, "127.0.0.1")
+	own := ca.CA + ".own"
+	copyFile(t, ca.CA, own)
+	l, err := Endpoint{TLS, "127.0.0.1:0", Security{ListenCertificate: cert, ListenKey: key, RootCA: own, MutualTLS: true}}.Listen()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	check := func(when time.Time, refused bool, want ...string) {
+		t.Helper()
+		found := l.Certificates(when)
+		all, any := "", false
+		for _, f := range found {
+			all, any = all+f.Text+"\n", any || f.Refused
+		}
+		if any != refused || len(found) < len(want) {
+			t.Errorf("Certificates = %+v, want refused %v and %q", found, refused, want)
+		}
+		for _, w := range want {
+			if !strings.Contains(all, w) {
+				t.Errorf("Certificates = %s, want %q", all, w)
+			}
+		}
+	}
+	check(now, false, `the certificate "gpu" of `, "gpu.pem ends in 3 days, on ")
+	check(now.Add(71*time.Hour), true, "ends in less than two hours", `of `+own+" ended on ") // the authority's is over by then
+	check(now.Add(73*time.Hour), true, "gpu.pem ended on ", "robots refuse this server")
+	check(now.Add(-2*time.Hour), true, "gpu.pem is not valid before ", "clock where it is behind")
+
+	other, _ := ca.Issue("other", "127.0.0.1")
+	copyFile(t, other, cert)
+	check(now, false, "have changed and are not used", "private key does not match", "goes on with the set before, whose certificate (\"gpu\") ends on ")
+	check(now.Add(73*time.Hour), true, "gpu.pem ended on ", "are not used")
+	next, nextKey := ca.IssueAs("next", func(c *x509.Certificate) { c.NotAfter = now.Add(90 * 24 * time.Hour) }, "127.0.0.1")
+	copyFile(t, next, cert)
+	copyFile(t, nextKey, key)
+	for _, f := range l.Certificates(now) {
+		if strings.Contains(f.Text, "gpu.pem") {
+			t.Errorf("after a renewal: %s", f.Text)
+		}
+	}
+	if err := os.Remove(own); err != nil {
+		t.Fatal(err)
+	}
+	check(now, false, own+": no such file", "are not used")
 }
 
 // Goal: wrong files are named, with what was wanted, before anything is dialled.

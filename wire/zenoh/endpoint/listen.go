@@ -1,17 +1,20 @@
 package endpoint
 
 import (
-	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
 	"os"
+	"slices"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"edgert/internal/bind"
 )
 
 const (
@@ -57,7 +60,7 @@ func (e Endpoint) Listen() (*Listener, error) {
 			return nil, err
 		}
 	}
-	if l.Listener, err = (&net.ListenConfig{KeepAlive: -1}).Listen(context.Background(), "tcp", e.Address); err != nil {
+	if l.Listener, err = bind.TCP(e.Address); err != nil {
 		return fail(err)
 	}
 	return l, nil
@@ -117,9 +120,25 @@ func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	secure := tls.Server(conn, cfg)
 	if err := secure.Handshake(); err != nil {
-		return nil, fmt.Errorf("wire/zenoh: TLS handshake: %w", err)
+		var record tls.RecordHeaderError
+		if errors.As(err, &record) && record.Conn != nil {
+			record.Conn.Write(plainAlert) // a client of Zenoh without TLS knows by it where it is
+		}
+		return nil, l.endpoint.Security.accepted(err, time.Now())
 	}
 	return secure, nil
+}
+
+// plainAlert is TLS's fatal alert that a version is not spoken, in the clear.
+var plainAlert = []byte{21, 3, 1, 0, 2, 2, alertVersion}
+
+// Certificates says what is wrong, or soon will be, with the certificates that the
+// listener shows and asks for, after it has read files that have changed.
+func (l *Listener) Certificates(now time.Time) []Finding {
+	if l.certificates == nil {
+		return nil
+	}
+	return l.certificates.findings(now)
 }
 
 // certificates are the certificates of a listener, read again when a file has changed.
@@ -128,8 +147,10 @@ type certificates struct {
 	security Security
 
 	mu       sync.Mutex
-	cfg      *tls.Config    // guarded by mu
-	versions [3]fileVersion // guarded by mu
+	cfg      *tls.Config         // guarded by mu
+	roots    []*x509.Certificate // that vouch for clients. Guarded by mu
+	failed   error               // why the files as they are now are not used. Guarded by mu
+	versions [3]fileVersion      // guarded by mu
 }
 
 // fileVersion tells a file's versions apart.
@@ -149,6 +170,11 @@ func versionOf(path string) fileVersion {
 func (k *certificates) config() (*tls.Config, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
+	return k.read()
+}
+
+// read is config. Called with mu held.
+func (k *certificates) read() (*tls.Config, error) {
 	s := &k.security
 	now := [3]fileVersion{versionOf(s.ListenCertificate), versionOf(s.ListenKey), versionOf(s.RootCA)}
 	if k.cfg != nil && now == k.versions {
@@ -158,9 +184,45 @@ func (k *certificates) config() (*tls.Config, error) {
 	if err != nil && k.cfg == nil {
 		return nil, err
 	}
-	k.versions = now
+	k.versions, k.failed = now, err
 	if err == nil {
-		k.cfg = cfg
+		k.cfg, k.roots = cfg, nil
+		if s.MutualTLS {
+			k.roots, k.failed = readRoots(s.RootCA)
+		}
 	}
 	return k.cfg, nil
+}
+
+// findings is Listener.Certificates.
+func (k *certificates) findings(now time.Time) (found []Finding) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	cfg, err := k.read()
+	if err != nil {
+		return []Finding{{Text: err.Error(), Refused: true}}
+	}
+	s := &k.security
+	leaf := cfg.Certificates[0].Leaf
+	found = append(found, judge(leaf, s.ListenCertificate, "robots refuse this server", now)...)
+	if len(leaf.DNSNames) == 0 && len(leaf.IPAddresses) == 0 {
+		found = append(found, Finding{Text: fmt.Sprintf("the certificate %s (%s) is for %s: robots that compare names refuse this server", s.ListenCertificate, named(leaf), hostsOf(leaf))})
+	}
+	usable := 0
+	var ends []Finding
+	for _, root := range k.roots {
+		one := judge(root, s.RootCA, "it refuses the robots that this authority vouches for", now)
+		if !slices.ContainsFunc(one, func(f Finding) bool { return f.Refused }) {
+			usable++
+		}
+		ends = append(ends, one...)
+	}
+	for _, f := range ends {
+		f.Refused = f.Refused && usable == 0 // another authority may vouch for the robots
+		found = append(found, f)
+	}
+	if k.failed != nil {
+		found = append(found, Finding{Text: fmt.Sprintf("the certificate's files have changed and are not used: %v; the server goes on with the set before, whose certificate (%s) ends on %s: put a certificate, its key and the root CA there that belong together", k.failed, named(leaf), date(leaf.NotAfter))})
+	}
+	return found
 }

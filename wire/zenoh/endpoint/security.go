@@ -6,6 +6,7 @@ import (
 	"encoding/pem"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"edgert/internal/capped"
@@ -130,6 +131,11 @@ func (s *Security) serverConfig() (*tls.Config, error) {
 	if err != nil {
 		return nil, err
 	}
+	w := s.server()
+	if leaf := pair.Leaf; !allows(leaf, w.usage) {
+		return nil, fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is not for %s: its extendedKeyUsage lacks %s, so everybody who dials refuses it; have one made with it",
+			s.ListenCertificate, named(leaf), w.role, w.key)
+	}
 	cfg := baseConfig()
 	cfg.Certificates = []tls.Certificate{pair}
 	if s.MutualTLS {
@@ -142,6 +148,11 @@ func (s *Security) serverConfig() (*tls.Config, error) {
 		cfg.ClientAuth = tls.RequireAndVerifyClientCert
 	}
 	return cfg, nil
+}
+
+// allows reports whether a certificate is for a usage: one without extendedKeyUsage is for all.
+func allows(c *x509.Certificate, usage x509.ExtKeyUsage) bool {
+	return len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, usage) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
 // loadCertificate loads a certificate and its key; side is how their options begin.
@@ -166,12 +177,26 @@ func loadCertificate(side, certificate, key string) (tls.Certificate, error) {
 }
 
 func loadRoots(path string) (*x509.CertPool, error) {
-	text, err := readPEM(path)
+	certificates, err := readRoots(path)
 	if err != nil {
 		return nil, err
 	}
 	roots := x509.NewCertPool()
-	found := 0
+	for _, c := range certificates {
+		roots.AddCert(c)
+	}
+	return roots, nil
+}
+
+// readRoots reads the authorities of a file, at least one; none for no file.
+func readRoots(path string) (roots []*x509.Certificate, err error) {
+	if path == "" {
+		return nil, nil
+	}
+	text, err := readPEM(path)
+	if err != nil {
+		return nil, err
+	}
 	for {
 		var block *pem.Block
 		if block, text = pem.Decode(text); block == nil {
@@ -184,10 +209,9 @@ func loadRoots(path string) (*x509.CertPool, error) {
 		if err != nil {
 			return nil, fmt.Errorf("wire/zenoh: TLS root CA %s: %w", path, err)
 		}
-		roots.AddCert(c)
-		found++
+		roots = append(roots, c)
 	}
-	if found == 0 {
+	if len(roots) == 0 {
 		return nil, fmt.Errorf("wire/zenoh: TLS root CA %s holds no certificate, want a PEM file", path)
 	}
 	return roots, nil

@@ -7,7 +7,9 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"io"
 	"net"
+	"syscall"
 	"time"
 
 	"edgert/wire/zenoh/codec"
@@ -29,8 +31,13 @@ func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
 	if err := s.write(codec.AppendInit(prefix(), &ours)); err != nil {
 		return nil, err
 	}
-	batch, err := s.next()
-	if err != nil {
+	batch, err := s.first()
+	switch {
+	case errors.Is(err, ErrForeign):
+		return nil, err
+	case errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
+		return nil, fmt.Errorf("zenoh: wait for InitAck: %w (it ended the connection at once: where it listens on tls/, dial it as tls/; otherwise its log says why)", err)
+	case err != nil:
 		return nil, fmt.Errorf("zenoh: wait for InitAck: %w", err)
 	}
 	theirs, cookie, err := parseInitAck(batch, &ours)
@@ -126,8 +133,10 @@ func Accept(conn net.Conn, cfg Config, admit func(Remote) (refusal codec.Reason,
 }
 
 func (s *stream) acceptInit() (codec.Init, error) {
-	batch, err := s.next()
-	if err != nil {
+	batch, err := s.first()
+	if errors.Is(err, ErrForeign) {
+		return codec.Init{}, err
+	} else if err != nil {
 		return codec.Init{}, fmt.Errorf("zenoh: wait for InitSyn: %w", err)
 	}
 	c := codec.NewCursor(batch)
@@ -148,6 +157,27 @@ func (s *stream) acceptInit() (codec.Init, error) {
 	}
 	theirs.ZID = append([]byte(nil), theirs.ZID...)
 	return theirs, err
+}
+
+// ErrForeign marks bytes of another protocol than Zenoh's.
+var ErrForeign = errors.New("zenoh: not Zenoh")
+
+// first is next for a connection's first batch. What begins like TLS or HTTP is refused
+// at once: as a length those bytes would have us wait for a batch that never comes, and
+// no first batch is that long.
+func (s *stream) first() ([]byte, error) {
+	if err := s.fill(2); err != nil {
+		return nil, err
+	}
+	switch begin := [2]byte(s.buf[s.r : s.r+2]); begin {
+	case [2]byte{0x16, 0x03}: // a record of a handshake
+		return nil, fmt.Errorf("%w: it speaks TLS, and this endpoint is tcp/: it must dial tcp/HOST:PORT, or the listener be tls/", ErrForeign)
+	case [2]byte{0x15, 0x03}: // a record of an alert
+		return nil, fmt.Errorf("%w: it speaks TLS: dial it as tls/, with its root CA (--tls-ca, root_ca_certificate)", ErrForeign)
+	case [2]byte([]byte("HT")), [2]byte([]byte("GE")), [2]byte([]byte("PO")), [2]byte([]byte("PU")), [2]byte([]byte("HE")):
+		return nil, fmt.Errorf("%w: it speaks HTTP: give each side the port of robots (zenoh.listen_endpoints) and not one of a web page (health_port, --http)", ErrForeign)
+	}
+	return s.next()
 }
 
 func parseOpen(batch []byte, ack bool) (codec.Open, error) {

@@ -29,12 +29,19 @@ type Authority struct {
 // New makes an authority.
 func New(t testing.TB) *Authority {
 	t.Helper()
+	return Make(t, func(*x509.Certificate) {})
+}
+
+// Make is New with a change of the authority's certificate.
+func Make(t testing.TB, change func(*x509.Certificate)) *Authority {
+	t.Helper()
 	a := &Authority{t: t, dir: t.TempDir()}
 	template := &x509.Certificate{
 		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "test CA"},
 		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
 		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
 	}
+	change(template)
 	a.key = a.newKey()
 	der, err := x509.CreateCertificate(rand.Reader, template, template, a.key.Public(), a.key)
 	a.check(err)
@@ -74,11 +81,17 @@ func (a *Authority) Issue(name string, hosts ...string) (cert, key string) {
 // IssueUntil is Issue with an end.
 func (a *Authority) IssueUntil(end time.Time, name string, hosts ...string) (cert, key string) {
 	a.t.Helper()
+	return a.IssueAs(name, func(c *x509.Certificate) { c.NotAfter = end }, hosts...)
+}
+
+// IssueAs is Issue with a change of the certificate.
+func (a *Authority) IssueAs(name string, change func(*x509.Certificate), hosts ...string) (cert, key string) {
+	a.t.Helper()
 	serial, err := rand.Int(rand.Reader, big.NewInt(1<<62))
 	a.check(err)
 	template := &x509.Certificate{
 		SerialNumber: serial, Subject: pkix.Name{CommonName: name},
-		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: end, KeyUsage: x509.KeyUsageDigitalSignature,
+		NotBefore: time.Now().Add(-2 * time.Hour), NotAfter: time.Now().Add(time.Hour), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	for _, h := range hosts {
@@ -88,6 +101,7 @@ func (a *Authority) IssueUntil(end time.Time, name string, hosts ...string) (cer
 			template.DNSNames = append(template.DNSNames, h)
 		}
 	}
+	change(template)
 	k := a.newKey()
 	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, k.Public(), a.key)
 	a.check(err)

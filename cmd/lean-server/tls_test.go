@@ -1,0 +1,126 @@
+package main
+
+import (
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"edgert/rt/rttest"
+	"edgert/wire/zenoh/endpoint/endpointtest"
+)
+
+// page returns the HTTP status of a page and its text.
+func (r *running) page(name string) (code int, text string) {
+	response, err := http.Get(r.health + name)
+	if err != nil {
+		return 0, err.Error()
+	}
+	defer response.Body.Close()
+	all, err := io.ReadAll(response.Body)
+	if err != nil {
+		return 0, err.Error()
+	}
+	return response.StatusCode, string(all)
+}
+
+// secured writes a manifest whose robots come by TLS.
+func secured(t *testing.T, cert, key, more string) (manifest string) {
+	t.Helper()
+	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\nservice: demo\nzenoh:\n  tls:\n    listen_certificate: %q\n    listen_private_key: %q\n%s", bundle, cert, key, more))
+}
+
+// A certificate that ends while the server serves makes it not ready, and its pages say
+// so; renewed files put it right, and files that do not belong together are said, too.
+func TestCertificatesWhileServing(t *testing.T) {
+	ca := endpointtest.New(t)
+	folder := t.TempDir()
+	cert, key := filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key")
+	put := func(fromCert, fromKey string) {
+		t.Helper()
+		for from, to := range map[string]string{fromCert: cert, fromKey: key} {
+			text, err := os.ReadFile(from)
+			if err == nil {
+				err = errors.Join(os.WriteFile(to+".new", text, 0o600), os.Rename(to+".new", to))
+			}
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	long := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(90 * 24 * time.Hour) }
+	good, goodKey := ca.IssueAs("good", long, "127.0.0.1")
+	put(good, goodKey)
+	r := start(t, "--listen", "tls/127.0.0.1:"+freePort(t), "--manifest", secured(t, cert, key, ""))
+	r.awaitReady()
+	until := func(what, page string, code int, words ...string) {
+		t.Helper()
+		got, text := 0, ""
+		rttest.Eventually(t, what, func() bool {
+			got, text = r.page(page)
+			for _, w := range words {
+				if !strings.Contains(text, w) {
+					return false
+				}
+			}
+			return got == code
+		})
+	}
+	over, overKey := ca.IssueUntil(time.Now().Add(-time.Minute), "over", "127.0.0.1")
+	put(over, overKey)
+	until("not ready", "/readyz", http.StatusServiceUnavailable, `the certificate "over" of `+cert+" ended on ", "robots refuse this server")
+	until("health that says so", "/healthz", http.StatusOK, "ok, but the certificate", "ended on")
+	until("a page that says so", "/status.json", http.StatusOK, "ended on")
+	put(good, goodKey)
+	until("ready again", "/readyz", http.StatusOK)
+	other, _ := ca.IssueAs("other", long, "127.0.0.1")
+	put(other, goodKey)
+	until("a pair that does not match", "/healthz", http.StatusOK, "have changed and are not used", "private key does not match", `certificate ("good")`)
+	if code, text := r.page("/readyz"); code != http.StatusOK {
+		t.Errorf("readyz = %d, %s, want 200: the set before is in use", code, text)
+	}
+	r.end(syscall.SIGTERM)
+	for _, want := range []string{"NO ROBOT CAN CONNECT", "the certificates are in order again", "are not used"} {
+		if !strings.Contains(r.log.String(), want) {
+			t.Errorf("the log lacks %q: %s", want, r.log.String())
+		}
+	}
+}
+
+// check refuses what no robot could use, with the date, and warns of an end that is near.
+func TestCheckReadsTheCertificates(t *testing.T) {
+	needRuntime(t)
+	ca := endpointtest.New(t)
+	issue := func(name string, from, to time.Duration) (cert, key string) {
+		return ca.IssueAs(name, func(c *x509.Certificate) { c.NotBefore, c.NotAfter = time.Now().Add(from), time.Now().Add(to) }, "127.0.0.1")
+	}
+	const day = 24 * time.Hour
+	for _, tt := range []struct {
+		name     string
+		from, to time.Duration
+		code     int
+		want     string
+	}{
+		{"over", -9 * day, -day, 3, `the certificate "over" of `},
+		{"early", day, 9 * day, 3, "is not valid before "},
+		{"soon", -day, 3*day + time.Hour, 0, "ends in 3 days, on "},
+		{"late", -day, 90 * day, 0, ""},
+	} {
+		cert, key := issue(tt.name, tt.from, tt.to)
+		code, stdout, stderr := leanServer(t, nil, "check", "--manifest", secured(t, cert, key, "  listen_endpoints: [\"tls/127.0.0.1:7447\"]\n"))
+		if code != tt.code || !strings.Contains(stdout+stderr, tt.want) || strings.Contains(stdout, "warning") != (tt.name == "soon") {
+			t.Errorf("%s: check = %d, %s%s, want %d with %q", tt.name, code, stdout, stderr, tt.code, tt.want)
+		}
+	}
+}

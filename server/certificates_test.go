@@ -1,0 +1,64 @@
+package server
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/wire"
+	"edgert/wire/zenoh/endpoint"
+)
+
+// shownNetwork is a network with certificates.
+type shownNetwork struct {
+	wire.Session
+	found []endpoint.Finding
+}
+
+func (n *shownNetwork) Certificates(time.Time) []endpoint.Finding { return n.found }
+
+// Each thing is said once, when it begins, and what keeps robots out makes the server
+// not ready; other things do not.
+func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
+	var log bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&log, nil))
+	soon, over := endpoint.Finding{Text: "gpu.pem ends in 3 days"}, endpoint.Finding{Text: "gpu.pem ended", Refused: true}
+	var c certificates
+	network := &shownNetwork{}
+	look := func(found ...endpoint.Finding) (lines string) {
+		log.Reset()
+		network.found = found
+		c.look(network, time.Now(), logger)
+		return log.String()
+	}
+	if ok, _ := c.usable(); !ok || c.texts() != nil {
+		t.Error("before the first look something is wrong")
+	}
+	if lines := look(); lines != "" {
+		t.Errorf("nothing wrong: %s", lines)
+	}
+	if lines := look(soon); strings.Count(lines, "\n") != 1 || !strings.Contains(lines, "level=WARN") || !strings.Contains(lines, soon.Text) {
+		t.Errorf("an end in three days: %q", lines)
+	}
+	if lines := look(soon); lines != "" {
+		t.Errorf("said twice: %s", lines)
+	}
+	if ok, why := c.usable(); !ok || why != "" || len(c.texts()) != 1 {
+		t.Errorf("usable = %v, %q; texts %q", ok, why, c.texts())
+	}
+	if lines := look(over); !strings.Contains(lines, "level=ERROR") || !strings.Contains(lines, "NO ROBOT CAN CONNECT") || strings.Contains(lines, "3 days") {
+		t.Errorf("over: %q", lines)
+	}
+	if ok, why := c.usable(); ok || why != over.Text {
+		t.Errorf("usable = %v, %q, want not, and why", ok, why)
+	}
+	if lines := look(); !strings.Contains(lines, "in order again") {
+		t.Errorf("renewed: %q", lines)
+	}
+	if ok, _ := c.usable(); !ok {
+		t.Error("not usable after the renewal")
+	}
+	c.look(nil, time.Now(), logger) // the C library's has none
+}

@@ -1,0 +1,59 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/wire/zenoh/codec"
+)
+
+// A node that speaks TLS or HTTP where Zenoh is spoken is refused at once and by name: its
+// first bytes, read as a length, would be waited for until the handshake's end.
+func TestForeignProtocolsAreNamed(t *testing.T) {
+	for _, tt := range []struct{ name, bytes, want string }{
+		{"a TLS client", "\x16\x03\x01\x00\xc8\x01", "it speaks TLS, and this endpoint is tcp/: it must dial tcp/HOST:PORT"},
+		{"an alert", "\x15\x03\x01\x00\x02\x02\x46", "it speaks TLS: dial it as tls/"},
+		{"a browser", "GET / HTTP/1.1\r\n", "it speaks HTTP"},
+		{"a web server", "HTTP/1.1 400 Bad Request\r\n", "it speaks HTTP"},
+	} {
+		for side, open := range map[string]func(net.Conn) error{
+			"dial": func(conn net.Conn) error {
+				_, err := Dial(context.Background(), conn, Config{ZID: []byte{1}, Role: codec.Client, Lease: time.Second})
+				return err
+			},
+			"accept": func(conn net.Conn) error {
+				_, err := Accept(conn, Config{ZID: []byte{1}}, func(Remote) (codec.Reason, bool) { return 0, true })
+				return err
+			},
+		} {
+			ours, theirs := net.Pipe()
+			go io.Copy(io.Discard, theirs)
+			go theirs.Write([]byte(tt.bytes))
+			began := time.Now()
+			err := open(ours)
+			if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), tt.want) || time.Since(began) > handshakeTimeout/2 {
+				t.Errorf("%s, %s: %v after %v, want ErrForeign with %q", tt.name, side, err, time.Since(began), tt.want)
+			}
+			ours.Close()
+			theirs.Close()
+		}
+	}
+}
+
+// A tls/ listener that is not ours ends a plain connection without a word.
+func TestDialOfAConnectionThatEndsAtOnce(t *testing.T) {
+	ours, theirs := net.Pipe()
+	go func() {
+		theirs.Read(make([]byte, 64))
+		theirs.Close()
+	}()
+	_, err := Dial(context.Background(), ours, Config{ZID: []byte{1}, Role: codec.Client, Lease: time.Second})
+	if !errors.Is(err, io.EOF) || !strings.Contains(err.Error(), "where it listens on tls/, dial it as tls/") {
+		t.Errorf("Dial = %v, want io.EOF and that it may be tls/", err)
+	}
+}
