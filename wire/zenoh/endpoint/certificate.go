@@ -53,7 +53,7 @@ const endsSoon = 30 * 24 * time.Hour
 // Finding is one thing that is wrong, or soon will be, with a certificate of ours.
 type Finding struct {
 	Text    string // the same as long as nothing changes
-	Refused bool // the other side, or we, take nobody's link by it
+	Refused bool   // the other side, or we, take nobody's link by it
 }
 
 // judge says whether a certificate is within its dates, and whether it will be for long.
