@@ -22,6 +22,7 @@ var layers = []struct {
 	{1, "internal/bytesize", "sizes that people write, in flags and manifests"},
 	{1, "internal/capped", "files that may be anything, wherever one is read"},
 	{1, "internal/userpath", "paths that people write, in variables, flags and manifests"},
+	{1, "internal/bind", "TCP listeners on the addresses that were asked for, of the transport and of pages"},
 	{1, "internal/strictyaml", "YAML that people write, wherever it is read"},
 	{1, "internal/safetensors", "the files of golden sets and captures"},
 	{1, "internal/goldens", "what others' programs computed, for the tests of every layer"},

@@ -34,10 +34,9 @@ func TestForeignProtocolsAreNamed(t *testing.T) {
 			ours, theirs := net.Pipe()
 			go io.Copy(io.Discard, theirs)
 			go theirs.Write([]byte(tt.bytes))
-			began := time.Now()
 			err := open(ours)
-			if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), tt.want) || time.Since(began) > handshakeTimeout/2 {
-				t.Errorf("%s, %s: %v after %v, want ErrForeign with %q", tt.name, side, err, time.Since(began), tt.want)
+			if !errors.Is(err, ErrForeign) || !strings.Contains(err.Error(), tt.want) {
+				t.Errorf("%s, %s: %v, want ErrForeign with %q, and not that nothing came in time", tt.name, side, err, tt.want)
 			}
 			ours.Close()
 			theirs.Close()
