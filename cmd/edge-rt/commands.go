@@ -24,6 +24,7 @@ import (
 	"edgert/edge/timeline"
 	"edgert/edge/watchdog"
 	"edgert/internal/exit"
+	"edgert/internal/plain"
 	"edgert/internal/program"
 	"edgert/internal/terminal"
 	"edgert/record"
@@ -86,7 +87,7 @@ func (r *runFlags) bringup(run func(context.Context, bringup.Config) error) erro
 	if err != nil {
 		return err
 	}
-	cfg.JSON = file
+	cfg.JSON = plain.Writer(file)
 	if file == os.Stdout {
 		cfg.Out = os.Stderr
 	}
@@ -113,7 +114,7 @@ Examples:
 func (c *viewCmd) Run() error {
 	interrupt, stop := interruptible()
 	defer stop()
-	return timeline.Show(interrupt, timeline.ShowConfig{File: c.File, HTML: c.HTML, Out: os.Stdout})
+	return timeline.Show(interrupt, timeline.ShowConfig{File: c.File, HTML: c.HTML, Out: stdout})
 }
 
 type versionCmd struct{}
@@ -166,7 +167,7 @@ func (c *ctlCmd) Run(flags *cli) error {
 	if err != nil {
 		return err
 	}
-	enc := json.NewEncoder(os.Stdout)
+	enc := json.NewEncoder(stdout)
 	enc.SetIndent("", "  ")
 	return enc.Encode(reply)
 }
@@ -189,7 +190,7 @@ func (c *torqueCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if !c.Orphan {
 		return bringup.TorqueOff(bringup.TorqueOffConfig{
 			Bus: flags.Bus, Robot: flags.Robot, OnExit: flags.OnExit, Leader: flags.Leader, LeaderRobot: flags.LeaderRobot,
-		}, os.Stdout)
+		}, stdout)
 	}
 	text, err := watchdog.Run(os.Stdin, flags.Bus, flags.Robot)
 	if text != "" {
@@ -208,7 +209,10 @@ type listCamerasCmd struct {
 }
 
 func (c *listCamerasCmd) Run(flags *cli) error {
-	return flags.bringup(func(_ context.Context, cfg bringup.Config) error { return bringup.Cameras(cfg, c.All) })
+	return flags.bringup(func(_ context.Context, cfg bringup.Config) error {
+		cfg.Out = plain.Writer(cfg.Out) // a device names itself
+		return bringup.Cameras(cfg, c.All)
+	})
 }
 
 type snapshotCmd struct {
@@ -230,7 +234,7 @@ func (c *snapshotCmd) Run(flags *cli) error {
 	if flags.JPEGQuality != nil {
 		encoding.Quality, encoding.Reencode = *flags.JPEGQuality, true
 	}
-	return capture.Snapshot(os.Stdout, &cfg, encoding, c.Out)
+	return capture.Snapshot(stdout, &cfg, encoding, c.Out)
 }
 
 type portsCmd struct {
@@ -248,6 +252,7 @@ Examples:
 
 func (c *portsCmd) Run(flags *cli) error {
 	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
+		cfg.Out = plain.Writer(cfg.Out) // a device names itself
 		return bringup.Ports(ctx, bringup.PortsConfig{Config: cfg, Unplug: c.Unplug, Dev: "/dev", Sys: "/sys", Proc: "/proc"})
 	})
 }
@@ -383,7 +388,7 @@ func (teleopCmd) config(flags *runFlags, screen *terminal.Terminal) (teleop.Conf
 		return teleop.Config{}, err
 	}
 	cfg := teleop.Config{
-		FPS: program.ValueOr(flags.FPS, 60), Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: os.Stdout,
+		FPS: program.ValueOr(flags.FPS, 60), Duration: flags.Duration, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Out: stdout,
 		Follower: follower, Leader: flags.leaderPlace(), LeaderRobot: flags.LeaderRobot,
 		Task: flags.Task, Seed: flags.Seed, Record: flags.Record, RecordDir: flags.RecordDir, RecordSize: int64(flags.RecordSize),
 		Encoding: capture.Encoding{Quality: defaultQuality}, Log: flags.log(screen),

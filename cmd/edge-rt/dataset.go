@@ -116,14 +116,14 @@ func datasetError(err error) error {
 // tell writes a result as JSON where that is asked for, else for people.
 func (r *runFlags) tell(result any, print func(io.Writer)) error {
 	if r.JSON == "" {
-		print(plain.Writer(os.Stdout)) // the dataset may be anybody's
+		print(stdout)
 		return nil
 	}
 	file, err := r.openJSON()
 	if err != nil {
 		return err
 	}
-	enc := json.NewEncoder(plain.JSONWriter(file))
+	enc := json.NewEncoder(plain.Writer(file))
 	enc.SetIndent("", "  ")
 	return errors.Join(enc.Encode(result), file.Close())
 }

@@ -14,6 +14,7 @@ import (
 
 	"edgert/internal/exit"
 	"edgert/internal/network"
+	"edgert/internal/plain"
 	"edgert/internal/program"
 	"edgert/internal/terminal"
 )
@@ -118,6 +119,10 @@ func run(args []string) exit.Code {
 	screen.Flush()
 	return code
 }
+
+// stdout is standard output for text that may be of a foreign file, a server or a device: a
+// terminal obeys nothing in it.
+var stdout = plain.Writer(os.Stdout)
 
 // warnOn returns what prints a warning in one line.
 func warnOn(w io.Writer) func(string) {

@@ -1,8 +1,6 @@
 package main
 
 import (
-	"os"
-
 	"edgert/edge/replay"
 	"edgert/internal/terminal"
 )
@@ -34,7 +32,7 @@ func (c *replayCmd) Run(flags *cli, screen *terminal.Terminal) error {
 		return replay.Run(interrupt, replay.Config{
 			File: c.File, Number: c.Episode, Speed: c.Speed, Arm: place, RT: modes[flags.RT], CPU: flags.CPU, OnExit: flags.OnExit, Rescue: flags.Rescue, Seed: flags.Seed,
 			OtherCalibration: c.OtherCalibration,
-			Record:           flags.Record, RecordDir: flags.RecordDir, RecordSize: int64(flags.RecordSize), Log: flags.log(screen), Out: os.Stdout,
+			Record:           flags.Record, RecordDir: flags.RecordDir, RecordSize: int64(flags.RecordSize), Log: flags.log(screen), Out: stdout,
 		})
 	}, armAt{flags.Bus, flags.Robot})
 }

@@ -21,6 +21,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/internal/logline"
 	"edgert/internal/notify"
+	"edgert/internal/plain"
 	"edgert/internal/program"
 	"edgert/internal/strictyaml"
 	"edgert/internal/terminal"
@@ -109,7 +110,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 		}
 		err = edge.NotOpenedError(cfg.OnExit, err, nil)
 		if out != nil {
-			err = edge.NotOpenedError(cfg.OnExit, err, errors.Join(edge.NotOpened(err).WriteJSON(out), out.Close()))
+			err = edge.NotOpenedError(cfg.OnExit, err, errors.Join(edge.NotOpened(err).WriteJSON(plain.Writer(out)), out.Close()))
 		}
 		return err
 	}
@@ -135,7 +136,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	signal.Stop(again)
 	go quit(leave, exit.Of(err))
 	if out != nil {
-		if werr := errors.Join(summary.WriteJSON(out), out.Close()); werr != nil {
+		if werr := errors.Join(summary.WriteJSON(plain.Writer(out)), out.Close()); werr != nil {
 			err = e.EndError(err, fmt.Errorf("--json: %w", werr))
 		}
 	}
@@ -146,7 +147,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 		return err
 	}
 	screen.Flush() // they may be the same terminal
-	os.Stdout.Write(table.Bytes())
+	stdout.Write(table.Bytes())
 	return err
 }
 

@@ -7,6 +7,7 @@ import (
 	"edgert/edge"
 	"edgert/edge/why"
 	"edgert/internal/exit"
+	"edgert/internal/plain"
 	"edgert/internal/program"
 )
 
@@ -54,9 +55,9 @@ func (c *whyCmd) Run(flags *cli) error {
 	case err != nil:
 		return err
 	case out == nil:
-		return report.Write(os.Stdout)
+		return report.Write(stdout)
 	case out == os.Stdout:
-		return report.WriteJSON(out)
+		return report.WriteJSON(stdout)
 	}
-	return errors.Join(report.WriteJSON(out), out.Close(), report.Write(os.Stdout))
+	return errors.Join(report.WriteJSON(plain.Writer(out)), out.Close(), report.Write(stdout))
 }

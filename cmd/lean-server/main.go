@@ -25,6 +25,7 @@ import (
 	"edgert/internal/logline"
 	"edgert/internal/lograte"
 	"edgert/internal/network"
+	"edgert/internal/plain"
 	"edgert/internal/program"
 	"edgert/internal/terminal"
 	"edgert/policy"
@@ -123,6 +124,7 @@ func versionLine() string {
 func main() { os.Exit(int(run(os.Args[1:], os.Stdout))) }
 
 func run(args []string, stdout io.Writer) exit.Code {
+	stdout = plain.Writer(stdout) // a bundle, an audit file and a robot name themselves
 	var c cli
 	p := program.Program{
 		Name: "lean-server", Description: description, Brief: brief, Version: versionLine(), Env: "LEAN_SERVER",

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"unicode"
+	"unicode/utf16"
 	"unicode/utf8"
 )
 
@@ -22,6 +23,7 @@ var unsafeFormats = &unicode.RangeTable{R16: []unicode.Range16{
 	{Lo: 0xfeff, Hi: 0xfeff, Stride: 1},
 }, R32: []unicode.Range32{{Lo: 0xe0001, Hi: 0xe007f, Stride: 1}}}
 
+//rt:noalloc
 func safe(r rune) bool { return !unicode.IsControl(r) && !unicode.Is(unsafeFormats, r) }
 
 // Text returns a text of one line with each character that a terminal would obey, and each
@@ -44,39 +46,42 @@ func Texts(texts map[string]string) map[string]string {
 	return out
 }
 
-// Lines is Text of a text of several lines, whose line feeds and tabs stay.
+// Lines is for texts of several lines, and for JSON: each character that a terminal would
+// obey, but line feeds and tabs, is written as an escape of JSON's, which leaves the meaning
+// of JSON as it is. A byte that is no UTF-8 becomes U+FFFD.
 func Lines(text string) string {
 	const kept = "\n\t"
 	if isSafe(text, kept) {
 		return text
 	}
 	var b strings.Builder
-	write(&b, text, kept, escape)
-	return b.String()
-}
-
-// JSON returns JSON in which every character that a terminal would obey is an escape of
-// JSON's. Its meaning stays: encoding/json escapes some of them already, and outside of
-// strings there are no others but white space.
-func JSON(text string) string {
-	const kept = "\n\t\r"
-	if isSafe(text, kept) {
-		return text
-	}
-	var b strings.Builder
-	write(&b, text, kept, func(b *strings.Builder, r rune, bytes string) {
-		if r == utf8.RuneError {
+	write(&b, text, kept, func(b *strings.Builder, r rune, _ string) {
+		switch {
+		case r == utf8.RuneError:
 			b.WriteRune(r)
 			return
-		}
-		if r > 0xffff {
-			r -= 0x10000
-			fmt.Fprintf(b, `\u%04x`, 0xd800+r>>10)
-			r = 0xdc00 + r&0x3ff
+		case r > 0xffff:
+			var high rune
+			high, r = utf16.EncodeRune(r)
+			fmt.Fprintf(b, `\u%04x`, high)
 		}
 		fmt.Fprintf(b, `\u%04x`, r)
 	})
 	return b.String()
+}
+
+// Safe reports whether Lines leaves a text as it is.
+//
+//rt:noalloc
+func Safe(text []byte) bool {
+	for len(text) > 0 {
+		r, n := utf8.DecodeRune(text)
+		if r == utf8.RuneError && n == 1 || r != '\n' && r != '\t' && !safe(r) {
+			return false
+		}
+		text = text[n:]
+	}
+	return true
 }
 
 func isSafe(text, kept string) bool {
@@ -111,19 +116,16 @@ func escape(b *strings.Builder, _ rune, bytes string) {
 }
 
 // Writer returns a writer whose text reaches w through Lines. It is for text that is
-// complete with each Write, as fmt's functions and strings.Builder give it.
-func Writer(w io.Writer) io.Writer { return writer{w, Lines} }
+// complete with each Write, as fmt's functions, strings.Builder and json.Encoder give it.
+func Writer(w io.Writer) io.Writer { return writer{w} }
 
-// JSONWriter is Writer for JSON.
-func JSONWriter(w io.Writer) io.Writer { return writer{w, JSON} }
-
-type writer struct {
-	to   io.Writer
-	safe func(string) string
-}
+type writer struct{ to io.Writer }
 
 func (w writer) Write(p []byte) (int, error) {
-	if _, err := io.WriteString(w.to, w.safe(string(p))); err != nil {
+	if Safe(p) {
+		return w.to.Write(p)
+	}
+	if _, err := io.WriteString(w.to, Lines(string(p))); err != nil {
 		return 0, err
 	}
 	return len(p), nil

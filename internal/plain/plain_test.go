@@ -36,12 +36,12 @@ func TestText(t *testing.T) {
 
 func TestWriters(t *testing.T) {
 	var b strings.Builder
-	if n, err := Writer(&b).Write([]byte("a\tb\n\x1b[1mc\r\n")); n != 11 || err != nil || b.String() != "a\tb\n\\x1b[1mc\\r\n" {
+	if n, err := Writer(&b).Write([]byte("a\tb\n\x1b[1mc\r\n")); n != 11 || err != nil || b.String() != "a\tb\n\\u001b[1mc\\u000d\n" {
 		t.Errorf("%d, %v: %q", n, err, b.String())
 	}
 	b.Reset()
 	value := map[string]string{"k\u009b": "a\x1b\u202e\U000e0041 ü \n"}
-	enc := json.NewEncoder(JSONWriter(&b))
+	enc := json.NewEncoder(Writer(&b))
 	enc.SetIndent("", "  ")
 	if err := enc.Encode(value); err != nil {
 		t.Fatal(err)
@@ -55,16 +55,26 @@ func TestWriters(t *testing.T) {
 	}
 }
 
+func TestNoAlloc(t *testing.T) {
+	text := []byte("hebe den Würfel auf\n")
+	if n := testing.AllocsPerRun(100, func() { Safe(text) }); n != 0 {
+		t.Errorf("%v allocations", n)
+	}
+}
+
 func FuzzText(f *testing.F) {
 	f.Add("\x1b[0m \u009b ü")
 	f.Fuzz(func(t *testing.T, text string) {
-		for _, got := range []string{Text(text), JSON(text), Lines(text)} {
+		for _, got := range []string{Text(text), Lines(text)} {
 			if !utf8.ValidString(got) {
 				t.Errorf("%q is no UTF-8", got)
 			}
-			if strings.ContainsFunc(got, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\t\r", r) }) {
+			if strings.ContainsFunc(got, func(r rune) bool { return unicode.IsControl(r) && !strings.ContainsRune("\n\t", r) }) {
 				t.Errorf("%q has a control character", got)
 			}
+		}
+		if Safe([]byte(text)) != (Lines(text) == text) {
+			t.Errorf("Safe(%q) = %v, and Lines gives %q", text, Safe([]byte(text)), Lines(text))
 		}
 		if got := Text(text); Text(got) != got {
 			t.Errorf("%q changes again", got)

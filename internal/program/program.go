@@ -19,6 +19,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"edgert/internal/exit"
+	"edgert/internal/plain"
 	"edgert/internal/userpath"
 )
 
@@ -96,7 +97,7 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		if code == exit.Failure {
 			code = exit.Usage
 		}
-		fmt.Fprintf(p.Stderr, "%s: %s; see %s --help\n", p.Name, explain(err, parser.Model), p.Name)
+		fmt.Fprintf(plain.Writer(p.Stderr), "%s: %s; see %s --help\n", p.Name, explain(err, parser.Model), p.Name)
 		return nil, code, true
 	}
 	return ctx, exit.Clean, false
@@ -322,7 +323,7 @@ func Set(ctx *kong.Context, flag string) bool {
 // and returns its exit code.
 func (p *Program) Report(err error) exit.Code {
 	if err != nil {
-		fmt.Fprintf(p.Stderr, "%s: %s\n", p.Name, Line(err))
+		fmt.Fprintf(plain.Writer(p.Stderr), "%s: %s\n", p.Name, Line(err))
 	}
 	return exit.Of(err)
 }

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"edgert/internal/plain"
 	"edgert/internal/stall"
 )
 
@@ -71,8 +72,16 @@ func Is(f *os.File) bool {
 // clearLine moves to the line's start and wipes it.
 const clearLine = "\r\x1b[2K"
 
-// Write takes either a log line (it ends in a newline) or the status line.
+// Write takes either a log line (it ends in a newline) or the status line. What a terminal
+// would obey in it is shown as an escape: it may be a server's or a file's.
 func (t *Terminal) Write(p []byte) (int, error) {
+	if !plain.Safe(p) {
+		return len(p), t.put([]byte(plain.Lines(string(p))))
+	}
+	return len(p), t.put(p)
+}
+
+func (t *Terminal) put(p []byte) error {
 	t.mu.Lock()
 	switch {
 	case len(p) == 0 || p[len(p)-1] != '\n':
@@ -88,7 +97,7 @@ func (t *Terminal) Write(p []byte) (int, error) {
 	case t.wake <- struct{}{}:
 	default: // show wakes anyway
 	}
-	return len(p), nil
+	return nil
 }
 
 // Clear removes the status line.

@@ -105,6 +105,7 @@ func partedOf(dir string) (folder string, meet bool) {
 var sideways = []struct{ from, to, why string }{
 	{"internal/strictyaml", "internal/capped", "text of files that may be anything"},
 	{"internal/terminal", "internal/stall", "a log that nobody reads"},
+	{"internal/terminal", "internal/plain", "text of others in it"},
 	{"rt/rttest", "rt", "a fake implements the interface beside it"},
 	{"camera/pattern", "camera", "it implements the interface above it"},
 	{"camera/replay", "camera", "it implements the interface above it"},

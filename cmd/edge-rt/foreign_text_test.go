@@ -1,0 +1,100 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgert/record"
+	"edgert/record/recordtest"
+	"edgert/rt"
+)
+
+// evil is a text that clears a screen, sets its title and turns letters round, in every way
+// in which a terminal is told so.
+const evil = "a\x1b[2J\x1b]0;owned\x07\u009b31m\u202eb\x00\x7f\rc"
+
+// A record and a dataset of anybody are told to a terminal, and it obeys nothing in them.
+func TestForeignTextIsNotObeyed(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	file := filepath.Join(dir, "black-20261124T140320.123Z.mcap")
+	f := recordtest.Create(t, file, map[string]string{
+		"id": evil, "model": evil, "instance": evil, "host": evil, "bus": evil, "robot": evil, "joints": "a.pos," + evil, "units": evil, "fps": "30", "task": evil, evil: evil,
+		"schedule": evil,
+	})
+	for i := range 120 {
+		m := &record.Tick{At: rt.Instant(1+i) * 33_333_333, Starved: i > 50 && i < 60, Step: int64(i)}
+		m.State.Set([]float32{float32(i), 0})
+		m.Goal, m.Action = m.State, m.State
+		if m.Starved {
+			m.Action.N = 0
+		}
+		f.Tick(m)
+	}
+	e := &record.Episode{At: 1, Number: 1}
+	e.Task.Set(evil)
+	f.Episode(e)
+	f.Close()
+	set := filepath.Join(dir, "set")
+	is := func(want int, args ...string) {
+		t.Helper()
+		code, stdout, stderr := edgeRT(t, args...)
+		if code != want {
+			t.Errorf("%q ends with %d, want %d:\n%s%s", args, code, want, stdout, stderr)
+		}
+		if i := strings.IndexFunc(stdout+stderr, func(r rune) bool { return r != '\n' && r != '\t' && (r < ' ' || r >= 0x7f && r < 0xa0 || r == 0x202e) }); i >= 0 {
+			t.Errorf("%q: at byte %d the terminal obeys:\n%q", args, i, stdout+stderr)
+		}
+		if args[len(args)-1] == "-" && !json.Valid([]byte(stdout)) {
+			t.Errorf("%q gives no JSON: %s", args, stdout)
+		}
+	}
+	is(0, "why", file)
+	is(0, "why", file, "--json", "-")
+	is(0, "why", dir)
+	is(0, "view", file, "--html", filepath.Join(dir, "v.html"))
+	is(3, "replay", file, "--bus", "sim")
+	is(3, "dataset", "export", file, set, "--task", "a\x1b[31mb") // the flag is no line of text
+	is(0, "dataset", "export", file, set, "--task", "wave")
+	rewrite(t, filepath.Join(set, "meta/info.json"))
+	is(0, "dataset", "info", set)
+	is(0, "dataset", "info", set, "--json", "-")
+	is(3, "dataset", "check", set)
+	is(3, "dataset", "check", set, "--json", "-")
+	is(3, "dataset", "export", file, set, "--append", "--task", "wave")
+	bad := filepath.Join(dir, "no\x1b[31m.mcap")
+	if err := os.WriteFile(bad, []byte(evil), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	is(3, "why", bad)
+	is(3, "view", bad)
+	is(3, "dataset", "export", bad, set+"2")
+	is(3, "dataset", "info", dir)
+	is(2, "dataset", "info", filepath.Join(dir, evil[:5]))
+}
+
+// rewrite gives a dataset a robot and a feature of evil names.
+func rewrite(t *testing.T, path string) {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	name, _ := json.Marshal(evil)
+	data = bytes.Replace(data, []byte(`"features": {`), append(append([]byte(`"features": {`), name...), `: {"dtype": "float32", "shape": [1]},`...), 1)
+	var v map[string]any
+	if err := json.Unmarshal(data, &v); err != nil {
+		t.Fatal(err)
+	}
+	v["robot_type"] = evil
+	if data, err = json.Marshal(v); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
