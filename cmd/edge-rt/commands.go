@@ -298,6 +298,7 @@ func (calibrateCmd) Help() string {
 
 Examples:
   edge-rt calibrate --bus /dev/ttyACM0 --id black       the file is LeRobot's black.json
+  edge-rt sim-bus --hand --link /tmp/arm                an arm in a simulated hand, to practise: then --bus /tmp/arm
   edge-rt calibrate --bus /dev/ttyACM1 --robot so101_leader --id white`
 }
 
@@ -434,6 +435,7 @@ Examples:
   edge-rt sim-bus --robot koch --link /tmp/koch --faults faults.yaml
   edge-rt sim-bus --robot single --link /tmp/one --baud 115200
   edge-rt sim-bus --link /tmp/so101 --motors            joints with weight and friction
+  edge-rt sim-bus --link /tmp/so101 --hand              joints in a person's hand, to practise edge-rt calibrate
 
 Where sources disagree, the default is the reading that is worse for a program: a goal turns a Feetech's torque on (else --goal-leaves-torque), and what
 has tripped stays tripped (else --overload-yields). --boot-torque all are motors that hold as soon as they have power.`

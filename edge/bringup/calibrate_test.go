@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -54,19 +55,39 @@ func (k *calibration) wait(t *testing.T) error {
 	}
 }
 
-// lead moves the joints in steps that a hand can do, until the ranges have seen them there.
-func (k *calibration) lead(t *testing.T, h *hands, points ...int) {
+// led are joints in hands that wait until each place was read.
+type led struct {
+	hands
+	reads [6]atomic.Int32
+}
+
+func (h *led) Present(now rt.Instant, joint int) int {
+	h.reads[joint].Add(1)
+	return h.hands.Present(now, joint)
+}
+
+// lead moves the joints in steps that a hand can do, each of which is read several times.
+func (k *calibration) lead(t *testing.T, h *led, points ...int) {
 	t.Helper()
-	const step = 300
+	const step, looks = 300, 8
 	at := int(h.raw[0].Load())
 	for _, to := range points {
 		for at != to {
 			at += min(max(to-at, -step), step)
 			h.all(at)
-			time.Sleep(2 * recordEvery) // the hand's own time
+			var before [6]int32
+			for j := range before {
+				before[j] = h.reads[j].Load()
+			}
+			rttest.Eventually(t, "readings of every joint", func() bool {
+				for j := range before {
+					if fixed := k.cfg.Robot.Motors[j].FullTurn; !fixed && h.reads[j].Load() < before[j]+looks {
+						return false
+					}
+				}
+				return true
+			})
 		}
-		shown := strings.Count(k.out.String(), "gripper ")
-		rttest.Eventually(t, "two more lines of ranges", func() bool { return strings.Count(k.out.String(), "gripper ") >= shown+2 })
 	}
 }
 
@@ -99,7 +120,7 @@ func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int,
 func TestCalibrateFollowsTheSeam(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
-		r, h := named(t, name), new(hands)
+		r, h := named(t, name), new(led)
 		h.all(3000)
 		_, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
 		k := startCalibrate(t, cfg)
@@ -142,7 +163,7 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 // A reading beyond one turn makes no offset that is wrong by a turn after a power-up.
 func TestCalibrateModuloOneTurn(t *testing.T) {
 	t.Parallel()
-	r, h := named(t, "koch"), new(hands)
+	r, h := named(t, "koch"), new(led)
 	h.all(4000)
 	_, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
 	h.all(4196)
@@ -168,7 +189,7 @@ func TestCalibrateModuloOneTurn(t *testing.T) {
 func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, level := range map[string]int{"so101": 0, "koch": 1} {
-		r, h := named(t, name), new(hands)
+		r, h := named(t, name), new(led)
 		h.all(1500)
 		_, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
 		registers(t, cfg, 3, map[table.Register]int{table.ResponseStatusLevel: level})
@@ -196,7 +217,7 @@ func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 // One count of noise is no movement, and the motors that were written are named.
 func TestCalibrateRefusesNoise(t *testing.T) {
 	t.Parallel()
-	h := new(hands)
+	h := new(led)
 	h.all(1500)
 	_, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h, Noise: 1})
 	k := startCalibrate(t, cfg)
@@ -222,7 +243,7 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 // An operator at a terminal may go on moving, and take a joint that was at its end at the middle pose.
 func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 	t.Parallel()
-	h := new(hands)
+	h := new(led)
 	h.all(1500)
 	_, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h})
 	cfg.Keyboard = true
@@ -244,7 +265,7 @@ func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 // A calibration that was interrupted, or whose adapter was unplugged, goes on where it ended.
 func TestCalibrateGoesOn(t *testing.T) {
 	t.Parallel()
-	r, h := named(t, "so101"), new(hands)
+	r, h := named(t, "so101"), new(led)
 	h.all(1500)
 	_, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
 	k := startCalibrate(t, cfg)
@@ -275,7 +296,7 @@ func TestCalibrateGoesOn(t *testing.T) {
 // What other software has changed meanwhile is not gone on with.
 func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	t.Parallel()
-	h := new(hands)
+	h := new(led)
 	h.all(1500)
 	_, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h})
 	k := startCalibrate(t, cfg)
@@ -297,7 +318,7 @@ func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 // goes on when the motor is back.
 func TestCalibrateHalfWritten(t *testing.T) {
 	t.Parallel()
-	r, h := named(t, "so101"), new(hands)
+	r, h := named(t, "so101"), new(led)
 	h.all(1500)
 	bus, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
 	k := startCalibrate(t, cfg)

@@ -46,6 +46,56 @@ func (k *calibrator) progressFile() string { return k.File() + progressSuffix }
 
 // keep writes the progress.
 func (k *calibrator) keep(step string) error {
+	text, err := k.encode(step)
+	if err == nil {
+		err = replaceFile(k.progressFile(), text)
+	}
+	return keepError(err)
+}
+
+func keepError(err error) error {
+	if err == nil {
+		return nil
+	}
+	return exit.With(exit.Config, fmt.Errorf("keep the progress of the calibration: %w", err))
+}
+
+// keeper writes the progress beside the reading of the joints, because a busy disk may take
+// seconds. While it writes, what is newer waits for the next time.
+type keeper struct {
+	texts chan []byte
+	done  chan error // the first failure, once texts is closed
+}
+
+func newKeeper(path string) *keeper {
+	w := &keeper{texts: make(chan []byte), done: make(chan error, 1)}
+	go func() {
+		var failed error
+		for text := range w.texts {
+			if err := replaceFile(path, text); failed == nil {
+				failed = err
+			}
+		}
+		w.done <- failed
+	}()
+	return w
+}
+
+// offer hands over a text, unless the one before is still being written.
+func (w *keeper) offer(text []byte) {
+	select {
+	case w.texts <- text:
+	default:
+	}
+}
+
+// close waits for the last write.
+func (w *keeper) close() error {
+	close(w.texts)
+	return keepError(<-w.done)
+}
+
+func (k *calibrator) encode(step string) ([]byte, error) {
 	k.progress.Robot, k.progress.Step, k.progress.Joints = k.Robot.Name, step, map[string]jointSwept{}
 	for _, m := range k.Robot.Motors {
 		k.progress.Joints[m.Name] = jointSwept{ID: int(m.ID), Offset: k.offsets[m.Name], High: m.Model.MaxRaw()}
@@ -56,13 +106,7 @@ func (k *calibrator) keep(step string) error {
 		k.progress.Joints[w.motor.Name] = j
 	}
 	text, err := json.MarshalIndent(k.progress, "", "    ")
-	if err == nil {
-		err = replaceFile(k.progressFile(), append(text, '\n'))
-	}
-	if err != nil {
-		return exit.With(exit.Config, fmt.Errorf("keep the progress of the calibration: %w", err))
-	}
-	return nil
+	return append(text, '\n'), err
 }
 
 // replaceFile writes a file so that a reader sees the old one or the new one.

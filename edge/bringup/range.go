@@ -19,6 +19,7 @@ const (
 	seamMargin = 64   // counts that a range keeps away from its encoder's seam: gear play, and a stop that gives
 	sideShare  = 0.1  // of a range: less on one side of the middle pose is one side only
 	handSpeed  = 2.0  // turns a second: faster is no hand, but a wrong reading or a silent motor
+	handFast   = 1.0  // turns a second: faster is no hand that moves a joint for long
 	readSlack  = 32   // counts that a reading may be off at rest
 	jumpShare  = 0.37 // of a turn: a longer jump between two readings may be one the other way round
 	longSilent = 500 * time.Millisecond
@@ -67,20 +68,21 @@ func turnOf(model *table.Model) int {
 
 // add takes the next reading. One that does not go on with the movement so far counts only
 // when the next one agrees with it: one damaged reply in 256 passes its checksum.
-func (w *jointRange) add(raw int, now rt.Instant) {
+func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
 	w.heard = now
 	to := w.nearest(w.at, raw)
 	if since := now.Sub(w.seen); w.plausible(to-w.at, since) && w.goesOn(to-w.at, since) {
 		w.accept(to, now)
-		return
+		return w.restarts
 	}
 	if w.doubted {
 		if again := w.nearest(w.doubt, raw); w.plausible(again-w.doubt, now.Sub(w.doubtAt)) {
 			w.believe(again, now)
-			return
+			return w.restarts
 		}
 	}
 	w.doubt, w.doubtAt, w.doubted = to, now, true
+	return w.restarts
 }
 
 // goesOn reports whether a joint that moved as it did can have come so far.
@@ -100,10 +102,19 @@ func (w *jointRange) nearest(from, raw int) int {
 
 func (w *jointRange) plausible(way int, since time.Duration) bool {
 	most := readSlack + handSpeed*float64(w.motor.Model.Resolution)*since.Seconds()
-	if since > longSilent {
-		most = readSlack // it may have gone round meanwhile
+	return math.Abs(float64(way)) <= most && !w.ambiguous(way, since)
+}
+
+// ambiguous reports whether a joint can also have come to its place the other way round.
+func (w *jointRange) ambiguous(way int, since time.Duration) bool {
+	share := math.Abs(float64(way)) / float64(w.motor.Model.Resolution)
+	switch {
+	case w.turn == 0 || max(way, -way) <= readSlack:
+		return false
+	case share > jumpShare:
+		return true
 	}
-	return float64(max(way, -way)) <= min(most, jumpShare*float64(w.motor.Model.Resolution))
+	return 1-share <= handFast*since.Seconds()
 }
 
 func (w *jointRange) accept(to int, now rt.Instant) {
@@ -118,8 +129,7 @@ func (w *jointRange) accept(to int, now rt.Instant) {
 // way from the one before is unknown, because the motor was silent or its readings were late,
 // the range begins anew.
 func (w *jointRange) believe(to int, now rt.Instant) {
-	jump := math.Abs(float64(w.doubt - w.at))
-	if jump > jumpShare*float64(w.motor.Model.Resolution) || w.doubtAt.Sub(w.seen) > longSilent {
+	if w.ambiguous(w.doubt-w.at, w.doubtAt.Sub(w.seen)) {
 		w.at = servo.InTurn(to, 0, w.motor.Model.MaxRaw(), w.turn)
 		w.low, w.high, w.seen, w.speed, w.doubted = w.at, w.at, now, 0, false
 		w.restarts++

@@ -93,6 +93,14 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	if w.low != 3502 || w.high != 3502 || w.restarts != 1 {
 		t.Errorf("%d to %d with %d restarts, want a new range from 3502", w.low, w.high, w.restarts)
 	}
+	gap := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
+	byHand(gap, modulo, 2047, 1000)
+	later = gap.seen.Add(400 * time.Millisecond) // too short to go the other way round
+	gap.add(2000, later)
+	gap.add(2010, later.Add(readEvery))
+	if gap.low != 1000 || gap.high != 2047 || gap.at != 2010 || gap.restarts != 0 {
+		t.Errorf("%d to %d at %d with %d restarts, want the range of before", gap.low, gap.high, gap.at, gap.restarts)
+	}
 	rest := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
 	byHand(rest, modulo, 2047, 1000)
 	rest.add(1002, rest.seen.Add(time.Minute)) // it rested meanwhile

@@ -17,6 +17,18 @@ import (
 
 // record follows the joints until the operator presses Enter and every range is plausible.
 func (k *calibrator) record(ctx context.Context) error {
+	w := newKeeper(k.progressFile())
+	err := k.follow(ctx, w)
+	if failed := w.close(); failed != nil {
+		return errors.Join(err, failed)
+	}
+	if err != nil {
+		return k.interrupted(err)
+	}
+	return nil
+}
+
+func (k *calibrator) follow(ctx context.Context, w *keeper) error {
 	k.sayMove()
 	k.listen()
 	var nextPrint, nextSave rt.Instant
@@ -30,16 +42,16 @@ func (k *calibrator) record(ctx context.Context) error {
 			case bad == "" || !sure && accepted:
 				return nil
 			case !ok || !k.Keyboard:
-				return k.interrupted(exit.Errorf(exit.Config, "%s", bad))
+				return exit.Errorf(exit.Config, "%s", bad)
 			}
 			k.sayFindings(bad, sure)
 			accepted = !sure
 		case <-ctx.Done():
-			return k.interrupted(exit.Errorf(exit.Failure, "interrupted"))
+			return exit.Errorf(exit.Failure, "interrupted")
 		default:
 		}
 		if err := k.readAll(); err != nil {
-			return k.interrupted(err)
+			return err
 		}
 		now := k.Clock.Now()
 		if now >= nextPrint {
@@ -48,9 +60,11 @@ func (k *calibrator) record(ctx context.Context) error {
 		}
 		if now >= nextSave {
 			nextSave = now.Add(saveEvery)
-			if err := k.keep(stepMoving); err != nil {
+			text, err := k.encode(stepMoving)
+			if err != nil {
 				return err
 			}
+			w.offer(text)
 		}
 		k.Clock.SleepUntil(k.Clock.Now().Add(recordEvery))
 	}
@@ -117,7 +131,10 @@ func (k *calibrator) readAll() error {
 		at, err := k.read(w.motor, table.PresentPosition)
 		switch now := k.Clock.Now(); {
 		case err == nil:
-			w.add(at, now)
+			if restarts := w.restarts; w.add(at, now) != restarts {
+				k.drawn = 0
+				k.say("%s gave no position while it moved far, perhaps round the other way: its range begins anew.", w.motor.Name)
+			}
 		case errors.Is(err, servo.ErrPortLost) || k.bus.Lost():
 			return exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", k.Bus)
 		default:
@@ -141,11 +158,14 @@ func (k *calibrator) showEvery() time.Duration {
 // show draws the table over the one before on a terminal, and prints one line elsewhere.
 func (k *calibrator) show(last bool) {
 	if !k.Screen {
-		text := ""
+		text, enough := "", 0
 		for _, w := range k.ranges {
 			text += fmt.Sprintf("  %s %d..%d (%.1f degrees)", w.motor.Name, w.low, w.high, degreesOf(w.motor, w.high-w.low))
+			if w.check().text == "" {
+				enough++
+			}
 		}
-		k.say("%s", strings.TrimSpace(text))
+		k.say("%s  %d of %d have moved enough", strings.TrimSpace(text), enough, len(k.ranges))
 		return
 	}
 	text := ""
@@ -177,8 +197,6 @@ func (k *calibrator) table(last bool) []string {
 		switch {
 		case k.silent(w):
 			remark = "does not answer"
-		case w.restarts > 0 && remark == "" && mark == " ":
-			remark = "was silent: move it to both ends again"
 		}
 		lines = append(lines, fmt.Sprintf(" [%s] %-16s %18s   %9.1f .. %-9.1f deg   %6d ..%6d ..%6d  %s", mark, m.Name, k.now(w),
 			degreesOf(m, w.low-w.middle()), degreesOf(m, w.high-w.middle()), w.low, w.at, w.high, remark))

@@ -30,6 +30,7 @@ type SimBusConfig struct {
 	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
 	Faults  string        `help:"YAML script of what goes wrong, and when (docs/simulator.md)." placeholder:"FILE"`
 	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones, which know nothing but goal positions."`
+	Hand    bool          `help:"A person's hand moves the limp arm, as edge-rt calibrate asks for it: the middle pose, then each joint to both of its ends, again and again; --seed puts the arm together in another way."`
 	Baud    int           `help:"Bits per second; default: the arm's own." placeholder:"N"`
 	NoFast  bool          `help:"Dynamixel motors whose firmware does not know fast reads."`
 	Latency time.Duration `range:"0ms..255ms;more than any adapter's latency timer can be set to" help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
@@ -80,6 +81,13 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 			return exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
 		}
 		addMotors(&bus, r, cfg)
+		if cfg.Hand {
+			h := newHand(r, cfg.Seed, bus.Clock.Now())
+			bus.Plant, bus.Watch, bus.Noise, bus.Weights, bus.Loads = h, h.watch(r.Motors[0].Model), encoderNoise, nil, nil
+		}
+	}
+	if cfg.Hand && (cfg.Motors || cfg.Scene != "" || cfg.Robot == singleRobot) {
+		return exit.Errorf(exit.Usage, "--hand moves the joints of an arm itself: leave out --motors and --scene, and name an arm (--robot so101)")
 	}
 	if cfg.Baud != 0 {
 		bus.Baud = cfg.Baud
@@ -113,6 +121,9 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	}
 	defer b.Close()
 	fmt.Fprintf(out, "%s: %s at %s (%s), %d baud, until SIGTERM\n", cfg.Robot, inventory(bus.Servos), cfg.Link, b.Path(), bus.Baud)
+	if cfg.Hand {
+		fmt.Fprintln(out, handSays())
+	}
 	<-ctx.Done()
 	c := b.Counters()
 	fmt.Fprintf(out, "%d requests, %d replies, %d wrong checksums, %d bytes of garbage, %d faults injected\n",

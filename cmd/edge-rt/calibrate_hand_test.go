@@ -1,0 +1,153 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"edgert/rt/rttest"
+	"edgert/servo"
+)
+
+// handBus serves an arm in a simulated hand from a process of its own.
+func handBus(t *testing.T, arm, seed string) (link string) {
+	t.Helper()
+	link = filepath.Join(t.TempDir(), arm)
+	cmd := exec.Command(binary, "sim-bus", "--robot", arm, "--hand", "--seed", seed, "--link", link)
+	cmd.Stderr = os.Stderr
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("sim-bus ends with %v", err)
+		}
+	})
+	rttest.Eventually(t, "sim-bus makes its port", func() bool { _, err := os.Readlink(link); return err == nil })
+	return link
+}
+
+// calibrator is an edge-rt calibrate without a terminal, and its operator.
+type calibrator struct {
+	cmd  *exec.Cmd
+	keys io.WriteCloser
+	out  *rttest.Output
+}
+
+func startCalibrate(t *testing.T, args ...string) *calibrator {
+	t.Helper()
+	c := &calibrator{cmd: exec.Command(binary, append([]string{"calibrate"}, args...)...), out: new(rttest.Output)}
+	keys, err := c.cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.keys, c.cmd.Stdout, c.cmd.Stderr = keys, c.out, c.out
+	if err := c.cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if c.cmd.ProcessState == nil {
+			c.cmd.Process.Kill()
+			c.cmd.Wait()
+		}
+	})
+	return c
+}
+
+func (c *calibrator) await(t *testing.T, text string) {
+	t.Helper()
+	defer func() {
+		if t.Failed() {
+			t.Logf("it said:\n%s", c.out)
+		}
+	}()
+	rttest.Eventually(t, text, func() bool { return strings.Contains(c.out.String(), text) })
+}
+
+// awaitRest waits until nothing moves the ranges any more: the hand has been everywhere.
+func (c *calibrator) awaitRest(t *testing.T) {
+	t.Helper()
+	const same = 5 // lines, one every half second
+	rttest.Eventually(t, "ranges that stay", func() bool {
+		lines := strings.Split(strings.TrimSpace(c.out.String()), "\n")
+		if len(lines) < same {
+			return false
+		}
+		for _, line := range lines[len(lines)-same:] {
+			if line != lines[len(lines)-1] {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// The whole way of a person with a new arm, on an arm in a simulated hand: calibrate, killed
+// in the middle and run again, and then one joint moved by it.
+func TestCalibrateInAHand(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		arm, seed string
+		first     string // is moved before the kill
+		joints    int    // that the hand moves
+	}{
+		{"so101", "3", "shoulder_pan", 5}, // its horns are on anywhere
+		{"koch", "1", "shoulder_lift", 4},
+	} {
+		t.Run(tt.arm, func(t *testing.T) {
+			t.Parallel()
+			link, file := handBus(t, tt.arm, tt.seed), filepath.Join(t.TempDir(), "c.json")
+			flags := []string{"--bus", link, "--robot", tt.arm, "--calibration", file}
+			c := startCalibrate(t, flags...)
+			c.await(t, "middle of its range")
+			fmt.Fprintln(c.keys)
+			c.await(t, fmt.Sprintf("2 of %d have moved enough", tt.joints))
+			c.cmd.Process.Kill()
+			c.cmd.Wait()
+
+			c = startCalibrate(t, flags...)
+			c.await(t, "A calibration was interrupted after the middle pose")
+			if !strings.Contains(c.out.String(), tt.first) {
+				t.Errorf("it does not say what was moved:\n%s", c.out)
+			}
+			fmt.Fprintln(c.keys)
+			for n := 3; n <= tt.joints; n++ { // each takes a while
+				c.await(t, fmt.Sprintf("%d of %d have moved enough", n, tt.joints))
+			}
+			c.awaitRest(t)
+			fmt.Fprintln(c.keys)
+			if err := c.cmd.Wait(); err != nil {
+				t.Fatalf("calibrate: %v\n%s", err, c.out)
+			}
+			checkHandsRanges(t, file, tt.joints)
+			if code, stdout, stderr := edgeRT(t, append([]string{"move", "elbow_flex", "10"}, flags...)...); code != 0 {
+				t.Errorf("move: code %d\n%s%s", code, stdout, stderr)
+			}
+		})
+	}
+}
+
+// checkHandsRanges compares a calibration with the joints' stops, docs/simulator.md.
+func checkHandsRanges(t *testing.T, file string, joints int) {
+	t.Helper()
+	c, err := servo.LoadCalibration(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	stops := map[string]float64{"shoulder_pan": 220, "shoulder_lift": 195, "elbow_flex": 192, "wrist_flex": 190, "gripper": 105}
+	for name, degrees := range stops {
+		m := c[name]
+		switch got := float64(m.RangeMax-m.RangeMin) * 360 / 4095; {
+		case name == "shoulder_pan" && joints == 4: // a Koch's has no stops
+		case math.Abs(got-degrees) > 12:
+			t.Errorf("%s: %+v is %.1f degrees, want about %v", name, m, got, degrees)
+		}
+	}
+}
