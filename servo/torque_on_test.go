@@ -5,11 +5,8 @@ import "fmt"
 // TorqueOn is all of ArmStep at once, for tests without a tick: all joints.
 func (a *Arm) TorqueOn() error {
 	a.arming = arming{}
-	if err := a.readPositions(); err != nil {
+	if err := a.findPlaces(); err != nil {
 		return err
-	}
-	for i := range a.joints {
-		a.storePosition(i)
 	}
 	for {
 		armed, err := a.ArmStep(a.clock.Now().Add(2*ackTimeout), a.Joints())
