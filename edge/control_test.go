@@ -44,6 +44,7 @@ type fakeBus struct {
 	doubted   uint32
 	strayed   uint32
 	effort    float64
+	renewed   uint32
 	outside   uint32
 	warned    uint32
 	fatal     error
@@ -51,6 +52,10 @@ type fakeBus struct {
 	steps     int // ArmStep calls before the last
 	deadline  rt.Instant
 }
+
+func (b *fakeBus) RenewTorque(joints uint32) { b.renewed |= joints }
+
+func (b *fakeBus) Push(int, rt.Instant) (float32, bool) { return 0, false }
 
 func (b *fakeBus) SetPeriod(time.Duration) {}
 

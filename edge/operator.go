@@ -48,6 +48,10 @@ var Commands = []Command{
 	{Word: record.Failure, Label: "Failure", Help: "end it: it did not", run: endsAs(record.Failure)},
 	{Word: record.Discard, Label: "Discard", Help: "end it, and leave it out of a data set", run: endsAs(record.Discard)},
 	{Word: record.Rerecord, Label: "Rerecord", Help: "likewise, and have the next take its place", run: endsAs(record.Rerecord)},
+	{
+		Word: "unload", Label: "Take load off", Text: "JOINT", May: true,
+		Help: "take the load off an overloaded joint, or all: its goal is where it is, and its motor forgets the overload", run: (*Edge).unload,
+	},
 	{Word: "save", Label: "Save the record", Help: "write what --record ring has in memory", run: (*Edge).save},
 	{Word: "stop", Label: "Stop", Ask: "End the run? The arm does what --on-exit says, and the program ends.", Help: "end the run as Ctrl-C does", run: (*Edge).stopRun},
 	{
@@ -129,6 +133,15 @@ func (e *Edge) resetBoth(ctx context.Context, _ string) (acked bool, err error) 
 func (e *Edge) runTask(ctx context.Context, text string) (acked bool, err error) {
 	err = e.changeTask(ctx, text)
 	return err == nil && e.link.flags.epoch.Load() != 0, err
+}
+
+// unload lets an overloaded joint go on.
+func (e *Edge) unload(_ context.Context, joint string) (bool, error) {
+	unloaded, err := e.control.arm.Unload(e.robot, joint)
+	if err == nil {
+		e.log.Info("the load was taken off, as an operator wanted", "joints", unloaded)
+	}
+	return false, err
 }
 
 func (e *Edge) save(context.Context, string) (bool, error) {

@@ -28,6 +28,7 @@ type faults struct {
 	fatalOf   int       // its joint
 	offIDs    []ID      // motors whose torque goes off, for a sync write
 	offWords  []int     // zeros
+	onWords   []int     // ones
 }
 
 // Reactions are the joints, one bit each, under each reaction to a fault.
@@ -135,6 +136,11 @@ func (a *Arm) DisableTorque(joints uint32) { a.health.disableTorque(joints) }
 func (h *health) disableTorque(joints uint32) {
 	h.reactions.Limp |= joints
 	h.torque &^= joints
+	h.writeTorque(joints, h.offWords) // read back with the next window
+}
+
+//rt:noalloc
+func (h *health) writeTorque(joints uint32, words []int) {
 	h.offIDs = h.offIDs[:0]
 	for i := range h.units {
 		if joints&(1<<h.units[i].joint) != 0 {
@@ -142,7 +148,7 @@ func (h *health) disableTorque(joints uint32) {
 		}
 	}
 	if len(h.offIDs) > 0 {
-		_ = h.bus.syncWrite(h.rows.torque, h.offIDs, h.offWords[:len(h.offIDs)]) // read back with the next window
+		_ = h.bus.syncWrite(h.rows.torque, h.offIDs, words[:len(h.offIDs)])
 	}
 }
 

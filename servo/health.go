@@ -1,6 +1,7 @@
 package servo
 
 import (
+	"math"
 	"sync/atomic"
 	"time"
 
@@ -46,6 +47,7 @@ type poll struct {
 type unitHealth struct {
 	voltage, temperature int // 0.1 V; degrees Celsius
 	effort               float64
+	push                 float64    // likewise, towards higher positions where it is above 0
 	effortAt             rt.Instant // when that was read
 	currentMax           int        // unit of its present current; 0: not known
 	status               Fault
@@ -93,7 +95,7 @@ func newHealth(a *Arm) *health {
 		readings: make([]unitHealth, len(a.units)),
 		faults: faults{
 			streak: make([]int, n), encoders: make([]encoder, n), last: make([]Fault, n), exceeded: make([]Fault, n),
-			offIDs: make([]ID, 0, len(a.units)), offWords: make([]int, len(a.units)),
+			offIDs: make([]ID, 0, len(a.units)), offWords: make([]int, len(a.units)), onWords: ones(len(a.units)),
 		},
 	}
 	for i, u := range a.units {
@@ -248,7 +250,9 @@ func (a *Arm) Prioritize(joints uint32) { a.health.prioritized |= joints }
 func (h *health) recordEffort(w *window, u *unitHealth) {
 	m := h.units[w.unit].model
 	effort, known := 0.0, false
+	push := 0
 	if v, ok := w.value(m.Row(table.PresentLoad)); ok {
+		push = v
 		most := fullLoad
 		if limit, ok := w.value(m.Row(table.TorqueLimit)); ok && limit > 0 {
 			most = min(most, limit)
@@ -256,12 +260,52 @@ func (h *health) recordEffort(w *window, u *unitHealth) {
 		effort, known = float64(max(v, -v))/float64(most), true
 	}
 	if v, ok := w.value(m.Row(table.PresentCurrent)); ok {
+		if push == 0 {
+			push = v
+		}
 		if u.currentMax > 0 {
 			effort, known = max(effort, float64(max(v, -v))/float64(u.currentMax)), true
 		}
 	}
 	if known {
 		u.effort, u.effortAt = effort, h.clock.Now()
+		u.push = math.Copysign(effort, float64(push))
+	}
+}
+
+// pushLeast is the effort from which on a motor counts as pushing.
+const pushLeast = 0.05
+
+// Push returns which way joint i pushes, in its unit's direction: 1, -1, or 0 where its motor
+// has no load. It is not known where the load was not read since an instant. A joint that
+// holds a weight pushes against it. Feetech's Present_Load has its direction in bit 10,
+// Dynamixel's Present_Current and Present_Load are signed.
+//
+//rt:noalloc
+func (a *Arm) Push(i int, since rt.Instant) (way float32, known bool) {
+	u := &a.health.readings[i]
+	switch {
+	case u.effortAt < since || u.effortAt == 0:
+		return 0, false
+	case u.effort < pushLeast:
+		return 0, true
+	case (u.push > 0) != a.joints[i].scale.flip:
+		return 1, true
+	}
+	return -1, true
+}
+
+// RenewTorque switches the torque of joints off and on again: some servos complain of an
+// overload until then. It has to be on, and their goals have to be where they are.
+//
+//rt:noalloc
+func (a *Arm) RenewTorque(joints uint32) {
+	h := a.health
+	if joints &= h.torque; joints == 0 {
+		return
+	}
+	for _, words := range [...][]int{h.offWords, h.onWords} {
+		h.writeTorque(joints, words)
 	}
 }
 

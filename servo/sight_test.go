@@ -135,3 +135,37 @@ func TestAGoalRegisterIsReadTwice(t *testing.T) {
 		}
 	}
 }
+
+// Which way a motor pushes is the sign of its load, turned round with its unit.
+func TestPushHasTheLoadsSign(t *testing.T) {
+	const down = 1 << 10
+	for load, want := range map[int]float32{300: 1, 300 | down: -1, 20: 0, 20 | down: 0} {
+		for _, flip := range []bool{false, true} {
+			a, l := openLine(t)
+			a.joints[2].scale.flip = flip
+			since := l.clock.Now()
+			if _, known := a.Push(2, since.Add(1)); known {
+				t.Error("a load is known before it was read")
+			}
+			l.servos[3].put(60, load)
+			dst := make([]float32, 6)
+			for n := 0; a.health.readings[2].effortAt <= since; n++ {
+				if n > 100 {
+					t.Fatal("the load is never read")
+				}
+				a.Prioritize(1 << 2)
+				l.clock.Advance(sightPeriod)
+				a.Read(dst, l.deadline())
+			}
+			if flip {
+				want = -want
+			}
+			if got, known := a.Push(2, since); !known || got != want {
+				t.Errorf("load %#x, flipped %v: %v, known %v, want %v", load, flip, got, known, want)
+			}
+			if flip {
+				want = -want
+			}
+		}
+	}
+}

@@ -61,7 +61,7 @@ func (f *Follower) move(action []float32, pace float32) {
 		case mayGoal:
 			f.Goal[j] = f.gate.Pass(j, f.Goal[j], action[j], f.Place[j])
 		case mayRelieve:
-			f.Goal[j] = f.gate.Pass(j, f.Goal[j], relief(f.Goal[j], action[j], f.push[j], f.Place[j]), f.Place[j])
+			f.Goal[j] = f.gate.Pass(j, f.Goal[j], relief(f.Goal[j], action[j], &f.push[j], f.Place[j]), f.Place[j])
 		default:
 			continue
 		}
@@ -70,22 +70,6 @@ func (f *Follower) move(action []float32, pace float32) {
 	if joints != 0 {
 		f.bus.Write(f.Goal, joints)
 	}
-}
-
-// reliefPast is how far a goal may go past an overloaded joint, which may be wedged.
-const reliefPast = 3.0 // robot units
-
-// relief returns as much of an action as takes load off a joint that pushes.
-//
-//rt:noalloc
-func relief(goal, action, push, place float32) float32 {
-	if (action-goal)*push < 0 {
-		if push > 0 {
-			return max(action, min(goal, place-reliefPast))
-		}
-		return min(action, max(goal, place+reliefPast))
-	}
-	return goal // no direction is known: the overload ends by itself
 }
 
 // Rescuing reports whether RescueStep must be called instead of Drive.

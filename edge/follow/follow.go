@@ -45,6 +45,8 @@ type Bus interface {
 	Unchecked() uint32    // joints that were silent and have not been compared since
 	GoalMismatch() uint32 // joints whose motors have another goal than they were given, reported once
 	Effort(joint int, since rt.Instant) float64
+	Push(joint int, since rt.Instant) (way float32, known bool) // which way its motor pushes
+	RenewTorque(joints uint32)
 	Prioritize(joints uint32)
 	OutOfRange() uint32
 	MovedWhileArming() uint32 // limp joints that move while they are armed
@@ -111,7 +113,8 @@ type Follower struct {
 	joints      []Condition
 	may         []permission
 	stalls      []stall
-	push        []float32 // per joint: which way it pushed when it was overloaded
+	push        []push
+	unloading   unloading
 	scratch     []float32
 	reactions   servo.Reactions // the last tick's
 	silence     silence
@@ -165,7 +168,7 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	bus.SetPeriod(cfg.Period)
 	return &Follower{
 		State: row(), Place: row(), Goal: row(), cfg: cfg, bus: bus, gate: cfg.Gate,
-		joints: make([]Condition, n), may: make([]permission, n), stalls: make([]stall, n), push: row(), scratch: row(),
+		joints: make([]Condition, n), may: make([]permission, n), stalls: make([]stall, n), push: make([]push, n), scratch: row(),
 		silence: silence{lastReply: make([]rt.Instant, n)}, parking: parking{place: row()}, suspension: rt.NewSuspension(cfg.Clock),
 	}
 }

@@ -27,6 +27,9 @@ type motors struct {
 	restarted uint32
 	outside   uint32
 	effort    float64
+	pushes    float32
+	loadRead  bool
+	renewed   uint32
 	fatal     error
 	relaxed   uint32
 	armed     uint32 // that ArmStep was asked for last
@@ -71,12 +74,16 @@ func (m *motors) Unchecked() uint32              { return m.doubted }
 func (m *motors) GoalMismatch() uint32           { s := m.strayed; m.strayed = 0; return s }
 func (m *motors) Effort(int, rt.Instant) float64 { return m.effort }
 func (m *motors) Prioritize(uint32)              {}
-func (m *motors) MovedWhileArming() uint32       { return 0 }
-func (m *motors) OutOfRange() uint32             { return m.outside }
-func (m *motors) Rescue() error                  { m.rescued++; return nil }
-func (m *motors) EndRescue() error               { m.rescued--; return nil }
-func (m *motors) BusWatchdogFired() bool         { return false }
-func (m *motors) Fatal() error                   { return m.fatal }
+func (m *motors) RenewTorque(joints uint32)      { m.renewed |= joints }
+func (m *motors) Push(j int, _ rt.Instant) (float32, bool) {
+	return m.pushes, m.loadRead
+}
+func (m *motors) MovedWhileArming() uint32 { return 0 }
+func (m *motors) OutOfRange() uint32       { return m.outside }
+func (m *motors) Rescue() error            { m.rescued++; return nil }
+func (m *motors) EndRescue() error         { m.rescued--; return nil }
+func (m *motors) BusWatchdogFired() bool   { return false }
+func (m *motors) Fatal() error             { return m.fatal }
 
 // rig is a Follower that is ticked by hand.
 type rig struct {

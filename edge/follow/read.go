@@ -52,6 +52,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 			f.Phase = Arming // it could not be armed with the others
 		}
 	}
+	f.unload(t.Woke)
 }
 
 // updateSilence applies silence; a joint that answers goes on once it is verified.
@@ -181,7 +182,10 @@ func (f *Follower) applyReactions(now rt.Instant) {
 		f.apply(j, r.Encoder&bit != 0, encoderFailed, encoderRecovered)
 		f.apply(j, (r.Overload|f.stalled())&bit != 0, overloadBegan, overloadEnded)
 		if (r.Overload&^f.reactions.Overload)&bit != 0 {
-			f.push[j] = f.Goal[j] - f.Place[j]
+			f.push[j] = newPush(now, f.Goal[j], f.Place[j])
+		}
+		if f.joints[j]&Overloaded != 0 {
+			f.findPush(j)
 		}
 		if (f.reactions.Encoder&^r.Encoder)&bit != 0 {
 			f.StartSlowly(now) // its motor has driven to its goal by itself, wherever it was

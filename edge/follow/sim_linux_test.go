@@ -280,6 +280,47 @@ func TestOverloadedGripper(t *testing.T) {
 	a.clean()
 }
 
+// A motor complains of an overload while its goal is where it is, which says nothing of a
+// direction: the joint is not frozen, and an operator has its motor forget the overload.
+func TestOverloadWithoutADirection(t *testing.T) {
+	a := newSimArm(t, servosim.Config{}, nil)
+	a.drive()
+	trip := func() {
+		if err := a.bus.Inject(servosim.Script{Faults: []servosim.Fault{{Kind: "overload", IDs: []uint8{3}}}}); err != nil {
+			t.Fatal(err)
+		}
+		a.until("overload", func() bool { return a.joints[elbow]&Overloaded != 0 })
+	}
+	trip()
+	a.want[elbow] = -15
+	a.referee.PolicyGoal(rt.KernelClock().Now(), 3, 1880)
+	a.until("the joint follows", func() bool { return a.Place[elbow] < -12 })
+	a.clean() // which knows of no operator that has torque switched off and on
+	trip()
+	at := a.bus.States()[elbow].Position
+	told := make(chan error)
+	go func() {
+		_, err := a.Unload(a.robot, "elbow_flex")
+		told <- err
+	}()
+	a.until("it is unloaded", func() bool {
+		select {
+		case err := <-told:
+			if err != nil {
+				t.Error(err)
+			}
+			return true
+		default:
+			return false
+		}
+	})
+	a.until("the complaint goes", func() bool { return a.joints[elbow]&Overloaded == 0 })
+	a.during(100 * time.Millisecond)
+	if s := a.bus.States()[elbow]; !s.Torque || s.Fault != 0 || a.NeedsResume() || s.Position-at > 40 || at-s.Position > 40 {
+		t.Errorf("%+v, was at %d, waits %v: want it under torque where it was", s, at, a.NeedsResume())
+	}
+}
+
 // A joint whose encoder lies is not driven, on the way out neither, and the run ends.
 func TestEncoderFault(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)

@@ -51,7 +51,7 @@ func (f *Follower) watchStalls(now rt.Instant) {
 		if f.bus.Effort(j, s.since) >= stallEffort {
 			s.reported = true
 			begun |= 1 << j
-			f.push[j] = f.Goal[j] - f.Place[j]
+			f.push[j] = newPush(now, f.Goal[j], f.Place[j])
 		}
 	}
 	if begun != 0 {

@@ -178,6 +178,13 @@ func (a *Arm) DisableTorque(joints uint32) {
 	}
 }
 
+//rt:noalloc
+func (a *Arm) RenewTorque(joints uint32) {
+	if a.cause == 0 {
+		a.openArm.RenewTorque(joints)
+	}
+}
+
 func (a *Arm) Rescue() error {
 	if a.cause != 0 {
 		return nil

@@ -13,7 +13,7 @@ import (
 )
 
 // words are what edge-rt ctl may send; operator.Task is followed by a text.
-var words = []string{"pause", "resume", operator.Task, episode.Start, record.Success, record.Failure, record.Discard, record.Rerecord, "save", "stop", "release", "status"}
+var words = []string{"pause", "resume", operator.Task, episode.Start, record.Success, record.Failure, record.Discard, record.Rerecord, "unload", "save", "stop", "release", "status"}
 
 // command carries out one of words.
 func (s *session) command(line string) operator.Reply {
@@ -35,6 +35,8 @@ func (s *session) command(line string) operator.Reply {
 		}
 	case episode.Start, record.Success, record.Failure, record.Discard, record.Rerecord:
 		err = s.episodes.Do(context.Background(), word, text)
+	case "unload":
+		_, err = s.arm.Unload(s.cfg.Follower.Robot, text)
 	case "save":
 		err = s.recording.Save()
 	case "stop":

@@ -1,0 +1,104 @@
+package follow
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/servo/robot"
+)
+
+// A joint that is overloaded at its goal gives way to what its motor's load says.
+func TestOverloadAtItsGoalFollowsItsLoad(t *testing.T) {
+	for _, tt := range []struct {
+		name   string
+		pushes float32
+		wants  [2]float32 // of the second joint, which stands at 50 and does not move
+		goals  [2]float32
+	}{
+		{"it pushes up", 1, [2]float32{90, 10}, [2]float32{50, 50 - reliefPast}},
+		{"it pushes down", -1, [2]float32{90, 10}, [2]float32{50 + reliefPast, 50}},
+		{"it does not push", 0, [2]float32{90, 10}, [2]float32{50 + reliefPast, 50 - reliefPast}},
+	} {
+		for i, want := range tt.wants {
+			r := armed(t, nil)
+			r.ticks(t, 5, 5, 50)
+			r.bus.says.Overload, r.bus.follows = 2, false
+			r.ticks(t, 20, 5, want)
+			if r.Goal[1] != 50 {
+				t.Errorf("%s: goal %v before its load was read, want it to stay at 50", tt.name, r.Goal[1])
+			}
+			r.bus.loadRead, r.bus.pushes = true, tt.pushes
+			r.ticks(t, 20, 5, want)
+			if r.Goal[1] != tt.goals[i] {
+				t.Errorf("%s: goal %v for an action of %v, want %v", tt.name, r.Goal[1], want, tt.goals[i])
+			}
+		}
+	}
+}
+
+// One without a load follows, near its place; when it meets something it does not push on.
+func TestAnOverloadWithoutALoadMoves(t *testing.T) {
+	r := armed(t, nil)
+	r.ticks(t, 5, 5, 50)
+	r.bus.says.Overload, r.bus.loadRead = 2, true
+	r.ticks(t, 40, 5, 80)
+	if r.Goal[1] != 80 {
+		t.Errorf("goal %v, want it at 80", r.Goal[1])
+	}
+	r.bus.follows, r.bus.pushes = false, 1
+	r.ticks(t, 20, 5, 100)
+	if r.Goal[1] > 80+reliefPast {
+		t.Errorf("goal %v of a joint that is stopped at 80", r.Goal[1])
+	}
+}
+
+// An operator takes the load off a joint that pushes, and off no other.
+func TestUnload(t *testing.T) {
+	ask := func(r *rig, joints uint32) uint32 {
+		r.unloading.answer.Store(-1)
+		r.unloading.asked.Store(joints)
+		r.tick(t)
+		return uint32(r.unloading.answer.Load())
+	}
+	r := armed(t, nil)
+	r.bus.follows = false
+	r.ticks(t, 8, 5, 20) // closes on something at 50
+	r.bus.says.Overload = 2
+	r.ticks(t, 5, 5, 20)
+	pressed := r.Goal[1]
+	if got := ask(r, 1); got != 0 || r.bus.renewed != 0 || r.Goal[1] != pressed {
+		t.Errorf("unloaded %b, torque of %b renewed, goal %v: it was the first joint that was meant", got, r.bus.renewed, r.Goal[1])
+	}
+	if got := ask(r, ^uint32(0)); got != 2 || r.bus.renewed != 2 || r.last().goal[1] != 50 || r.last().joints != 2 {
+		t.Errorf("unloaded %b, torque of %b renewed, sent %+v; want the second at its place, 50", got, r.bus.renewed, r.last())
+	}
+	r.bus.says.Overload = 0
+	r.ticks(t, 30, 5, 80)
+	if r.Goal[1] <= 52 {
+		t.Errorf("goal %v: it does not go on", r.Goal[1])
+	}
+	r.bus.says.Overload = 2
+	r.tick(t, 5, 80)
+	r.bus.stale = 3
+	r.ticks(t, 40, 5, 80)
+	if got := ask(r, 3); got != 0 {
+		t.Errorf("unloaded %b of an arm that is silent", got)
+	}
+}
+
+// What is wrong with a request is told by name, and the tick has to be there.
+func TestUnloadIsRefused(t *testing.T) {
+	arm, err := robot.ByName("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := armed(t, func(c *Config) { c.Clock = rttest.NewClock(rt.Instant(time.Second)) })
+	for name, says := range map[string]string{"elbow": "no joint \"elbow\": a so101 has shoulder_pan", "gripper": "does not answer", "": "does not answer"} {
+		if _, err := r.Unload(arm, name); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", name, err, says)
+		}
+	}
+}
