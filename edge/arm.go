@@ -262,3 +262,27 @@ func (e *Edge) sayOfLeader(warn bool, text string) {
 	}
 	e.record.Note(e.clock.Now(), "leader", level, text)
 }
+
+// firstRun is for how long an unknown bundle drives an arm slowly.
+const firstRun = 10 * time.Second
+
+// easeIn returns firstRun for a bundle that has never run on this arm. A bundle for simulation
+// has nothing to break, and a server without a digest does not say which bundle it has.
+func (e *Edge) easeIn() time.Duration {
+	c := &e.link.contract
+	e.firstRun = e.cfg.Bus != device.Sim && !c.simulation && c.sha256 != "" &&
+		!e.identity.HasRun(e.arm.Calibration().Text(), c.sha256)
+	if e.firstRun {
+		return firstRun
+	}
+	return 0
+}
+
+// noteRun remembers that the bundle has run. Owner: a thread of its own, as a disk may be slow.
+func (e *Edge) noteRun() error {
+	err := e.identity.NoteRun(e.arm.Calibration().Text(), e.link.contract.sha256)
+	if err != nil {
+		e.log.Warn("this bundle will start slowly again, the arm goes on", "why", err)
+	}
+	return nil
+}

@@ -377,3 +377,21 @@ func (c *Config) otherRobot(id string) string {
 	}
 	return ""
 }
+
+// realArm says why the run has a real arm; empty: all of it is simulated. A pseudo-terminal is
+// a bus simulator's, or leads to an arm elsewhere: the cameras tell.
+func (c *Config) realArm() string {
+	if c.Bus == device.Sim {
+		return ""
+	}
+	const cure = "run it with --bus sim, or serve a policy that was trained on this arm"
+	if !device.PseudoTerminal(c.Bus) {
+		return fmt.Sprintf("--bus %s is a serial port, and on a real arm its actions mean nothing; %s", c.Bus, cure)
+	}
+	for i := range c.Cameras {
+		if cam := &c.Cameras[i]; !cam.Simulated() {
+			return fmt.Sprintf("--bus %s is a pseudo-terminal, which counts as simulated only where all cameras are, and --camera %s=%s is no simulated one; give --camera %[2]s=sim, or %[2]s=sim:SOCKET of an edge-rt sim-bus --scene SOCKET; else %s", c.Bus, cam.Name, cam.Source, cure)
+		}
+	}
+	return ""
+}

@@ -67,6 +67,7 @@ type Edge struct {
 	resume   string   // what an operator has to do once a motor has restarted
 	identity *identity.Identity
 	notifier *notify.Notifier
+	firstRun bool // the bundle has never run on this arm
 	operator net.Listener
 	page     *page.Page       // nil: none
 	record   *record.Recorder // its lanes; nil: none

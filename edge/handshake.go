@@ -350,7 +350,12 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 	t := contract{
 		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
 		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon,
-		shapes: ack.CameraShapes, steps: max(ack.Steps, 1),
+		shapes: ack.CameraShapes, steps: max(ack.Steps, 1), simulation: ack.Simulation,
+	}
+	if ack.Simulation {
+		if why := l.cfg.realArm(); why != "" {
+			return t, exit.Errorf(exit.Config, "%s serves %s@%s (sha256 %.12s), which is for a simulated arm only (simulation_only in its bundle.json): %s", prefix, t.model, t.revision, cmp.Or(t.sha256, "unknown"), why)
+		}
 	}
 	if ack.ChunkSize < 2 || ack.ChunkSize > maxHorizon {
 		return t, exit.Errorf(exit.Config, "%s says chunk_size %d, want 2 to %d", prefix, ack.ChunkSize, maxHorizon)

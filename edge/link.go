@@ -53,6 +53,8 @@ type contract struct {
 	prefixEnd int
 	shapes    []wire.CameraShape // the policy's pictures, where the server says
 	steps     int                // observations that the policy looks at together
+
+	simulation bool // the policy is for a simulated arm only
 }
 
 // link keeps a session open with one server.

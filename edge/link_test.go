@@ -174,6 +174,7 @@ func TestLinkRefusals(t *testing.T) {
 		{"chunks of one action", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 1 }, exit.Config, "chunk_size 1"},
 		{"chunks without end", []string{"demo"}, "", func(a *wire.SessionAck) { a.ChunkSize = 4096 }, exit.Config, "chunk_size"},
 		{"another rate", []string{"demo"}, "", func(a *wire.SessionAck) { a.TrainedFPS = 30 }, exit.Config, "trained at 30 actions per second, and --fps is 60"},
+		{"a policy for simulation", []string{"demo"}, "", func(a *wire.SessionAck) { a.Simulation, a.ModelSHA256 = true, "0123456789abcdef" }, exit.Config, "demo/m@main (sha256 0123456789ab), which is for a simulated arm only"},
 		{"another state", []string{"demo"}, "", func(a *wire.SessionAck) { a.StateDim = 7 }, exit.Config, "state of 7"},
 	}
 	for _, tt := range tests {

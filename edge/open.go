@@ -151,7 +151,7 @@ func (e *Edge) build(context.Context) error {
 		clock: e.clock, period: period, degradedAfter: e.cfg.DegradedAfter, maxOffline: e.cfg.MaxOffline,
 		arm: follow.New(e.arm, follow.Config{
 			Period: period, Safety: e.robot.Safety, Gate: follow.NewGate(e.arm.Arm(), period), Exit: follow.ExitModes[e.cfg.OnExit],
-			Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,
+			EaseIn: e.easeIn(), Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,
 		}, settings.DOF),
 		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
 		flags: e.receiver.flags, inbox: e.receiver.inbox, stats: e.receiver.stats,

@@ -54,6 +54,7 @@ type Summary struct {
 	Sessions     uint64                    `json:"sessions_opened"`
 	Page         *page.Stats               `json:"page,omitempty"`        // what people who looked have cost
 	Corrections  *Corrections              `json:"corrections,omitempty"` // nil: the run had no leader
+	FirstRun     bool                      `json:"first_run,omitempty"`   // the bundle had never run on this arm: it started slowly
 	Seconds      float64                   `json:"seconds"`
 }
 
@@ -136,6 +137,7 @@ func (e *Edge) summarize(err error) *Summary {
 		RangeClips: c.arm.Gate().RangeClips, StepClips: c.arm.Gate().StepClips, Sessions: e.link.opened.Load(),
 		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
 		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
+		FirstRun: e.firstRun,
 		Exit:     ending(err, asked),
 	}
 	grant := e.loop.Grant()
@@ -212,6 +214,9 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	}
 	if p := s.Episodes; p != nil {
 		row("episodes", "%d: %d success, %d failure, %d timeout, %d discard, %d rerecord", p.Number, p.Success, p.Failure, p.Timeout, p.Discard, p.Rerecord)
+	}
+	if s.FirstRun {
+		row("first run", "of this bundle on this arm: it started slowly")
 	}
 	if c := s.Corrections; c != nil {
 		row("corrections", "%d times, %d ticks", c.Takeovers, c.Ticks)

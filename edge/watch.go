@@ -200,6 +200,12 @@ func (e *Edge) report(ev event.Event) {
 		attrs[0], attrs[1], n = slog.String("from", phase(ev.A).String()), slog.String("to", phase(ev.B).String()), 2
 	case event.LeaderSilent:
 		level = slog.LevelWarn
+	case event.FirstRun:
+		level, n = slog.LevelWarn, 3
+		attrs[0], attrs[1] = slog.String("bundle", e.link.contract.sha256), slog.String("speed", strconv.FormatInt(ev.B, 10)+" %")
+		attrs[2] = slog.Duration("for", time.Duration(ev.A)*time.Millisecond)
+	case event.FirstRunOver:
+		e.spawn(e.noteRun)
 	case event.TorqueOn, event.LeaderPushed, event.LeaderBack:
 	default:
 		return

@@ -52,6 +52,29 @@ func copyBundle(t *testing.T, from string, edit func(manifest map[string]any)) s
 	return dir
 }
 
+// The demo's policies know a simulated world alone, and a bundle that does not say so is for
+// any arm.
+func TestBundlesForSimulation(t *testing.T) {
+	for _, dir := range []string{demoDir, stillDir, "../testdata/demo/plain"} {
+		if b, err := LoadBundle(dir); err != nil || !b.SimulationOnly {
+			t.Errorf("%s: %v, want simulation_only", dir, err)
+		}
+	}
+	for value, want := range map[any]bool{nil: false, false: false, true: true} {
+		dir := copyBundle(t, demoDir, func(m map[string]any) {
+			if m["simulation_only"] = value; value == nil {
+				delete(m, "simulation_only")
+			}
+		})
+		if b, err := LoadBundle(dir); err != nil || b.SimulationOnly != want {
+			t.Errorf("simulation_only %v: %v, want %v", value, err, want)
+		}
+	}
+	if _, err := LoadBundle(copyBundle(t, demoDir, func(m map[string]any) { m["simulation_only"] = "yes" })); err == nil {
+		t.Error("simulation_only may be a text")
+	}
+}
+
 // replaceFile overwrites a file of a bundle and puts its new digest in the manifest.
 func replaceFile(t *testing.T, dir, name string, content []byte) {
 	t.Helper()

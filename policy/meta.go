@@ -113,7 +113,12 @@ type Meta struct {
 	StateUnits   []string     `json:"state_units,omitempty"`
 	StateLimits  [][2]float64 `json:"state_limits,omitempty"`
 	RelativeMask []bool       `json:"relative_mask,omitempty"`
-	Cameras      []Camera     `json:"cameras"`
+
+	// SimulationOnly says that the policy knows a simulated world alone: on a real arm its
+	// actions mean nothing. A robot with a real arm refuses it.
+	SimulationOnly bool `json:"simulation_only,omitempty"`
+
+	Cameras []Camera `json:"cameras"`
 
 	// ObservationSteps is how many observations, one control step apart, the graph
 	// takes together: pictures u8 [B, S, H, W, 3] and state [B, S, D], the oldest

@@ -35,8 +35,9 @@ type Report struct {
 	RTC         string   `json:"rtc"`
 	RTCMaxDelay int      `json:"rtc_max_delay"`
 	PrefixEnd   int      `json:"prefix_end"`
-	Tokenizer   string   `json:"tokenizer,omitempty"` // kind and longest task of a policy that reads it
-	MaxSessions int      `json:"max_sessions"`        // or their bound, with auto
+	Simulation  bool     `json:"simulation_only,omitempty"` // robots with a real arm refuse the bundle
+	Tokenizer   string   `json:"tokenizer,omitempty"`       // kind and longest task of a policy that reads it
+	MaxSessions int      `json:"max_sessions"`              // or their bound, with auto
 	auto        bool
 	Unlisted    []string `json:"unlisted,omitempty"`       // files and folders beside the bundle's, the first ten
 	UnlistedAll int      `json:"unlisted_count,omitempty"` // all of them
@@ -79,7 +80,7 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	report = Report{
 		Prefix: prefix, Model: id, Revision: cfg.Model.Revision, Bundle: b.Dir, SHA256: b.SHA256, PolicyType: b.PolicyType,
 		FPS: b.FPS, ChunkSize: b.ChunkSize, ActionNames: b.ActionNames, StateNames: b.StateNames,
-		RTC: b.RTC, RTCMaxDelay: b.RTCMaxDelay, PrefixEnd: b.PrefixEnd, MaxSessions: limit, auto: cfg.Auto(), Mode: mode,
+		Simulation: b.SimulationOnly, RTC: b.RTC, RTCMaxDelay: b.RTCMaxDelay, PrefixEnd: b.PrefixEnd, MaxSessions: limit, auto: cfg.Auto(), Mode: mode,
 		Listen: cfg.Listen(), Connect: cfg.Zenoh.ConnectEndpoints, Health: cfg.HealthAddress(),
 	}
 	for _, c := range b.Cameras {
@@ -150,7 +151,7 @@ func (r *Report) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `ok: would serve %s
   model      %s @ %s, type %s, %g Hz, chunks of %d actions
   bundle     %s
-             sha256 %s, golden sets reproduced%s
+             sha256 %s, golden sets reproduced%s%s
   actions    %s
   state      %s
   cameras    %s (height x width)
@@ -163,10 +164,18 @@ func (r *Report) Print(w io.Writer) error {
   inference  %.2f ms (median of %d) on %s, ONNX Runtime %s
              %s
   tensors    %s
-%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.unlistedText(),
+%s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.simulationText(), r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
 		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library, r.tensorText(), r.warningText())
 	return err
+}
+
+// simulationText says that robots with a real arm refuse the bundle; empty where they do not.
+func (r *Report) simulationText() string {
+	if !r.Simulation {
+		return ""
+	}
+	return "\n             simulation_only: robots with a real arm refuse it"
 }
 
 // unlistedText names the files that are not the bundle's; empty where the folder has none.

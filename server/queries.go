@@ -219,7 +219,7 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	}
 	ack.Accepted, ack.Warnings, ack.SessionID = true, admission.warnings, session.id
 	ack.Capabilities, ack.ServerLoad = q.capabilities(), q.load()
-	ack.SupportsRTC, ack.Nonce = session.rtc, session.nonce
+	ack.SupportsRTC, ack.Nonce, ack.Simulation = session.rtc, session.nonce, q.meta.SimulationOnly
 	return ack
 }
 

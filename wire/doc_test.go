@@ -65,7 +65,7 @@ func TestDocKeys(t *testing.T) {
 		"ActionChunk": {AppendActionChunk(nil, demoChunk()), AppendActionChunk(nil, &ActionChunk{})},
 		"SessionOpen": {AppendSessionOpen(nil, &SessionOpen{ServerID: "x", SessionEpoch: 1, CameraShapes: caps.CameraShapes,
 			ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "x", Host: "x", Steps: 1, RawImages: []string{"x"}}), AppendSessionOpen(nil, &SessionOpen{})},
-		"SessionAck": {AppendSessionAck(nil, &SessionAck{Capabilities: caps, ServerID: "x", Draining: true, RetryAfterMs: 1, Nonce: 1, MaxSessions: 1, HeldBy: "x"}),
+		"SessionAck": {AppendSessionAck(nil, &SessionAck{Capabilities: caps, ServerID: "x", Draining: true, RetryAfterMs: 1, Nonce: 1, MaxSessions: 1, HeldBy: "x", Simulation: true}),
 			AppendSessionAck(nil, &SessionAck{})},
 		"Status":       {AppendStatus(nil, &Status{Capabilities: caps, ServerID: "x", ServerLoad: 1, Draining: true, Device: "x"}), AppendStatus(nil, &Status{})},
 		"Reset":        {AppendReset(nil, &Reset{Task: "x"}), AppendReset(nil, &Reset{})},

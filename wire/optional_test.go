@@ -29,7 +29,7 @@ func TestOptionalKeysRoundTrip(t *testing.T) {
 		ActionNames: []string{"a.pos"}, ActionUnits: []string{"deg"}, StateUnits: []string{"rad"}, Steps: 2}
 	roundTrip(t, AppendSessionOpen, ParseSessionOpen, SessionOpen{SchemaVersion: 1, ClientUUID: "r", Tags: []Tag{{"site", "lab"}},
 		ServerID: "gpu-1", SessionEpoch: 3, CameraShapes: caps.CameraShapes, ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "0f", Host: "left-pi", Steps: 16, RawImages: []string{"top"}})
-	roundTrip(t, AppendSessionAck, ParseSessionAck, SessionAck{Accepted: true, Capabilities: caps, SchemaVersion: 1, ServerID: "gpu-1", Draining: true, RetryAfterMs: 250, Nonce: 1 << 62, HeldBy: "left-pi"})
+	roundTrip(t, AppendSessionAck, ParseSessionAck, SessionAck{Accepted: true, Capabilities: caps, SchemaVersion: 1, ServerID: "gpu-1", Draining: true, RetryAfterMs: 250, Nonce: 1 << 62, HeldBy: "left-pi", Simulation: true})
 	roundTrip(t, AppendStatus, ParseStatus, Status{Capabilities: caps, MinSchemaVersion: 1, MaxSchemaVersion: 1, ServerID: "gpu-1", ServerLoad: 0.5, Draining: true, Device: "cuda:1"})
 	roundTrip(t, AppendEvent, ParseEvent, Event{Code: EventDraining, Text: "bye", Seq: 1 << 63, RetryAfterMs: 100, ServerID: "gpu-1", Nonce: 1 << 62})
 }

@@ -80,6 +80,7 @@ type SessionAck struct {
 	Nonce        int64  // the session's, which its chunks repeat; 0 does not travel
 	MaxSessions  int    // of a server that measures how many it feeds; 0 does not travel
 	HeldBy       string // a refusal because another process owns the id: its host, or HostUnknown
+	Simulation   bool   // the policy is for a simulated arm only
 }
 
 // HostUnknown stands for the host of a robot that does not name its own.
@@ -108,6 +109,7 @@ func (a *SessionAck) fields() []field {
 		{key: "nonce", value: &a.Nonce, optional: true},
 		{key: "held_by", value: &a.HeldBy, limit: MaxNameBytes, optional: true},
 		{key: "max_sessions", value: &a.MaxSessions, limit: math.MaxInt32, optional: true},
+		{key: "simulation_only", value: &a.Simulation, optional: true},
 	})
 }
 

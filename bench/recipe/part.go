@@ -52,7 +52,7 @@ func (p Part) Run(ctx context.Context, w io.Writer) error {
 	if _, err := cellsOf([]string{p.Others}, []string{p.GC}, []string{p.Load}); err != nil {
 		return err
 	}
-	camera, err := capture.Parse("top=pattern")
+	camera, err := capture.Parse("top=sim") // which the demo policy wants of an arm at a port
 	if err != nil {
 		return err
 	}

@@ -411,6 +411,26 @@ func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	}
 }
 
+// check says that robots with a real arm refuse a bundle.
+func TestCheckNamesABundleForSimulation(t *testing.T) {
+	needRuntime(t)
+	for _, only := range []bool{true, false} {
+		path := brokenBundle(t, func(_ map[string][]byte, meta map[string]any) {
+			if !only {
+				delete(meta, "simulation_only")
+			}
+		})
+		code, stdout, stderr := leanServer(t, nil, "check", "--manifest", path)
+		if said := strings.Contains(stdout, "simulation_only: robots with a real arm refuse it\n"); code != 0 || said != only {
+			t.Errorf("check of simulation_only %v = %d, %s%s", only, code, stdout, stderr)
+		}
+		var r server.Report
+		if _, stdout, _ = leanServer(t, nil, "check", "--manifest", path, "--json", "-"); json.Unmarshal([]byte(stdout), &r) != nil || r.Simulation != only {
+			t.Errorf("check --json of simulation_only %v: %s", only, stdout)
+		}
+	}
+}
+
 // The variables of a server that is being set up name its audit file too: only
 // serving creates it.
 func TestOnlyServingCreatesTheAuditFile(t *testing.T) {

@@ -127,9 +127,12 @@ func expandSource(source string) string {
 	return userpath.Expand(source)
 }
 
+// Simulated reports whether the pictures are of a simulated world.
+func (c *Config) Simulated() bool { return c.Source == Sim || strings.HasPrefix(c.Source, simOf) }
+
 // synthetic reports whether the pictures are painted here.
 func (c *Config) synthetic() bool {
-	return c.Source == Sim || c.Source == Pattern || strings.HasPrefix(c.Source, simOf)
+	return c.Source == Pattern || c.Simulated()
 }
 
 func (c *Config) setOption(key, value string) (reason string) {

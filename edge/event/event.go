@@ -47,8 +47,10 @@ const (
 	Ended          // the run. A: exit code; B: Lack
 
 	// Of the tick again: earlier records have the numbers above.
-	LeaderHeld  // while it leads. A: the leader's joints that do not lead, one bit each; B: why, leader.Cause
-	LeaderLeads // A: the joints that lead again
+	LeaderHeld   // while it leads. A: the leader's joints that do not lead, one bit each; B: why, leader.Cause
+	LeaderLeads  // A: the joints that lead again
+	FirstRun     // of a bundle on this arm, which is armed. A: ms that it is slow; B: % of the velocity limits that it may use
+	FirstRunOver // so long was it driven slowly
 	numCodes
 )
 
@@ -146,6 +148,8 @@ var messages = [numCodes]string{
 	Ended:           "the run ends",
 	LeaderHeld:      "a joint of the leader does not lead: the follower's holds",
 	LeaderLeads:     "a joint of the leader leads again: the follower goes slowly to where it is",
+	FirstRun:        "this bundle runs on this arm for the first time: it starts slowly",
+	FirstRunOver:    "the slow start of this bundle's first run is over",
 }
 
 // kinds group the codes on record.
@@ -156,6 +160,7 @@ var kinds = [...]string{
 	LinkUp: "link", LinkDown: "link", SessionLost: "link", SessionWaits: "link", SessionRefused: "link", Notice: "server",
 	CameraSilent: "camera", CameraBack: "camera", CameraSpoilt: "camera", TickMissing: "tick", Operated: "operator", Ended: "exit",
 	LeaderHeld: "leader", LeaderLeads: "leader",
+	FirstRun: "joint", FirstRunOver: "joint",
 }
 
 // Kind is the group on record that it belongs to; a code of a later edge-rt, or of a

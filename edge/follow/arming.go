@@ -106,6 +106,10 @@ func (f *Follower) armed(now rt.Instant, joints uint32) {
 	if !f.parking.known {
 		copy(f.parking.place, f.Place) // the first time only
 		f.parking.known = true
+		if e := f.slow.easeIn; e > 0 {
+			pace := min(easePace, f.cfg.Safety.Slew)
+			f.cfg.Events.Emit(now, event.FirstRun, e.Milliseconds(), int64(100*pace+0.5))
+		}
 	}
 	f.StartSlowly(now)
 	f.Phase = Armed

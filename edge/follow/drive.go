@@ -5,6 +5,7 @@ import (
 	"math/bits"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/internal/exit"
 	"edgert/rt"
 )
@@ -18,13 +19,35 @@ func (f *Follower) Drive(now rt.Instant, action []float32) { f.DriveAt(now, acti
 //
 //rt:noalloc
 func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
+	f.ease(now)
 	if f.slow.active {
 		pace = min(pace, float32(f.cfg.Safety.Slew))
+	}
+	if f.slow.easeIn > 0 {
+		pace = min(pace, easePace)
 	}
 	caught := f.slow.active && now >= f.slow.until && f.caughtUp(action)
 	f.move(action, pace)
 	if caught {
 		f.slow.active = false // from the next tick on
+	}
+}
+
+// easePace is the share of the velocity limit while an unknown policy drives the arm, where
+// the robot's slew is larger.
+const easePace = 0.3
+
+// ease counts for how long an unknown policy has driven the arm; the slow start then goes on
+// until the arm has caught up.
+//
+//rt:noalloc
+func (f *Follower) ease(now rt.Instant) {
+	if f.slow.easeIn <= 0 {
+		return
+	}
+	f.slow.active = true
+	if f.slow.easeIn -= f.cfg.Period; f.slow.easeIn <= 0 {
+		f.cfg.Events.Emit(now, event.FirstRunOver, 0, 0)
 	}
 }
 

@@ -94,9 +94,10 @@ type Config struct {
 	Safety robot.Safety
 	Gate   Gate // NewGate
 	Exit   Exit
-	Rescue bool         // an arm that stands outside its range is moved into it instead of refused
-	Events *event.Queue // may be nil
-	Clock  rt.Clock     // nil: the kernel's
+	EaseIn time.Duration // an unknown policy drives the arm slowly for so long; 0: not
+	Rescue bool          // an arm that stands outside its range is moved into it instead of refused
+	Events *event.Queue  // may be nil
+	Clock  rt.Clock      // nil: the kernel's
 }
 
 // Follower is one follower arm. Owner: tick thread.
@@ -142,7 +143,8 @@ type silence struct {
 // slowStart bounds the velocity until the goals have caught up with what is wanted.
 type slowStart struct {
 	active bool
-	until  rt.Instant // at least
+	until  rt.Instant    // at least
+	easeIn time.Duration // so long it still has to be driven slowly
 }
 
 // rescue is the way of joints that were found outside their range into it.
@@ -169,7 +171,7 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	return &Follower{
 		State: row(), Place: row(), Goal: row(), cfg: cfg, bus: bus, gate: cfg.Gate,
 		joints: make([]Condition, n), may: make([]permission, n), stalls: make([]stall, n), push: make([]push, n), scratch: row(),
-		silence: silence{lastReply: make([]rt.Instant, n)}, parking: parking{place: row()}, suspension: rt.NewSuspension(cfg.Clock),
+		silence: silence{lastReply: make([]rt.Instant, n)}, slow: slowStart{easeIn: cfg.EaseIn}, parking: parking{place: row()}, suspension: rt.NewSuspension(cfg.Clock),
 	}
 }
 

@@ -359,7 +359,7 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 	for _, c := range []struct {
 		code  event.Code
 		cause Cause
-	}{{event.JointWarned, HeatOrSupply}, {event.CameraSilent, CameraSilent}, {event.CameraSpoilt, CameraSpoilt}} {
+	}{{event.JointWarned, HeatOrSupply}, {event.CameraSilent, CameraSilent}, {event.CameraSpoilt, CameraSpoilt}, {event.FirstRun, FirstRun}} {
 		for _, e := range l.between(0, l.last+minute, c.code) {
 			to := e.at
 			for _, back := range l.between(e.at, l.last, event.CameraBack) {

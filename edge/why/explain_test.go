@@ -479,6 +479,9 @@ var cases = []struct {
 		s.ticks(360, func(t *record.Tick) { t.Action.N, t.NoPicture = 0, true }).ticks(2, func(t *record.Tick) { t.Action.N = 0 })
 		s.event(event.Ended, 4, int64(event.LackPictures), "code 4: no chunk for 6 s")
 	}, want: []told{{kind: Exit, cause: NoPicture}}},
+	{name: "the first run of a bundle", tell: func(s *story) {
+		s.event(event.FirstRun, 10_000, 30, "this bundle runs on this arm for the first time  speed 30 %").ticks(30, nil)
+	}, want: []told{{kind: Warning, cause: FirstRun, words: "speed 30 %"}}},
 	{name: "garbage as answers", tell: func(s *story) {
 		for range 5 {
 			_ = s.v.Chunk(&record.Chunk{At: s.now, Outcome: "header"})

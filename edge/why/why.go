@@ -79,6 +79,7 @@ const (
 	Overload      Cause = "overload"
 	Stalled       Cause = "stalled"
 	Encoder       Cause = "encoder"
+	FirstRun      Cause = "first-run"
 	Limp          Cause = "limp"
 	OutsideRange  Cause = "outside-range"
 	RepliesLost   Cause = "replies-lost"
@@ -145,6 +146,7 @@ var Causes = []struct {
 	{Overload, "a motor is overloaded: its joint follows only what takes load off it"},
 	{Stalled, "a joint works hard and does not move"},
 	{Encoder, "a motor's encoder complains: its joint is not driven"},
+	{FirstRun, "a bundle ran on this arm for the first time, and drove it slowly at first"},
 	{Limp, "a joint's torque was taken for the rest of the run"},
 	{OutsideRange, "the arm could not be armed, as where a joint stands outside its range"},
 	{RepliesLost, "replies of motors get lost: cables, plugs, supply"},

@@ -26,7 +26,7 @@ const bundleLimit = 20 * time.Minute
 
 // makeBundle exports checkpoint n, and has lean-server answer its golden sets.
 func (r *round) makeBundle(ctx context.Context, n int) error {
-	cmd := exec.Command(r.tool("edgert-export"), r.checkpoint(n), r.bundle(n), "--dataset-info", r.dataset(n)+"/meta/info.json", "--units", units)
+	cmd := exec.Command(r.tool("edgert-export"), r.checkpoint(n), r.bundle(n), "--dataset-info", r.dataset(n)+"/meta/info.json", "--units", units, "--simulation-only")
 	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", fmt.Sprintf("OMP_NUM_THREADS=%d", r.threads), "OMP_WAIT_POLICY=PASSIVE")
 	if err := logged(ctx, cmd, r.plan.at(fmt.Sprintf("bundle-%d.log", n)), bundleLimit); err != nil {
 		return err

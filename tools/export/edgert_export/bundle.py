@@ -216,6 +216,8 @@ def manifest(family) -> dict[str, Any]:
     }
     if not revision:
         del meta["source_revision"]
+    if options.simulation_only:
+        meta["simulation_only"] = True
     for vector, scale in (("action", family.action_scale), ("state", family.state_scale)):
         if units := getattr(options, f"{vector}_units"):
             meta[f"{vector}_units"] = units

@@ -32,6 +32,7 @@ def parser() -> Parser:
     p.add_argument("--cameras", type=sizes, default={}, metavar="NAME=HxW,...", help="height and width of the robot's pictures where they differ from the checkpoint's: front=480x640; left=none for a camera that the robot lacks (SmolVLA, Pi0, Pi0.5)")
     p.add_argument("--dtype", choices=DTYPES, default="fp32", help="Pi0, Pi0.5: type that the graph computes in; others: type that their weights are rounded to, in half the memory, and computed from in fp32 (default fp32)")
     p.add_argument("--form", choices=FORMS, default="loop", help="where the denoising loop is: in the graph, in the graph unrolled, or in the server between two graphs")
+    p.add_argument("--simulation-only", action="store_true", help="the policy was trained in a simulated world: robots with a real arm refuse the bundle")
     return p
 
 
@@ -62,7 +63,7 @@ def options(args: argparse.Namespace) -> Options:
         raise ExportError(f"--fps is {args.fps:g}, want Hz above 0")
     if not 0 <= args.steps <= 1000:
         raise ExportError(f"--steps is {args.steps}, want 1 to 1000")
-    return Options(fps=args.fps, cameras=args.cameras, vlm=args.vlm, steps=args.steps, dtype=args.dtype, form=args.form, action_units=args.units, state_units=list(args.units))
+    return Options(fps=args.fps, cameras=args.cameras, vlm=args.vlm, steps=args.steps, dtype=args.dtype, form=args.form, action_units=args.units, state_units=list(args.units), simulation_only=args.simulation_only)
 
 
 def told(argv: list[str], args: argparse.Namespace) -> str:

@@ -25,3 +25,4 @@ class Options:
     steps: int = 0
     dtype: str = "fp32"
     form: str = "loop"
+    simulation_only: bool = False

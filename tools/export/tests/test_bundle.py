@@ -45,6 +45,13 @@ def test_manifest(act, act_bundle):
     assert set(meta["golden_tolerance"]) == {"chunk_model", "chunk_robot"}
 
 
+def test_simulation_only(act, act_bundle, tmp_path):
+    assert "simulation_only" not in meta_of(act_bundle)
+    out = tmp_path / "bundle"
+    assert main([str(act), str(out), "--fps", "30", "--joints", ",".join(checkpoints.JOINTS), "--simulation-only"]) == 0
+    assert meta_of(out)["simulation_only"] is True
+
+
 def files_of(bundle) -> set[str]:
     return {p.relative_to(bundle).as_posix() for p in bundle.rglob("*") if p.is_file()}
 

@@ -64,6 +64,7 @@ def describe(facts: Facts) -> dict[str, object]:
     return {
         "bundle_version": BUNDLE_VERSION,
         "policy_type": facts.policy_type,
+        "simulation_only": True,  # it knows the simulated world's pictures and its arm alone
         "source_repo": facts.source_repo,
         "source_revision": facts.source_revision,
         "weights_sha256": facts.weights_sha256,

@@ -23,4 +23,4 @@ say "2 of 3: training in $data/stages-$seed"
 nice "$python" fit.py "$data" "$data/stages-$seed" --seed "$seed"
 say "3 of 3: the bundle $out"
 units=degrees,degrees,degrees,degrees,degrees,range_0_100
-nice "$python" -m edgert_export.cli "$data/stages-$seed/checkpoint" "$out" --dataset-info "$data/meta/info.json" --units $units
+nice "$python" -m edgert_export.cli "$data/stages-$seed/checkpoint" "$out" --dataset-info "$data/meta/info.json" --units $units --simulation-only

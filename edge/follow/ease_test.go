@@ -1,0 +1,65 @@
+package follow
+
+import (
+	"testing"
+
+	"edgert/edge/event"
+)
+
+// drained returns the codes of the events so far.
+func drained(q *event.Queue) (codes []event.Code) {
+	q.Drain(func(e event.Event) { codes = append(codes, e.Code) })
+	return codes
+}
+
+// An unknown policy drives the arm slowly for as long as it drives it: not while it rests.
+// Then the arm catches up as after every start.
+func TestAnUnknownPolicyStartsSlowly(t *testing.T) {
+	for _, tt := range []struct{ slew, slow, then float32 }{{0.5, 0.6, 1}, {1, 0.6, 2}, {0.1, 0.2, 0.2}} {
+		events := event.NewQueue(16)
+		r := newRig(func(c *Config) { c.EaseIn, c.Events, c.Safety.Slew = 20*testPeriod, events, float64(tt.slew) })
+		r.StartArming()
+		r.ticks(t, 1)
+		if codes := drained(events); len(codes) != 2 || codes[0] != event.FirstRun {
+			t.Errorf("armed: events %v, want that the bundle is new", codes)
+		}
+		from := r.Goal[0]
+		r.ticks(t, 10, 90, 50)
+		r.ticks(t, 100) // it rests
+		r.StartSlowly(r.now)
+		r.ticks(t, 9, 90, 50)
+		if got, want := r.Goal[0]-from, 19*tt.slow; got > want+0.01 || got < want-0.01 {
+			t.Errorf("slew %v: %v in 19 ticks, want %v", tt.slew, got, want)
+		}
+		if codes := drained(events); len(codes) != 0 {
+			t.Errorf("events %v before the time is over", codes)
+		}
+		r.ticks(t, 1, 90, 50)
+		if codes := drained(events); len(codes) != 1 || codes[0] != event.FirstRunOver {
+			t.Errorf("events %v, want that the time is over", codes)
+		}
+		before := r.Goal[0]
+		if r.ticks(t, 1, 90, 50); r.Goal[0]-before > tt.then+0.01 || r.Goal[0]-before < tt.then-0.01 {
+			t.Errorf("slew %v: then %v in a tick, want %v", tt.slew, r.Goal[0]-before, tt.then)
+		}
+		r.ticks(t, 500, 90, 50)
+		before = r.Goal[0]
+		if r.ticks(t, 1, 80, 50); before-r.Goal[0] != 2 {
+			t.Errorf("slew %v: at last %v in a tick, want the limit of 2", tt.slew, before-r.Goal[0])
+		}
+	}
+}
+
+func TestAKnownPolicyDoesNot(t *testing.T) {
+	events := event.NewQueue(16)
+	r := armed(t, func(c *Config) { c.Events = events })
+	before := r.Goal[0]
+	if r.ticks(t, 1, 90, 50); r.Goal[0]-before != 2 {
+		t.Errorf("%v in a tick, want the limit of 2", r.Goal[0]-before)
+	}
+	for _, c := range drained(events) {
+		if c == event.FirstRun || c == event.FirstRunOver {
+			t.Errorf("event %v without a first run", c)
+		}
+	}
+}

@@ -1,0 +1,67 @@
+package identity
+
+import (
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+
+	"edgert/internal/capped"
+)
+
+// Bounds of the file of a robot's bundles.
+const (
+	maxRan      = 64      // bundles; the oldest are forgotten
+	maxRanBytes = 1 << 16 // far more than so many digests take
+)
+
+// ran is the file: which bundles have run on an arm.
+type ran struct {
+	Calibration string   `json:"calibration_sha256"` // of the arm that they ran on
+	Bundles     []string `json:"bundles"`            // their digests, the newest last
+}
+
+func (i *Identity) ranPath() string { return filepath.Join(i.Dir, i.ID+".bundles.json") }
+
+// HasRun reports whether a bundle of this digest has run on the arm of this name and
+// calibration. A file that is missing or cannot be read knows of none.
+func (i *Identity) HasRun(calibration, digest string) bool {
+	return slices.Contains(i.ran(calibration).Bundles, digest)
+}
+
+// ran reads the file; with another calibration nothing has run yet.
+func (i *Identity) ran(calibration string) ran {
+	sum := sha256.Sum256([]byte(calibration))
+	none := ran{Calibration: hex.EncodeToString(sum[:])}
+	data, err := capped.ReadFile(i.ranPath(), maxRanBytes)
+	if err != nil {
+		return none
+	}
+	var r ran
+	if json.Unmarshal(data, &r) != nil || r.Calibration != none.Calibration {
+		return none
+	}
+	return r
+}
+
+// NoteRun notes that a bundle has run. It writes a file, which may take long.
+func (i *Identity) NoteRun(calibration, digest string) error {
+	r := i.ran(calibration)
+	r.Bundles = append(slices.DeleteFunc(r.Bundles, func(d string) bool { return d == digest }), digest)
+	r.Bundles = r.Bundles[max(0, len(r.Bundles)-maxRan):]
+	data, err := json.Marshal(r)
+	tmp := i.ranPath() + ".tmp"
+	if err == nil {
+		err = os.WriteFile(tmp, append(data, '\n'), 0o644)
+	}
+	if err == nil {
+		err = os.Rename(tmp, i.ranPath())
+	}
+	if err != nil {
+		return fmt.Errorf("which bundles have run: %w", err)
+	}
+	return nil
+}

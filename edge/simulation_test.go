@@ -1,0 +1,120 @@
+package edge
+
+import (
+	"bytes"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgert/edge/capture"
+	"edgert/edge/device"
+	"edgert/edge/event"
+	"edgert/edge/hotplug"
+	"edgert/edge/identity"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/servosim"
+)
+
+// What counts as simulated: the simulated bus, and a pseudo-terminal whose cameras all are.
+func TestWhichArmIsReal(t *testing.T) {
+	link := filepath.Join(t.TempDir(), "arm")
+	bus, err := servosim.Open(servosim.Config{Link: link})
+	if err != nil {
+		t.Skip("no simulator here: ", err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	regular := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(regular, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		bus     string
+		cameras []string
+		says    string // empty: simulated
+	}{
+		{device.Sim, nil, ""},
+		{device.Sim, []string{"top=pattern"}, ""},
+		{bus.Path(), nil, ""},
+		{link, nil, ""},
+		{link, []string{"top=sim", "side=sim:/tmp/scene"}, ""},
+		{link, []string{"top=sim", "side=pattern"}, "--camera side=pattern is no simulated one; give --camera side=sim, or side=sim:SOCKET"},
+		{link, []string{"top=/dev/video0"}, "--camera top=/dev/video0"},
+		{link, []string{"top=./pictures"}, "--camera top=./pictures"},
+		{"/dev/null", []string{"top=sim"}, "--bus /dev/null is a serial port"},
+		{"/dev/ptmx", []string{"top=sim"}, "serial port"},
+		{"/dev/ttyACM0", nil, "is a serial port, and on a real arm its actions mean nothing; run it with --bus sim, or serve a policy that was trained on this arm"},
+		{regular, nil, "serial port"},
+		{"", nil, "serial port"},
+	} {
+		c := Config{Bus: tt.bus}
+		for _, text := range tt.cameras {
+			cam, err := capture.Parse(text)
+			if err != nil {
+				t.Fatal(err)
+			}
+			c.Cameras = append(c.Cameras, cam)
+		}
+		if why := c.realArm(); !strings.Contains(why, tt.says) || (why == "") != (tt.says == "") {
+			t.Errorf("--bus %s with %v: %q, want %q", tt.bus, tt.cameras, why, tt.says)
+		}
+	}
+}
+
+// What has run for long enough is remembered, on a thread of its own; a folder that cannot be
+// written costs nothing but a line.
+func TestAFirstRunIsRemembered(t *testing.T) {
+	port := filepath.Join(t.TempDir(), "arm")
+	bus, err := servosim.Open(servosim.Config{Link: port})
+	if err != nil {
+		t.Skip("no simulator here: ", err)
+	}
+	t.Cleanup(func() { bus.Close() })
+	so101, err := device.Robot("so101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := servo.ArmConfig{Path: port, Robot: so101, Calibration: device.SimCalibration(so101), Clock: rt.KernelClock()}
+	arm, err := device.OpenArm(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var log bytes.Buffer
+	e := &Edge{
+		cfg: Config{Bus: port}, devices: devices{arm: hotplug.New(arm, cfg, cfg.Clock)}, log: slog.New(slog.NewTextHandler(&log, nil)),
+		identity: &identity.Identity{ID: "black", Dir: t.TempDir()},
+		link:     &link{contract: contract{sha256: "aa"}},
+	}
+	t.Cleanup(func() { e.arm.Close() })
+	if got := e.easeIn(); got != firstRun || !e.firstRun {
+		t.Errorf("an unknown bundle is driven slowly for %v, want %v", got, firstRun)
+	}
+	e.report(event.Event{Code: event.FirstRun, A: firstRun.Milliseconds(), B: 30})
+	if said := log.String(); !strings.Contains(said, `bundle=aa speed="30 %" for=10s`) {
+		t.Errorf("it says %s", said)
+	}
+	e.report(event.Event{Code: event.FirstRunOver})
+	e.threads.Wait()
+	if got := e.easeIn(); got != 0 || e.firstRun {
+		t.Errorf("a known bundle is driven slowly for %v, want not at all: %s", got, &log)
+	}
+	for _, change := range []func(){
+		func() { e.cfg.Bus = device.Sim }, func() { e.cfg.Bus, e.link.contract.simulation = port, true },
+		func() { e.link.contract.simulation, e.link.contract.sha256 = false, "" },
+	} {
+		e.identity.ID = "white"
+		if change(); e.easeIn() != 0 {
+			t.Errorf("%s with %+v is driven slowly", e.cfg.Bus, e.link.contract)
+		}
+	}
+	e.identity.Dir, e.link.contract.sha256 = "/nowhere", "aa"
+	if e.easeIn() != firstRun {
+		t.Error("without a folder every bundle is unknown")
+	}
+	e.report(event.Event{Code: event.FirstRunOver})
+	if e.threads.Wait(); !strings.Contains(log.String(), "this bundle will start slowly again") {
+		t.Errorf("it says %s", &log)
+	}
+}

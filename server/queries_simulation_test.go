@@ -1,0 +1,26 @@
+package server
+
+import (
+	"bytes"
+	"testing"
+
+	"edgert/server/servertest"
+	"edgert/wire"
+)
+
+// A session says that its policy is for simulation, and nothing about it otherwise.
+func TestASessionSaysThatItsPolicyIsForSimulation(t *testing.T) {
+	for _, only := range []bool{false, true} {
+		meta := *servertest.Meta()
+		meta.SimulationOnly = only
+		b := newBench(t, config(), func(d *Deps) { d.Meta = &meta })
+		b.start()
+		ack := b.open(fakeOpen("arm"))
+		if !ack.Accepted || ack.Simulation != only {
+			t.Errorf("simulation_only %v: %+v", only, ack)
+		}
+		if said := bytes.Contains(wire.AppendSessionAck(nil, &ack), []byte("simulation_only")); said != only {
+			t.Errorf("simulation_only %v: the key travels: %v", only, said)
+		}
+	}
+}
