@@ -27,7 +27,8 @@ type Command struct {
 	Label string // its button's; empty: it has none
 	Ask   string // what the page asks before; empty: nothing
 
-	run func(*Edge, context.Context, string) (acked bool, err error)
+	run   func(*Edge, context.Context, string) (acked bool, err error)
+	works func(*Edge) bool // whether it would do something now; nil: always
 }
 
 const ctlStatus = "status"
@@ -35,30 +36,61 @@ const ctlStatus = "status"
 // Commands are all of them. One that is added here is a word of edge-rt ctl, has its line
 // in --help and its button on the page.
 var Commands = []Command{
-	{Word: "pause", Label: "Pause", Help: "hold and keep the queue", run: (*Edge).pause},
-	{Word: "resume", Label: "Resume", Help: "go on; after a correction the policy has the arm again", run: (*Edge).resumeRun},
+	{Word: "pause", Label: "Pause", Help: "hold and keep the queue", run: (*Edge).pause, works: (*Edge).moves},
+	{Word: "resume", Label: "Resume", Help: "go on; after a correction the policy has the arm again", run: (*Edge).resumeRun, works: (*Edge).canResume},
 	{
 		Word: "correct", Label: "Take over", Ask: "Take the arm over with the leader? Hold it: it goes limp where the follower is, and the follower goes where it goes.",
-		Help: "a person takes the arm over with the leader of --leader: hold it, it goes limp where the follower is", run: (*Edge).correction,
+		Help: "a person takes the arm over with the leader of --leader: hold it, it goes limp where the follower is", run: (*Edge).correction, works: (*Edge).canCorrect,
 	},
 	{Word: "reset", Label: "New episode", Help: "new episode, the queue is dropped", run: (*Edge).resetBoth},
 	{Word: operator.Task, Text: "TEXT", Help: "new episode with another task, for policies that read it", run: (*Edge).runTask},
-	{Word: episode.Start, Label: "Start episode", Text: "TASK", May: true, Help: "begin an episode, with another task where one is given; wants --record all", run: (*Edge).beginEpisode},
-	{Word: record.Success, Label: "Success", Help: "end the episode: it went well", run: endsAs(record.Success)},
-	{Word: record.Failure, Label: "Failure", Help: "end it: it did not", run: endsAs(record.Failure)},
-	{Word: record.Discard, Label: "Discard", Help: "end it, and leave it out of a data set", run: endsAs(record.Discard)},
-	{Word: record.Rerecord, Label: "Rerecord", Help: "likewise, and have the next take its place", run: endsAs(record.Rerecord)},
+	{Word: episode.Start, Label: "Start episode", Text: "TASK", May: true, Help: "begin an episode, with another task where one is given; wants --record all", run: (*Edge).beginEpisode, works: episodeTakes(episode.Start)},
+	{Word: record.Success, Label: "Success", Help: "end the episode: it went well", run: endsAs(record.Success), works: episodeTakes(record.Success)},
+	{Word: record.Failure, Label: "Failure", Help: "end it: it did not", run: endsAs(record.Failure), works: episodeTakes(record.Failure)},
+	{Word: record.Discard, Label: "Discard", Help: "end it, and leave it out of a data set", run: endsAs(record.Discard), works: episodeTakes(record.Discard)},
+	{Word: record.Rerecord, Label: "Rerecord", Help: "likewise, and have the next take its place", run: endsAs(record.Rerecord), works: episodeTakes(record.Rerecord)},
 	{
-		Word: "unload", Label: "Take load off", Text: "JOINT", May: true,
+		Word: unloadWord, Label: "Take load off", Text: "JOINT", May: true,
 		Help: "take the load off an overloaded joint, or all: its goal is where it is, and its motor forgets the overload", run: (*Edge).unload,
 	},
-	{Word: "save", Label: "Save the record", Help: "write what --record ring has in memory", run: (*Edge).save},
+	{Word: "save", Label: "Save the record", Help: "write what --record ring has in memory", run: (*Edge).save, works: func(e *Edge) bool { return e.cfg.Record == record.Ring }},
 	{Word: "stop", Label: "Stop", Ask: "End the run? The arm does what --on-exit says, and the program ends.", Help: "end the run as Ctrl-C does", run: (*Edge).stopRun},
 	{
 		Word: "release", Label: "Torque off", Ask: "Take the torque now? The arm falls where nobody holds it, and the program ends.",
 		Help: "end the run where the arm stands and let it go, whatever --on-exit says: hold on to it", run: (*Edge).releaseArm,
 	},
 	{Word: ctlStatus, Help: "print the state", run: func(*Edge, context.Context, string) (bool, error) { return false, nil }},
+}
+
+// unloadWord is the command for an overloaded joint.
+const unloadWord = "unload"
+
+// working are the words that would do something now, for the page. overloaded: a joint is.
+func (e *Edge) working(overloaded bool) []string {
+	words := []string{}
+	for _, c := range Commands {
+		if (c.works == nil || c.works(e)) && (c.Word != unloadWord || overloaded) {
+			words = append(words, c.Word)
+		}
+	}
+	return words
+}
+
+// moves reports whether there is something to pause.
+func (e *Edge) moves() bool { return !e.control.operator.pause.Load() }
+
+// canResume reports whether something waits for resume, or a person has the arm.
+func (e *Edge) canResume() bool {
+	o := &e.control.operator
+	return o.pause.Load() || o.correct.Load() || e.waits() != ""
+}
+
+func (e *Edge) canCorrect() bool {
+	return !e.control.operator.correct.Load() && e.checkCorrection() == nil
+}
+
+func episodeTakes(word string) func(*Edge) bool {
+	return func(e *Edge) bool { return e.episodes != nil && e.episodes.Check(word) == nil }
 }
 
 // FindCommand returns the command of a word.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/edge/follow"
 	"edgert/edge/page"
 	"edgert/edge/timeline"
 	"edgert/internal/exit"
@@ -111,7 +112,7 @@ func (e *Edge) live() *Live {
 	c, st := e.control, e.control.stats
 	l := &Live{
 		Status: e.status(), Robot: e.cfg.Robot, State: state(st.state.Load()).String(), Paused: c.operator.pause.Load(), Phase: c.phaseText(), Waits: e.waits(),
-		Episode: st.episode.Load(), Queue: st.size.Load(), Bus: busSummary(e.arm.Stats()), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
+		Works: e.working(false), Episode: st.episode.Load(), Queue: st.size.Load(), Bus: busSummary(e.arm.Stats()), Frames: map[string]LiveFrames{}, Simulated: e.world != nil,
 	}
 	if l.Server != nil && e.link.uplink.Load() == nil {
 		lost := *l.Server
@@ -132,6 +133,9 @@ func (e *Edge) live() *Live {
 	}
 	for j := range g.state {
 		bit := uint32(1) << j
+		if g.joints.Conditions[j]&follow.Overloaded != 0 {
+			l.Works = e.working(true)
+		}
 		l.Joints = append(l.Joints, Joint{
 			Name: e.link.names[j], Unit: e.link.units[j], State: round3(float64(g.state[j])), Goal: round3(float64(g.goal[j])),
 			Stale: g.joints.Stale&bit != 0, Frozen: g.joints.Frozen&bit != 0, Held: g.joints.Held&bit != 0,

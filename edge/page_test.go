@@ -1,9 +1,13 @@
 package edge
 
 import (
+	"slices"
+	"strings"
 	"testing"
 
 	"edgert/edge/page"
+	"edgert/record"
+	"edgert/rt/rttest"
 )
 
 // The page offers what edge-rt ctl can, from the one table.
@@ -21,5 +25,34 @@ func TestThePageOffersTheCommands(t *testing.T) {
 		if offered[word].Ask == "" {
 			t.Errorf("%s is not asked before", word)
 		}
+	}
+}
+
+// The page gets the words that would do something now: pause or resume, not both, and the
+// episodes' where everything is on record.
+func TestTheWordsThatWorkNow(t *testing.T) {
+	e := &Edge{clock: rttest.NewClock(0), control: &control{controlConfig: controlConfig{stats: new(tickStats)}}, cfg: Config{Record: record.Ring}}
+	e.resume = "look at the arm"
+	has := func(words ...string) {
+		t.Helper()
+		got := e.working(false)
+		for _, word := range words {
+			bare, absent := strings.CutPrefix(word, "-")
+			if slices.Contains(got, bare) == absent {
+				t.Errorf("%v: %s is wrong", got, word)
+			}
+		}
+	}
+	has("pause", "-resume", "-correct", "-start", "-success", "save", "stop", "release", "reset", "status")
+	e.control.operator.pause.Store(true)
+	has("-pause", "resume", "stop", "release")
+	e.control.operator.pause.Store(false)
+	e.control.stats.needResume.Store(true)
+	has("pause", "resume")
+	e.control.stats.needResume.Store(false)
+	e.cfg.Record = record.Off
+	has("-save", "-resume", "-unload")
+	if got := e.working(true); !slices.Contains(got, "unload") {
+		t.Errorf("%v of an overloaded joint: no unload", got)
 	}
 }

@@ -52,6 +52,7 @@ type Live struct {
 	Paused    bool                  `json:"paused"`
 	Phase     string                `json:"phase,omitempty"` // who has the arm, in a run with a leader
 	Waits     string                `json:"waits,omitempty"` // what an operator has to do before anything moves
+	Works     []string              `json:"works"`           // the commands that would do something now
 	Episode   uint32                `json:"episode_id"`
 	Queue     int64                 `json:"queue"`
 	Bus       BusSummary            `json:"bus"`

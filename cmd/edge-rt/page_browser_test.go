@@ -75,6 +75,56 @@ func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (cm
 	return cmd, "http://127.0.0.1:" + port + "/#token=" + strings.TrimSpace(string(token))
 }
 
+// shownButtons are the words of the buttons that a person sees, as they follow each other.
+const shownButtons = "[...document.querySelectorAll('#buttons button')].filter(b => b.getBoundingClientRect().width > 0).sort((a, b) => getComputedStyle(a).order - getComputedStyle(b).order).map(b => b.id.slice(3)).join(' ')"
+
+// onAPhone holds the page against a phone's screen: the camera is on it, Stop is on it wherever
+// the page is scrolled to, and neither the page nor a table is cut off or scrolls sideways.
+func onAPhone(t *testing.T, address string) {
+	t.Helper()
+	const width, height = 390, 844
+	b := webpagetest.Open(t, address, width, height, true)
+	b.Wait("document.querySelector('figure img').naturalWidth > 0 && past && past.rows.length > 5 && document.querySelectorAll('#joints tr').length === 7")
+	top := func(selector string) string {
+		return "document.querySelector('" + selector + "').getBoundingClientRect().top"
+	}
+	for _, later := range []string{"#joints", "#tick", "#plots", "#task"} {
+		if b.Eval(top("#views figure")+" < "+top(later)) != "true" {
+			t.Errorf("%s comes before the camera: %s, and %s; the screen is %s wide", later, b.Eval(top(later)), b.Eval(top("#views figure")), b.Eval("innerWidth"))
+		}
+	}
+	if at := b.Eval("document.querySelector('figure img').getBoundingClientRect().bottom <= innerHeight"); at != "true" {
+		t.Error("the camera is not on the first screen")
+	}
+	for _, place := range []string{"0", "document.body.scrollHeight / 2", "document.body.scrollHeight"} {
+		b.Eval("scrollTo(0, " + place + ")")
+		for _, word := range []string{"stop", "pause"} {
+			b.Wait("(() => { const r = document.getElementById('do-" + word + "').getBoundingClientRect(); return r.top >= 0 && r.bottom <= innerHeight && r.left >= 0 && r.right <= innerWidth && r.height >= 40 && " +
+				"document.elementFromPoint((r.left + r.right) / 2, (r.top + r.bottom) / 2).id === 'do-" + word + "'; })()")
+		}
+	}
+	if wide := b.Eval("document.documentElement.scrollWidth"); wide != fmt.Sprint(width) {
+		t.Errorf("the page is %s wide, want %d", wide, width)
+	}
+	cut := "[...document.querySelectorAll('table, td, section, .wide')].filter(e => { const r = e.getBoundingClientRect(); return r.width > 0 && (r.left < 0 || r.right > innerWidth || e.scrollWidth > e.clientWidth + 1); }).map(e => e.tagName + '#' + e.id + ' ' + e.textContent.slice(0, 20)).join('; ')"
+	if text := b.Eval(cut); text != "" {
+		t.Errorf("cut off: %s", text)
+	}
+	hidden := "[...document.querySelectorAll('table td')].filter(e => e.textContent && e.getBoundingClientRect().width === 0).map(e => e.textContent).join('; ')"
+	if text := b.Eval(hidden); text != "" {
+		t.Errorf("left out of the tables: %s", text)
+	}
+	if dir := os.Getenv("EDGERT_PHONE"); dir != "" {
+		b.Eval("scrollTo(0, 0)")
+		b.Picture(filepath.Join(dir, "phone-top.png"), false)
+		b.Eval("scrollTo(0, document.body.scrollHeight)")
+		b.Picture(filepath.Join(dir, "phone-end.png"), false)
+	}
+	if len(b.Errors) > 0 {
+		t.Errorf("the page's script: %q", b.Errors)
+	}
+}
+
 // Goal: in Debian's Chromium a person sees the last minute as lines, pauses and resumes the
 // arm with buttons, sees both as marks, is asked before the run ends, and sees the edge that
 // is started again; the token stays out of the address, and who has none gets no buttons.
@@ -97,8 +147,12 @@ func TestThePageInChromium(t *testing.T) {
 		b.Wait(fmt.Sprintf(colored+" > 50", plot))
 	}
 
+	if shown := b.Eval(shownButtons); shown != "stop pause reset release" {
+		t.Errorf("the buttons are %q, want only those that do something now", shown)
+	}
 	b.Click("#do-pause")
 	b.Wait(paused)
+	b.Wait(shownButtons + " === 'stop resume reset release'")
 	b.Wait(marks + ".includes('operator') && " + marks + ".includes('pause')")
 	b.Wait("past.rows.some(row => row && row[5] & 1)")
 	env := cmd.Env
@@ -108,6 +162,7 @@ func TestThePageInChromium(t *testing.T) {
 	}
 	b.Click("#do-resume")
 	b.Wait("!(" + paused + ")")
+	b.Wait(shownButtons + ".startsWith('stop pause')")
 	b.Wait(marks + ".includes('resume')")
 	if len(b.Dialogs) != 0 {
 		t.Errorf("it was asked %q before a pause", b.Dialogs)
@@ -119,6 +174,7 @@ func TestThePageInChromium(t *testing.T) {
 	if b.Eval("document.getElementById('said').textContent") != "Resume: done" {
 		t.Error("a command that was not confirmed was sent")
 	}
+	onAPhone(t, address)
 	late := webpagetest.Open(t, "http://127.0.0.1:"+port+"/", 360, 740, true) // who comes late, on a phone, without the token
 	late.Wait("past && past.rows.length > 20 && " + marks + ".includes('pause')")
 	if late.Eval("document.getElementById('operate').hidden") != "true" || late.Eval("document.getElementById('enter').hidden") != "false" {

@@ -112,8 +112,8 @@ func New(cfg Config) *Episodes {
 // taskWord is edge-rt ctl task, in an episode.
 const taskWord = "task"
 
-// Do carries out one of Words; text is Start's task, or another one for what is under way.
-func (e *Episodes) Do(ctx context.Context, word, text string) error {
+// Check says why Do would refuse one of Words now; nil: it would try.
+func (e *Episodes) Check(word string) error {
 	e.mu.Lock()
 	phase, ended := e.phase, e.ended
 	e.mu.Unlock()
@@ -127,15 +127,35 @@ func (e *Episodes) Do(ctx context.Context, word, text string) error {
 	case word == taskWord && phase == Recording && !e.cfg.rolling():
 		return fmt.Errorf("%s is under way with another task: end it first, then edge-rt ctl start --task", e.name())
 	case word != Start && word != taskWord:
-		return e.mark(phase, word)
+		return e.checkMark(phase, word)
 	case phase == Recording && !e.cfg.rolling():
 		return fmt.Errorf("%s is under way: end it first, with success, failure, discard or rerecord", e.name())
-	case phase == Recording:
-		return e.roll(ctx, text)
 	case phase == Over:
 		return errors.New(e.all())
 	}
-	return e.begin(ctx, text)
+	return nil
+}
+
+// Do carries out one of Words; text is Start's task, or another one for what is under way.
+func (e *Episodes) Do(ctx context.Context, word, text string) error {
+	if err := e.Check(word); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	phase := e.phase
+	e.mu.Unlock()
+	switch {
+	case word == Start || word == taskWord:
+		if phase == Recording {
+			return e.roll(ctx, text)
+		}
+		return e.begin(ctx, text)
+	case phase == Recording:
+		e.end(word, true)
+	default:
+		e.change(word)
+	}
+	return nil
 }
 
 // roll ends the episode that is under way and begins the next in its place. If the arm
@@ -150,22 +170,20 @@ func (e *Episodes) roll(ctx context.Context, task string) error {
 	return nil
 }
 
-// mark ends the episode that is under way, or says something else of the one before.
-func (e *Episodes) mark(phase, outcome string) error {
+// checkMark says why no episode can have this outcome now: neither the one that is under way,
+// nor the one before.
+func (e *Episodes) checkMark(phase, outcome string) error {
 	e.mu.Lock()
 	number, last := e.number, e.last
 	e.mu.Unlock()
 	switch {
 	case phase == Recording:
-		e.end(outcome, true)
 	case number == 0:
 		return errors.New("no episode has begun: edge-rt ctl start begins one")
 	case phase == Over:
 		return errors.New(e.all() + ", and the run ends")
 	case last == outcome:
 		return fmt.Errorf("%s has ended as %s already: edge-rt ctl start begins the next", e.name(), outcome)
-	default:
-		e.change(outcome)
 	}
 	return nil
 }
