@@ -83,6 +83,42 @@ func TestRulesDoWhatTheyAreFor(t *testing.T) {
 	}
 }
 
+// The rules ask the USB devices whether a serial number is one device's alone.
+func TestRulesNameBySerialNumberOnlyWhatIsUnique(t *testing.T) {
+	text, err := os.ReadFile(rulesFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	programs := regexp.MustCompile(`PROGRAM=="/bin/sh -c '([^']+)'"`).FindAllStringSubmatch(string(text), -1)
+	if len(programs) != 2 {
+		t.Fatalf("%d programs, want one for adapters and one for cameras", len(programs))
+	}
+	devices := t.TempDir()
+	for name, serial := range map[string]string{"1-1": "SN0001", "1-2": "SN0001", "1-3": "58FA0834", "1-4": "58FA08341"} {
+		if err := os.MkdirAll(filepath.Join(devices, name), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(filepath.Join(devices, name, "serial"), []byte(serial+"\n"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, p := range programs {
+		script := strings.ReplaceAll(strings.ReplaceAll(p[1], "$$", "$"), "/sys/bus/usb/devices", devices)
+		for serial, unique := range map[string]bool{"SN0001": false, "58FA0834": true, "none-of-them": false} {
+			cmd := exec.Command("/bin/sh", "-c", script)
+			cmd.Env = append(os.Environ(), "ID_SERIAL_SHORT="+serial)
+			if err := cmd.Run(); (err == nil) != unique {
+				t.Errorf("%s: the rule's program ends with %v, want unique %t", serial, err, unique)
+			}
+		}
+	}
+	for _, kind := range []string{"bus", "camera"} {
+		if line := `ENV{EDGE_RT_UNIQUE}=="1", SYMLINK+="edge-rt/` + kind + `-$env{ID_SERIAL_SHORT}"`; !strings.Contains(string(text), line) {
+			t.Errorf("want the name by serial number of a %s for a unique one only: %s", kind, line)
+		}
+	}
+}
+
 // make install puts everything where systemd looks, with the paths of PREFIX; ONNX Runtime
 // too, where the checkout has it.
 func TestInstall(t *testing.T) {

@@ -242,7 +242,7 @@ type portsCmd struct {
 }
 
 func (portsCmd) Help() string {
-	return `Names a port by its link below /dev/serial where it has one: ttyACM0 may be ttyACM1 when it is plugged in again.
+	return `Names a port by a link that stays, because ttyACM0 may be ttyACM1 when it is plugged in again: by serial number where the adapter has one that no other device here has, otherwise by its USB socket, with the reason.
 
 Examples:
   edge-rt ports                                         what is plugged in

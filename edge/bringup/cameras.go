@@ -1,9 +1,11 @@
 package bringup
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -21,8 +23,10 @@ type CamerasReport struct {
 // CameraFound is one camera with all that it can do.
 type CameraFound struct {
 	Path     string          `json:"path"`    // /dev/video0
-	ByID     string          `json:"by_id"`   // the name that stays; empty without udev
+	ByID     string          `json:"by_id"`   // the name by serial number; empty without udev
 	ByPath   string          `json:"by_path"` // the name of the socket
+	Stable   string          `json:"stable"`  // the one of both that stays this camera's
+	Why      string          `json:"why"`     // Stable is not by serial number; empty where it is
 	Card     string          `json:"card"`
 	Driver   string          `json:"driver"`
 	Bus      string          `json:"bus"`
@@ -61,11 +65,11 @@ func cameraOf(c *v4l2.Info) CameraFound {
 // Cameras lists this machine's cameras, with every mode and control if all or --json.
 func Cameras(cfg Config, all bool) error {
 	found, denied := v4l2.List()
-	return listCameras(cfg, all, found, denied)
+	return listCameras(cfg, all, "/sys", found, denied)
 }
 
-func listCameras(cfg Config, all bool, found []v4l2.Info, denied []error) error {
-	s := newSession(cfg)
+func listCameras(cfg Config, all bool, sys string, found []v4l2.Info, denied []error) error {
+	s, devices := newSession(cfg), findUSB(sys)
 	report := CamerasReport{Cameras: []CameraFound{}, Denied: []string{}}
 	for _, err := range denied {
 		s.say("%v", err)
@@ -77,25 +81,23 @@ func listCameras(cfg Config, all bool, found []v4l2.Info, denied []error) error 
 	}
 	for i := range found {
 		c := &found[i]
+		name := devices.choose(usbOf(sys, "video4linux", filepath.Base(c.Path)), c.ByID, c.ByPath)
 		report.Cameras = append(report.Cameras, cameraOf(c))
+		last := &report.Cameras[len(report.Cameras)-1]
+		last.Stable, last.Why = name.link, name.why
 		fmt.Fprintf(cfg.Out, "%s  %s (%s, at %s)\n", c.Path, c.Card, c.Driver, c.Bus)
-		for _, link := range []string{c.ByID, c.ByPath} {
-			if link != "" {
-				fmt.Fprintf(cfg.Out, "  %s\n", link)
-			}
+		if name.link != "" || name.why != "" {
+			fmt.Fprintf(cfg.Out, "  %s%s\n", cmp.Or(name.link, c.Path), name.reason())
 		}
 		writeModes(cfg.Out, c.Modes, all)
 		writeControls(cfg.Out, c.Controls, all)
 	}
-	c := &found[0]
-	path := c.Path
-	if c.ByID != "" {
-		path = c.ByID
-	}
+	first := &report.Cameras[0]
+	path := cmp.Or(first.Stable, first.Path)
 	fmt.Fprintf(cfg.Out, "next: look through one: edge-rt cameras snapshot --camera front=%s -o front.jpg\n", path)
 	fmt.Fprintf(cfg.Out, "then: run with it: edge-rt --bus PORT --camera front=%s (the name is the policy's: observation.images.front)\n", path)
-	if c.ByID == "" {
-		fmt.Fprintln(cfg.Out, "note: /dev/videoN changes with the order of plugging; names in /dev/v4l/by-id stay (they come with udev)")
+	if first.Stable == "" {
+		fmt.Fprintln(cfg.Out, "note: /dev/videoN changes with the order of plugging; names in /dev/v4l/by-id and /dev/v4l/by-path stay (they come with udev)")
 	}
 	return s.report(report)
 }

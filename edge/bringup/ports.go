@@ -32,6 +32,7 @@ type SerialPort struct {
 	Node    string `json:"node"`    // /dev/ttyACM0
 	Stable  string `json:"stable"`  // a link by serial number or by place, "" where there is none
 	Adapter string `json:"adapter"` // what the adapter calls itself
+	Why     string `json:"why"`     // Stable is not by serial number; "" where it is
 }
 
 // Ports lists the serial ports, or finds one by having it unplugged.
@@ -51,7 +52,7 @@ func Ports(ctx context.Context, cfg PortsConfig) error {
 		report.Ports, err = s.findUnplugged(ctx, cfg, report.Ports)
 	default:
 		for _, p := range report.Ports {
-			s.say("%-16s %s%s", p.Node, p.name(), bracket(p.Adapter))
+			s.say("%-16s %s%s%s", p.Node, p.name(), bracket(p.Adapter), stableName{p.Stable, p.Why}.reason())
 		}
 		s.say("\nWhich one is the arm? Run edge-rt ports --unplug. Then: edge-rt scan --bus %s", report.Ports[0].name())
 	}
@@ -77,7 +78,11 @@ func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []S
 	default:
 		return nil, exit.Errorf(exit.Absent, "%d ports have gone: pull one cable only", len(gone))
 	}
-	s.say("The arm is %s%s. Plug it in again.", gone[0].name(), bracket(gone[0].Adapter))
+	where := ""
+	if gone[0].Stable != "" && gone[0].Why != "" {
+		where = " into the same USB socket, which is its name: " + gone[0].Why
+	}
+	s.say("The arm is %s%s. Plug it in again%s.", gone[0].name(), bracket(gone[0].Adapter), where)
 	if gone[0].Stable == "" {
 		s.say("It has no name of its own and may come back under another number: install the udev rules (make install).")
 	}
@@ -95,22 +100,37 @@ func bracket(text string) string {
 	return " (" + text + ")"
 }
 
-// list finds the ports; a link by serial number comes before one by socket.
+// portPatterns are the nodes of serial adapters and of the UARTs of small computers: the
+// kernel's drivers, and those of WCH (CH341, CH343, CH9344), Exar and NVIDIA.
+var portPatterns = []string{
+	"ttyACM*", "ttyUSB*", "ttyCH34[0-9]USB*", "ttyCH9344USB*", "ttyXRUSB*", "ttyAMA*", "ttyTHS*", "ttymxc*",
+}
+
+// list finds the ports: the nodes of known drivers, and whatever else a USB device has.
 func list(dev, sys string) []SerialPort {
-	ports := []SerialPort{}
-	links := map[string]string{}
-	for _, folder := range []string{"by-path", "by-id"} {
-		found, _ := filepath.Glob(filepath.Join(dev, "serial", folder, "*"))
-		for _, link := range found {
-			if node, err := filepath.EvalSymlinks(link); err == nil {
-				links[node] = link
-			}
+	ports, seen := []SerialPort{}, map[string]bool{}
+	byID, byPath := linksIn(filepath.Join(dev, "serial", "by-id")), linksIn(filepath.Join(dev, "serial", "by-path"))
+	devices := findUSB(sys)
+	add := func(node string) {
+		real, err := filepath.EvalSymlinks(node)
+		if err != nil || seen[real] {
+			return
 		}
+		seen[real] = true
+		tty := filepath.Base(node)
+		name := devices.choose(usbOf(sys, "tty", tty), byID[real], byPath[real])
+		ports = append(ports, SerialPort{Node: node, Stable: name.link, Adapter: product(sys, tty), Why: name.why})
 	}
-	for _, pattern := range []string{"ttyACM*", "ttyUSB*", "ttyAMA*", "ttyCH343USB*"} {
+	for _, pattern := range portPatterns {
 		found, _ := filepath.Glob(filepath.Join(dev, pattern))
 		for _, node := range found {
-			ports = append(ports, SerialPort{node, links[node], product(sys, filepath.Base(node))})
+			add(node)
+		}
+	}
+	all, _ := filepath.Glob(filepath.Join(sys, "class", "tty", "tty*"))
+	for _, entry := range all {
+		if tty := filepath.Base(entry); usbOf(sys, "tty", tty) != "" {
+			add(filepath.Join(dev, tty))
 		}
 	}
 	return ports
