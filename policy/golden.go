@@ -6,9 +6,11 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"time"
 
 	"edgert/internal/capped"
 	"edgert/internal/safetensors"
+	"edgert/rt"
 )
 
 // A golden set's tensors are named in/<input> and out/<output>.
@@ -59,7 +61,8 @@ func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
 		for name, values := range set.inputs {
 			m.fill(name, values, first, n, set.rows)
 		}
-		if err := m.Run(n); err != nil && m.device.GPU() {
+		err := m.timed(0, n)
+		if err != nil && m.device.GPU() {
 			return nil, noDevice(err)
 		} else if err != nil {
 			return nil, fmt.Errorf("%w: %s, rows %d to %d: %w", ErrGolden, set.name, first, first+n-1, err)
@@ -76,6 +79,34 @@ func (m *Model) replay(set *goldenSet, batch int) ([]float32, error) {
 	}
 	return robot, nil
 }
+
+// Test is one inference of the self-test at load.
+type Test struct {
+	Rows int
+	Took time.Duration
+}
+
+// timed is RunBuffer, and keeps the quickest run of each number of rows: the first of a
+// process also loads the weights from the disk.
+func (m *Model) timed(buffer, rows int) error {
+	clock := rt.KernelClock()
+	begun := clock.Now()
+	err := m.RunBuffer(buffer, rows)
+	took := clock.Now().Sub(begun)
+	if m.opt.Progress != nil {
+		m.opt.Progress(Test{rows, took})
+	}
+	i := slices.IndexFunc(m.tests, func(t Test) bool { return t.Rows == rows })
+	if i < 0 {
+		m.tests = append(m.tests, Test{rows, took})
+		return err
+	}
+	m.tests[i].Took = min(m.tests[i].Took, took)
+	return err
+}
+
+// Tests returns how long the self-test took, for each number of rows that it ran.
+func (m *Model) Tests() []Test { return m.tests }
 
 // fill copies rows first to first+n of an input to the front of its tensor.
 func (m *Model) fill(name string, values any, first, n, rows int) {

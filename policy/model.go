@@ -33,6 +33,8 @@ type Options struct {
 	CUDAGraph   bool   // record each run on a GPU once and repeat it; not for graphs with loops
 	CacheDir    string // of TensorRT's engines, which take minutes to build
 
+	Progress func(Test) // is told of each run of the self-test; nil: nobody is
+
 	device Device // of Device
 }
 
@@ -88,6 +90,7 @@ type Model struct {
 	bundle         *Bundle
 	opt            Options
 	batchInvariant bool // every golden row gave the same bytes alone and in its batch, on this machine
+	tests          []Test
 	device         Device
 	instead        error // why device is not what was asked for
 	session        *ort.Session
@@ -242,7 +245,7 @@ func (m *Model) warm() error {
 	for k := range buffers {
 		for _, batch := range BatchSizes(m.opt.MaxBatch) {
 			for range times {
-				if err := m.RunBuffer(k, batch); err != nil && m.device.GPU() {
+				if err := m.timed(k, batch); err != nil && m.device.GPU() {
 					return noDevice(err)
 				} else if err != nil {
 					return err

@@ -26,6 +26,11 @@ const imagePrefix = "observation.images."
 // fpsTolerance is the largest difference of two rates that count as equal, Hz.
 const fpsTolerance = 1e-6
 
+// conditioningOff is the manifest's conditioning.mode of a server whose chunks never
+// continue the one before. Such a server must not announce RTC: a client of LeRobot's draft
+// would replace its queue by chunks that know nothing of it.
+const conditioningOff = "off"
+
 // refusedReason is why a session was not opened.
 type refusedReason uint8
 
@@ -161,8 +166,8 @@ func (a *admission) check() *refusal {
 	if a.downgraded = o.RTCEnabled && !a.caps.SupportsRTC; a.downgraded {
 		a.warn("RTC requested but this server/policy does not support it — downgrading to chunk-append")
 	}
-	if o.RTCEnabled && !a.downgraded && a.cfg.Conditioning.Mode == "off" {
-		a.warn("RTC requested, but this server's manifest has conditioning.mode off: no chunk continues the one before")
+	if a.downgraded && a.cfg.Conditioning.Mode == conditioningOff {
+		a.warn("this server's manifest has conditioning.mode off: no chunk continues the one before")
 	}
 	return nil
 }

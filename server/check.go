@@ -16,8 +16,13 @@ import (
 	"edgert/server/plan"
 )
 
-// checkInferences are timed by Examine.
-const checkInferences = 20
+// checkInferences are timed by Examine, and of a slow policy as many as end within
+// checkLimit, at least checkLeast.
+const (
+	checkInferences = 20
+	checkLeast      = 3
+	checkLimit      = 5 * time.Second
+)
 
 // Report is what a manifest would serve.
 type Report struct {
@@ -51,13 +56,14 @@ type Report struct {
 	Device      string   `json:"device"`
 	Instead     string   `json:"device_instead_of"` // why it is not the one that was asked for
 	InferenceMs float64  `json:"inference_ms"`      // median of a few
+	Inferences  int      `json:"inferences"`        // of so many
 	TensorBytes int64    `json:"tensor_bytes"`      // of all inputs and outputs, on the host
 	DeviceBytes int64    `json:"device_tensor_bytes,omitempty"`
 }
 
 // Examine loads everything that Run would, golden sets included, and reports
-// it without joining the network.
-func Examine(cfg manifest.Config) (report Report, err error) {
+// it without joining the network. say is told how it gets on where that takes long.
+func Examine(cfg manifest.Config, say func(text string)) (report Report, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return report, err
 	}
@@ -65,7 +71,7 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	model, err := load(cfg)
+	model, err := load(cfg, slowTests(func(text string) { say("self-test: " + text) }))
 	if err != nil {
 		return report, err
 	}
@@ -99,7 +105,7 @@ func Examine(cfg manifest.Config) (report Report, err error) {
 	report.TensorBytes, report.DeviceBytes = model.TensorBytes()
 	report.Unlisted, report.UnlistedAll = b.Unlisted()
 	report.Warnings = warnings
-	report.InferenceMs, err = medianMs(model)
+	report.InferenceMs, report.Inferences, err = medianMs(model, rt.KernelClock(), say)
 	return report, err
 }
 
@@ -113,7 +119,7 @@ func Plan(cfg manifest.Config, fleet plan.Fleet) (report *plan.Report, err error
 		return nil, err
 	}
 	cfg.MaxBatch = cmp.Or(cfg.MaxBatch, planBatch)
-	model, err := load(cfg)
+	model, err := load(cfg, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -134,16 +140,32 @@ func Plan(cfg manifest.Config, fleet plan.Fleet) (report *plan.Report, err error
 	return report, nil
 }
 
-func medianMs(m Model) (float64, error) {
-	clock, h := rt.KernelClock(), rt.NewHist()
-	for range checkInferences {
+func medianMs(m Model, clock rt.Clock, say func(text string)) (median float64, n int, err error) {
+	h, begun := rt.NewHist(), clock.Now()
+	for n < checkInferences && (n < checkLeast || clock.Now().Sub(begun) < checkLimit) {
 		start := clock.Now()
 		if err := m.RunBuffer(0, 1); err != nil {
-			return 0, err
+			return 0, n, err
 		}
-		h.Record(clock.Now().Sub(start))
+		took := clock.Now().Sub(start)
+		h.Record(took)
+		if n++; took >= slowTest {
+			say(fmt.Sprintf("measuring: inference %d took %.1f s", n, took.Seconds()))
+		}
 	}
-	return ms(h.Quantile(0.5)), nil
+	return ms(h.Quantile(0.5)), n, nil
+}
+
+// slowText says which chunks the policy cannot keep up with, "" where it does.
+func (r *Report) slowText() string {
+	lasts := 0.
+	if r.FPS > 0 {
+		lasts = float64(r.ChunkSize) / r.FPS * 1e3
+	}
+	if lasts == 0 || r.InferenceMs < lasts {
+		return ""
+	}
+	return fmt.Sprintf("\n             SLOW: the %d actions of a chunk last %.0f ms, so an arm moves in steps", r.ChunkSize, lasts)
 }
 
 // Print writes the report for a person.
@@ -161,12 +183,12 @@ func (r *Report) Print(w io.Writer) error {
   listen     %s
   connect    %s
   health     %s
-  inference  %.2f ms (median of %d) on %s, ONNX Runtime %s
+  inference  %.2f ms (median of %d) on %s, ONNX Runtime %s%s
              %s
   tensors    %s
 %s`, r.Prefix, r.Model, r.Revision, r.PolicyType, r.FPS, r.ChunkSize, r.Bundle, r.SHA256, r.simulationText(), r.unlistedText(),
 		strings.Join(r.ActionNames, ", "), strings.Join(r.StateNames, ", "), orNone(r.Cameras), r.RTC, r.RTCMaxDelay, r.PrefixEnd, cmp.Or(r.Tokenizer, "not read"),
-		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, checkInferences, r.deviceText(), r.Runtime, r.Library, r.tensorText(), r.warningText())
+		r.sessionsText(), r.Mode, orNone(r.Listen), orNone(r.Connect), cmp.Or(r.Health, "off"), r.InferenceMs, r.Inferences, r.deviceText(), r.Runtime, r.slowText(), r.Library, r.tensorText(), r.warningText())
 	return err
 }
 

@@ -210,7 +210,7 @@ type watch struct {
 // Owner: any goroutine.
 func (w *worker) overdue(now rt.Instant) (since rt.Instant, why string) {
 	since = rt.Instant(w.busySince.Load())
-	limit := max(stuckAfter, stuckTimes*w.sizes.Longest())
+	limit := max(stuckAfter, stuckTimes*w.longestRun())
 	if busy := now.Sub(since); since != 0 && busy > limit {
 		return since, fmt.Sprintf("worker busy with one request for %.0f s", busy.Seconds())
 	}
@@ -306,4 +306,15 @@ func (c *certificates) usable() (ok bool, why string) {
 		}
 	}
 	return len(texts) == 0, strings.Join(texts, "; ")
+}
+
+// longestRun is how long the longest run is expected to take: of sizes that have not run
+// yet, each row takes the time of one alone.
+func (w *worker) longestRun() time.Duration {
+	one, sizes := max(w.sizes.Took(1), time.Duration(w.pace.most.Load())), w.sizes.All()
+	longest := max(w.sizes.Longest(), one)
+	if largest := sizes[len(sizes)-1]; w.sizes.Took(largest) == 0 {
+		longest = max(longest, time.Duration(largest)*one)
+	}
+	return longest
 }

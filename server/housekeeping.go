@@ -107,9 +107,9 @@ func (k *housekeeper) logStale(session *Session) {
 	switch {
 	case stale == session.staleLogged:
 	case stale == 0:
-		k.log.Info("pictures are fresh again", "client", session.uuid)
+		k.log.Info("pictures are fresh again", "client", session.uuid, "session", session.id)
 	default:
-		k.log.Warn("pictures are older than the robot allows", "client", session.uuid, "cameras", stale.names(k.caps.CameraShapes))
+		k.log.Warn("pictures are older than the robot allows", "client", session.uuid, "session", session.id, "cameras", stale.names(k.caps.CameraShapes))
 	}
 	session.staleLogged = stale
 }
@@ -119,7 +119,7 @@ func (k *housekeeper) logStale(session *Session) {
 func (k *housekeeper) logSqueezed(session *Session) {
 	squeezed := cameraSet(session.squeezed.Load())
 	if squeezed &^= session.squeezedLogged; squeezed != 0 {
-		k.log.Warn("pictures have another shape than the policy's and are squeezed into it: crop them", "client", session.uuid, "cameras", squeezed.names(k.caps.CameraShapes))
+		k.log.Warn("pictures have another shape than the policy's and are squeezed into it: crop them", "client", session.uuid, "session", session.id, "cameras", squeezed.names(k.caps.CameraShapes))
 		session.squeezedLogged |= squeezed
 	}
 }
@@ -130,8 +130,9 @@ func (k *housekeeper) logSqueezed(session *Session) {
 // that only listens and has no link is cut off from nobody who is there.
 func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	var lost []*Session
+	patience := 2 * (k.queries.sizes.Turn(len(k.sessions.all())) + k.slowest())
 	for _, session := range k.sessions.all() {
-		if session.lost(now) != "" {
+		if session.lost(now, patience) != "" {
 			lost = append(lost, session)
 		}
 	}
@@ -152,7 +153,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 		}
 	}
 	for _, session := range lost {
-		why := session.lost(now) // it may have sent meanwhile
+		why := session.lost(now, patience) // it may have sent meanwhile
 		switch {
 		case why == "":
 		case present[session.uuid]:

@@ -24,7 +24,7 @@ func TestManifestThreadsReachTheModel(t *testing.T) {
 		cfg := manifest.Default()
 		cfg.Model.RepoOrPath, cfg.Threads = "../testdata/demo/still", n
 		before := count()
-		m, err := load(cfg)
+		m, err := load(cfg, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

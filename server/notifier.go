@@ -13,6 +13,9 @@ import (
 // it has been told may be that old.
 const notifyInterval = 200 * time.Millisecond
 
+// warmUpMargin is what a start may take beside the next inference of the warm-up.
+const warmUpMargin = 30 * time.Second
+
 // notifier tells the service manager how the server is: ready when robots get
 // chunks, alive while worker and housekeeping make progress, and how many robots there
 // are.
@@ -22,6 +25,7 @@ type notifier struct {
 	state     notify.State
 	sessions  int        // in state.Status
 	busySince rt.Instant // the worker's, at the last update
+	warmRuns  uint64     // of the warm-up, at the last update
 	unhealthy string     // why, at the last update; it has been logged
 }
 
@@ -53,6 +57,10 @@ func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end fun
 func (n *notifier) update(now rt.Instant) {
 	if !n.state.Ready {
 		n.state.Ready, _ = n.server.Ready()
+		if runs := n.server.worker.warmRuns.Load(); runs != n.warmRuns { // a slow warm-up that gets on
+			n.warmRuns = runs
+			n.Extend(warmUpMargin + stuckTimes*n.server.worker.longestRun())
+		}
 	}
 	if sessions := len(n.server.sessions.all()); n.state.Ready && (n.state.Status == "" || sessions != n.sessions) {
 		n.sessions, n.state.Status = sessions, "serving "+n.server.prefix+", sessions: "+strconv.Itoa(sessions)
@@ -63,21 +71,26 @@ func (n *notifier) update(now rt.Instant) {
 			n.server.log.Error("NOT HEALTHY: restart the server", "why", why)
 		}
 	}
-	if n.progress() && moves {
+	if n.progress(now) && moves {
 		n.state.Progress++
 	}
 	n.Update(now, n.state)
 }
 
 // progress reports whether the worker has begun or ended a request since the last
-// update or, idle, was woken by the signal that each update leaves it. One that
-// is stuck in a request, or has ended, does neither.
+// update, has one in hand that takes no longer than runs of this policy may, or, idle,
+// was woken by the signal that each update leaves it. One that is stuck in a request, or
+// has ended, does none of these.
 //
 //rt:noalloc
-func (n *notifier) progress() bool {
+func (n *notifier) progress(now rt.Instant) bool {
 	w := n.server.worker
 	busySince := rt.Instant(w.busySince.Load())
 	progress := busySince != n.busySince || len(w.work) == 0
+	if busySince != 0 && !progress { // a slow policy is not a worker that hangs
+		since, _ := w.overdue(now)
+		progress = since == 0
+	}
 	n.busySince = busySince
 	wake(w.work)
 	return progress

@@ -52,7 +52,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 		says  string // in the log after it
 	}{
 		{nil, false, ""},
-		{[]string{top, "observation.images.unknown", top}, false, "pictures are older than the robot allows\" client=arm cameras=" + top},
+		{[]string{top, "observation.images.unknown", top}, false, "pictures are older than the robot allows\" client=arm session=" + b.server.sessions.find("arm").id + " cameras=" + top},
 		{[]string{top}, false, ""}, // known already
 		{[]string{top}, true, ""},  // nothing of a refused observation counts
 		{[]string{"observation.images.unknown"}, false, "pictures are fresh again"},

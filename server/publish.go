@@ -2,6 +2,7 @@ package server
 
 import (
 	"strings"
+	"time"
 
 	"edgert/server/audit"
 	"edgert/server/batch"
@@ -9,6 +10,13 @@ import (
 )
 
 const eventTextMax = 1024 // bytes
+
+// A robot that has asked again may do so while its answer is on the way: for this share of
+// the inference, and at most so long, the same request is not worked on once more.
+const (
+	echoShare = 10
+	echoMost  = 200 * time.Millisecond
+)
 
 // publisher sends a robot its chunk, or the event that says why there is none.
 //
@@ -59,6 +67,7 @@ func (w *worker) answerOne(t *turn, e *batch.Ended) {
 		w.stats.wait.record(t.QueueWait)
 		w.stats.decode.record(t.Decode)
 		w.stats.inference.record(t.Inference)
+		w.pace.served(t.Inference)
 		w.stats.modes[t.Controls.Mode].Add(1)
 		w.stats.spans[f.spans].Add(1)
 		w.tensors.remember(t.row, t.session, f)
@@ -92,7 +101,11 @@ func (w *worker) close(t *turn, err error) {
 		s.shown.failed.Add(1)
 	}
 	w.audit.Add(&t.Record, r.Body, reply)
-	s.inHand = false
+	if err == nil && t.Outcome != audit.Unsent && s.mailbox.DropAnswered(r, t.At.Add(min(t.Inference/echoShare, echoMost))) {
+		w.stats.superseded.Add(1)
+		s.shown.superseded.Add(1)
+	}
+	s.inHand.Store(false)
 	w.pool.Return(r)
 	t.session, t.request = nil, nil
 }
@@ -153,7 +166,7 @@ func (p *publisher) refuse(t *turn, err error) {
 		p.stats.silenced.Add(1)
 		return
 	}
-	p.log.Warn("no chunk", "client", t.session.uuid, "seq", t.Header.SeqID, "why", err)
+	p.log.Warn("no chunk", "client", t.session.uuid, "session", t.session.id, "seq", t.Header.SeqID, "why", err)
 	p.events.put(t.session.actions, &t.Header, &wire.Event{
 		Code: wire.EventBadObservation, Text: t.Why, Seq: t.Header.SeqID, ServerID: p.id, Nonce: t.session.nonce})
 }

@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"edgert/policy"
 	"edgert/server/acl"
 	"edgert/server/audit"
 	"edgert/server/auto"
+	"edgert/server/batch"
 	"edgert/server/memory"
 	"edgert/server/quota"
 	"edgert/wire"
@@ -37,8 +39,9 @@ type queries struct {
 	receive func(wire.Sample) // an observation
 	room    wire.Declaration  // the token of a server with room; nil: it has none
 	book    *quota.Book
-	auto    *auto.Auto // max_sessions: auto; nil: it is a number
-	typical int64      // bytes that a robot with the policy's cameras needs. Constant
+	auto    *auto.Auto   // max_sessions: auto; nil: it is a number
+	sizes   *batch.Sizes // how long the worker expects its runs to take
+	typical int64        // bytes that a robot with the policy's cameras needs. Constant
 }
 
 // enqueue leaves queries to housekeeping: a callback must not declare things.
@@ -82,16 +85,19 @@ func (q *queries) answer(asked query) {
 
 func (q *queries) status(wire.Query) (key string, body []byte) {
 	return wire.StatusKey(q.prefix), wire.AppendStatus(nil, &wire.Status{
-		Capabilities:     q.capabilities(),
+		Capabilities:     q.capabilities(len(q.sessions.all())),
 		MinSchemaVersion: wire.MinSchemaVersion, MaxSchemaVersion: wire.SchemaVersion,
 		ActiveSessions: len(q.sessions.all()), MaxSessions: q.capacity(),
 		ServerID: q.id, ServerLoad: q.load(), Draining: q.draining.Load(), Device: q.placement.Device.String(),
 	})
 }
 
-func (q *queries) capabilities() wire.Capabilities {
+// capabilities is what is served, and how long a chunk takes where so many others ask.
+func (q *queries) capabilities(others int) wire.Capabilities {
 	c := q.caps
 	c.WarmedUp = q.warmed.Load()
+	c.InferenceMsMin, c.InferenceMsP99 = ms(time.Duration(q.pace.least.Load())), ms(q.slowest())
+	c.QueueWaitMs = ms(q.sizes.Turn(others))
 	return c
 }
 
@@ -194,7 +200,7 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	}
 	if r != nil {
 		q.stats.refused[r.reason].Add(1)
-		q.log.Warn("session refused", "client", o.ClientUUID, "reason", r.reason.String(), "why", r.text)
+		q.log.Warn("session refused", "client", o.ClientUUID, "epoch", o.SessionEpoch, "reason", r.reason.String(), "why", r.text)
 		ack.Error, ack.ServerLoad = r.text, q.load()
 		ack.RetryAfterMs = refusals[r.reason].retryAfter
 		return ack
@@ -209,16 +215,16 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 		admission.warnings = append(admission.warnings, fmt.Sprintf("%d tags are too long together: log and audit have the first %d", len(o.Tags), kept))
 	}
 	if err := q.show(session); err != nil {
-		q.log.Warn("the other servers are not told of a session", "client", session.uuid, "why", err)
+		q.log.Warn("the other servers are not told of a session", "client", session.uuid, "session", session.id, "why", err)
 	}
 	q.register(session)
-	q.log.Info("session open", "client", session.uuid, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
+	q.log.Info("session open", "client", session.uuid, "session", session.id, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
 		"sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.capacity()), "warnings", len(admission.warnings), "tags", tagText(o.Tags[:kept]))
 	for _, text := range admission.warnings {
-		q.log.Warn("session opened with a warning", "client", session.uuid, "why", text)
+		q.log.Warn("session opened with a warning", "client", session.uuid, "session", session.id, "why", text)
 	}
 	ack.Accepted, ack.Warnings, ack.SessionID = true, admission.warnings, session.id
-	ack.Capabilities, ack.ServerLoad = q.capabilities(), q.load()
+	ack.Capabilities, ack.ServerLoad = q.capabilities(len(q.sessions.all())-1), q.load()
 	ack.SupportsRTC, ack.Nonce, ack.Simulation = session.rtc, session.nonce, q.meta.SimulationOnly
 	return ack
 }
@@ -469,10 +475,10 @@ func (q *queries) drop(session *Session, why string) {
 	}
 	q.release(session)
 	q.stats.closed.Add(1)
-	q.log.Info("session closed", "client", session.uuid, "why", why, "sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.capacity()),
+	q.log.Info("session closed", "client", session.uuid, "session", session.id, "why", why, "sessions", fmt.Sprintf("%d/%d", len(q.sessions.all()), q.capacity()),
 		"stale_pictures", session.stalePictures.Load(), "warned_pictures", session.strayPictures.Load())
 	if err := session.withdraw(); err != nil {
-		q.log.Warn("a session was not withdrawn", "client", session.uuid, "why", err)
+		q.log.Warn("a session was not withdrawn", "client", session.uuid, "session", session.id, "why", err)
 	}
 	wake(q.counted)
 }

@@ -63,9 +63,9 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 		return
 	}
 	session.seen(now)
-	runwayMs, said, _ := wire.Runway(body) // what is wrong with the body is told when it is parsed
+	asked, _ := wire.ReadAsked(body) // what is wrong with the body is told when it is parsed
 	size := r.pool.Bytes()
-	put := session.mailbox.Put(&h, body, now, queue.Deadline(now, runwayMs, said))
+	put := session.mailbox.Put(&h, body, now, queue.Said{Deadline: queue.Deadline(now, asked.RunwayMs, asked.HasRunway), HasN: asked.HasN, N: asked.N})
 	if r.pool.Bytes() != size {
 		wake(r.grown)
 	}
@@ -83,7 +83,7 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 		return
 	}
 	session.received.Add(1) // before what becomes of it is counted, see Session.streams
-	if put == queue.Replaced {
+	if put == queue.Replaced || put == queue.Answered {
 		r.stats.superseded.Add(1)
 		session.shown.superseded.Add(1)
 	}

@@ -91,7 +91,7 @@ func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err
 		return r, err
 	}
 	cfg.MaxBatch, cfg.BatchWindowMS = 1, 0
-	model, err := load(cfg)
+	model, err := load(cfg, nil)
 	if err != nil {
 		return r, err
 	}

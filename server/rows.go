@@ -125,7 +125,7 @@ func (w *worker) next() *buffer {
 func (w *worker) look() {
 	w.list, w.waiting = w.sessions.all(), w.waiting[:0]
 	for i, s := range w.list {
-		if s.inHand {
+		if s.inHand.Load() {
 			continue
 		}
 		if since, deadline, ok := s.mailbox.Waiting(); ok {
@@ -149,7 +149,7 @@ func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *
 	*t = turn{session: s, request: r, buffer: b, row: b.first + b.used - 1, Record: audit.Record{
 		ClientUUID: s.uuid, SessionID: s.id, Tags: s.tags, Task: s.opened.text, RTC: s.rtc, Header: r.Header,
 	}}
-	s.inHand = true
+	s.inHand.Store(true)
 	if runway, ok := r.Runway(); ok {
 		w.stats.runway.record(runway)
 		s.shown.runway.Store(int64(runway))
@@ -180,15 +180,15 @@ func (w *worker) prepare(with *tensors, t *turn) {
 func (w *worker) fill(with *tensors, t *turn) {
 	defer func() {
 		if p := recover(); p != nil {
-			t.err = w.decodingPanicked(t.session.uuid, p)
+			t.err = w.decodingPanicked(t.session, p)
 		}
 	}()
 	t.filled, t.err = with.fill(t.row, t.session, t.Header.SeqID, t.request.Body)
 }
 
 //go:noinline
-func (w *worker) decodingPanicked(uuid string, p any) error {
-	w.log.Error("DECODING PANICKED: the observation is refused; please report it", "client", uuid, "panic", p, "stack", string(debug.Stack()))
+func (w *worker) decodingPanicked(s *Session, p any) error {
+	w.log.Error("DECODING PANICKED: the observation is refused; please report it", "client", s.uuid, "session", s.id, "panic", p, "stack", string(debug.Stack()))
 	return fmt.Errorf("server: decoding this observation panicked: %v", p)
 }
 

@@ -39,8 +39,8 @@ const (
 var ErrAbsent = errors.New("server: no router answers")
 
 // load opens ONNX Runtime and the manifest's bundle, and replays its golden
-// sets. The errors wrap policy's sentinels.
-func load(cfg manifest.Config) (*policy.Model, error) {
+// sets; progress is told of each inference. The errors wrap policy's sentinels.
+func load(cfg manifest.Config, progress func(policy.Test)) (*policy.Model, error) {
 	bundle, err := policy.LoadBundle(cfg.Model.RepoOrPath)
 	if err != nil {
 		return nil, cfg.BundleError(err)
@@ -51,7 +51,7 @@ func load(cfg manifest.Config) (*policy.Model, error) {
 	m := cfg.Model
 	model, err := bundle.Open(policy.Options{
 		MaxBatch: cfg.MaxBatch, Buffers: servingBuffers, IntraThreads: cfg.Threads, Device: m.Device, FallbackCPU: m.Fallback == "cpu", DType: m.Dtype,
-		CUDAGraph: m.CUDAGraph, CacheDir: cacheDir(m.CacheDir),
+		CUDAGraph: m.CUDAGraph, CacheDir: cacheDir(m.CacheDir), Progress: progress,
 	})
 	if errors.Is(err, policy.ErrNoProvider) {
 		return nil, cfg.Errorf("model.device", "%w", err)
@@ -79,16 +79,29 @@ func tellPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 	log.Warn("THE POLICY RUNS ON THE CPU, not on a GPU", "asked", cfg.Model.Device, "fallback", cfg.Model.Fallback, "why", p.Why())
 }
 
+// slowTest is how long an inference of the self-test may take until it is worth a line.
+const slowTest = time.Second
+
+// slowTests says how a self-test gets on that takes long.
+func slowTests(say func(text string)) func(policy.Test) {
+	n := 0
+	return func(t policy.Test) {
+		if n++; t.Took >= slowTest {
+			say(fmt.Sprintf("inference %d took %.1f s (%d at once)", n, t.Took.Seconds(), t.Rows))
+		}
+	}
+}
+
 // loadUntil is load; nil without an error means that ctx ended first. ONNX
 // Runtime cannot be interrupted, so what it is doing then ends with the process.
-func loadUntil(ctx context.Context, cfg manifest.Config) (*policy.Model, error) {
+func loadUntil(ctx context.Context, cfg manifest.Config, log *slog.Logger) (*policy.Model, error) {
 	type result struct {
 		model *policy.Model
 		err   error
 	}
 	done := make(chan result, 1)
 	go func() {
-		model, err := load(cfg)
+		model, err := load(cfg, slowTests(func(text string) { log.Info("self-test", "what", text) }))
 		done <- result{model, err}
 	}()
 	select {
@@ -130,7 +143,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 		return summary, err
 	}
 	defer func() { err = errors.Join(err, audit.Close()) }()
-	model, err := loadUntil(ctx, cfg)
+	model, err := loadUntil(ctx, cfg, log)
 	if err != nil || model == nil {
 		return summary, err
 	}
@@ -154,7 +167,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	}
 	defer func() { err = errors.Join(err, network.Close()) }()
 	server, err := New(cfg, Deps{
-		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: id, Prefix: prefix, Model: model, Text: bundle.Text,
+		Meta: &bundle.Meta, SHA256: bundle.SHA256, Repo: id, Prefix: prefix, Model: model, Tests: model.Tests(), Text: bundle.Text,
 		Network: network, Clock: rt.KernelClock(), Log: log, LogMissing: missing, Audit: audit,
 		Placement: model.Placement(), Access: access, Links: links,
 	})

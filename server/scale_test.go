@@ -304,7 +304,7 @@ func TestSqueezedPicturesAreShown(t *testing.T) {
 		}
 		log.Reset()
 		s.housekeeper.tick(t.Context())
-		if says := strings.Contains(log.String(), `client=arm cameras=observation.images.top`); says != (i == 1) {
+		if says := strings.Contains(log.String(), `cameras=observation.images.top`); says != (i == 1) {
 			t.Errorf("after picture %d the log says %q", i, log.String())
 		}
 	}

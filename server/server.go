@@ -84,6 +84,7 @@ type Deps struct {
 	Clock   rt.Clock
 	Log     *slog.Logger
 	Audit   *audit.Writer // nil: nothing is kept
+	Tests   []policy.Test // how long the self-test of Model took; nil: it had none
 
 	Placement policy.Placement // where Model computes
 	Access    *acl.Service     // what the network's listener lets robots do; nil: it was not asked
@@ -127,6 +128,7 @@ type service struct {
 	fed       atomic.Int32    // sessions that max_sessions: auto came to; 0: it decides nothing. Written by housekeeping
 	promised  atomic.Int64    // bytes, to all sessions. Written by housekeeping
 	stats     *stats
+	pace      pace
 	pauses    *rt.Pauses // by collections, since the worker was ready; nil before
 
 	// Atomic.
@@ -211,6 +213,9 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		access: d.Access, links: d.Links, placement: d.Placement, network: d.Network, clock: d.Clock, log: d.Log, missing: d.LogMissing, sessions: newRegistry(), stats: newStats(),
 		memory: memory.New(cfg.RobotMemory()),
 	}
+	if cfg.Conditioning.Mode == conditioningOff {
+		shared.caps.SupportsRTC, shared.caps.RTCExecutionHorizon = false, 0
+	}
 	shared.pool, shared.others = queue.NewPool(shared.memory), replica.New(d.Prefix, id, shared.memory)
 	d.Audit.Bind(shared.memory)
 	shared.transport, _ = d.Network.(transport)
@@ -242,7 +247,12 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 		queries.auto = auto.New(d.Meta, cfg.Scheduler, worker.sizes, d.Clock)
 	}
 	receiver := &receiver{shared, observationLimit(d.Meta), worker.work, grown, events}
-	queries.receive = receiver.onObservation
+	queries.receive, queries.sizes = receiver.onObservation, worker.sizes
+	for _, t := range d.Tests {
+		if t.Rows == 1 {
+			shared.pace.warm(t.Took)
+		}
+	}
 	return &Server{
 		service: shared, worker: worker, queries: queries, audit: d.Audit, receiver: receiver,
 		housekeeper: &housekeeper{

@@ -57,9 +57,9 @@ type Session struct {
 	received      atomic.Uint64 // observations that were not late, since it opened
 	answered      atomic.Uint64 // chunks, since it opened
 	shown         shown
+	inHand        atomic.Bool // a request of it has a row. Written by the worker
 
 	// Owner: worker.
-	inHand   bool // a request of it has a row
 	refusals rateLimit
 
 	// Owner: worker, or the thread that fills the row of the request in hand.
@@ -251,6 +251,16 @@ func (p *presence) lost(now rt.Instant) (why string) {
 		return "it shows no liveliness token and does not send"
 	}
 	return ""
+}
+
+// lost is presence's, but a robot that waits for a chunk is not idle: it may send nothing
+// more before it has its answer. Its turn comes within patience.
+func (s *Session) lost(now rt.Instant, patience time.Duration) (why string) {
+	since, _, waits := s.mailbox.Waiting()
+	if s.alive() && (s.inHand.Load() || waits && now.Sub(since) < patience) {
+		return ""
+	}
+	return s.presence.lost(now)
 }
 
 // registry holds the open sessions, sorted by uuid. Readers take no lock: every

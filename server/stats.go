@@ -312,3 +312,38 @@ func (s *Summary) Print(w io.Writer) error {
 		s.PathMallocs, s.GCCycles, s.GCForced, s.GCPauseMaxMs, s.RSSMB, s.LogLinesLost, s.LogLinesLeftOut)
 	return err
 }
+
+// pace is how long one inference of one row takes, so that robots can tell a slow server
+// from a dead one. The self-test at load and the warm-up count until robots are served.
+//
+// Atomic.
+type pace struct {
+	least atomic.Int64 // ns, the quickest; 0: none is known
+	most  atomic.Int64 // ns, the slowest before robots were served
+}
+
+// warm notes an inference before any robot was served.
+func (p *pace) warm(took time.Duration) {
+	p.served(took)
+	p.most.Store(max(p.most.Load(), int64(took)))
+}
+
+// served notes an inference for robots.
+//
+//rt:noalloc
+func (p *pace) served(took time.Duration) {
+	if took <= 0 {
+		return
+	}
+	if least := p.least.Load(); least == 0 || int64(took) < least {
+		p.least.Store(int64(took))
+	}
+}
+
+// slowest is the time that 99 of 100 inferences need at most; 0: none has run.
+func (s *service) slowest() time.Duration {
+	if h := s.stats.inference.Hist; h.Count() > 0 {
+		return h.Quantile(0.99)
+	}
+	return time.Duration(s.pace.most.Load())
+}

@@ -25,8 +25,9 @@ const (
 	// decodeTimes as long the rows of one batch may take, which are given out while a run
 	// goes on.
 	decodeTimes = 2
-	// finishTimeout is what the run in hand gets at the end before it is terminated.
-	finishTimeout = 1200 * time.Millisecond
+	// finishTimeout is what the run in hand gets at the end before it is terminated, and
+	// finishMost what one of a slow policy gets: less than TimeoutStopSec of the unit.
+	finishTimeout, finishMost = 1200 * time.Millisecond, 10 * time.Second
 	// decodersMax bounds the crew: a batch has no more rows.
 	decodersMax = manifest.MaxBatch
 )
@@ -79,6 +80,7 @@ type worker struct {
 
 	// Atomic.
 	alive      atomic.Bool
+	warmRuns   atomic.Uint64          // of the warm-up, so far
 	collectDue atomic.Bool            // garbage is to be collected before the next request
 	busySince  atomic.Int64           // rt.Instant at which the run in hand began; 0: none
 	sick       atomic.Pointer[string] // why the device is given up; nil: it works
@@ -165,13 +167,25 @@ var errStillInferring = errors.New("server: the inference in hand took longer")
 // too long, and does not wait for ever.
 func (w *worker) finish() error {
 	close(w.stop)
-	err := w.await(finishTimeout)
+	limit := w.finishLimit()
+	err := w.await(limit)
 	if !errors.Is(err, errStillInferring) || w.sick.Load() != nil { // what hangs was terminated before
 		return err
 	}
-	w.log.Warn("the inference in hand is terminated: the server leaves", "after", finishTimeout)
+	w.log.Warn("the inference in hand is terminated: the server leaves", "after", limit)
 	w.terminate()
 	return w.await(terminateTimeout)
+}
+
+// finishLimit is how long the run in hand may go on: until it should be over and half of
+// its time more.
+func (w *worker) finishLimit() time.Duration {
+	since := rt.Instant(w.busySince.Load())
+	if since == 0 || w.sick.Load() != nil {
+		return finishTimeout
+	}
+	left := since.Add(w.longestRun() * 3 / 2).Sub(w.clock.Now())
+	return max(finishTimeout, min(left, finishMost))
 }
 
 // abandon stops a worker that warms up: the inference in hand is terminated, since
@@ -256,6 +270,10 @@ func (w *worker) warmUp(n int) error {
 	warm := func(size int) error {
 		e := w.device.Do(0, size)
 		w.sizes.Learn(size, e.At.Sub(e.Begun))
+		if size == 1 {
+			w.pace.warm(e.At.Sub(e.Begun))
+		}
+		w.warmRuns.Add(1)
 		w.blankFinite = e.Err == nil && w.model.Finite(0)
 		return e.Err
 	}

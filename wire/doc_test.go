@@ -59,7 +59,7 @@ func keysOf(t *testing.T, body []byte) (keys []string) {
 // optional, with what the encoders write when everything and when nothing is
 // set.
 func TestDocKeys(t *testing.T) {
-	caps := Capabilities{T: ExtensionLevel, ModelSHA256: "ab", CameraShapes: demoContract.Cameras, ActionUnits: []string{"deg"}, StateUnits: []string{"deg"}, Steps: 2}
+	caps := Capabilities{T: ExtensionLevel, ModelSHA256: "ab", CameraShapes: demoContract.Cameras, ActionUnits: []string{"deg"}, StateUnits: []string{"deg"}, Steps: 2, InferenceMsMin: 1, InferenceMsP99: 1, QueueWaitMs: 1}
 	messages := map[string]struct{ full, bare []byte }{
 		"Observation": {AppendObservation(nil, demoObservation()), AppendObservation(nil, &Observation{})},
 		"ActionChunk": {AppendActionChunk(nil, demoChunk()), AppendActionChunk(nil, &ActionChunk{})},

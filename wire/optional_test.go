@@ -26,7 +26,7 @@ func TestOptionalKeysRoundTrip(t *testing.T) {
 	}
 
 	caps := Capabilities{T: 1, ModelSHA256: "ab12", CameraShapes: []CameraShape{{"top", 120, 160, 3}, {"wrist", 1, 2, 3}},
-		ActionNames: []string{"a.pos"}, ActionUnits: []string{"deg"}, StateUnits: []string{"rad"}, Steps: 2}
+		ActionNames: []string{"a.pos"}, ActionUnits: []string{"deg"}, StateUnits: []string{"rad"}, Steps: 2, InferenceMsMin: 7900.5, InferenceMsP99: 8100, QueueWaitMs: 1600}
 	roundTrip(t, AppendSessionOpen, ParseSessionOpen, SessionOpen{SchemaVersion: 1, ClientUUID: "r", Tags: []Tag{{"site", "lab"}},
 		ServerID: "gpu-1", SessionEpoch: 3, CameraShapes: caps.CameraShapes, ActionUnits: caps.ActionUnits, StateUnits: caps.StateUnits, Instance: "0f", Host: "left-pi", Steps: 16, RawImages: []string{"top"}})
 	roundTrip(t, AppendSessionAck, ParseSessionAck, SessionAck{Accepted: true, Capabilities: caps, SchemaVersion: 1, ServerID: "gpu-1", Draining: true, RetryAfterMs: 250, Nonce: 1 << 62, HeldBy: "left-pi", Simulation: true})

@@ -17,7 +17,7 @@ func nested(n int) []byte {
 	return append(msgp.AppendArrayHeader(src, uint32(n)), bytes.Repeat([]byte{0xc0}, n)...)
 }
 
-func TestRunway(t *testing.T) {
+func TestReadAsked(t *testing.T) {
 	whole := *demoObservation()
 	whole.HasRunway, whole.RunwayMs = true, 412.5
 	silent := whole
@@ -46,9 +46,10 @@ func TestRunway(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			ms, said, err := Runway(tt.body)
+			asked, err := ReadAsked(tt.body)
+			ms, said := asked.RunwayMs, asked.HasRunway
 			if ms != tt.want || said != tt.said || !errors.Is(err, tt.err) {
-				t.Errorf("Runway = %v, %v, %v, want %v, %v, %v", ms, said, err, tt.want, tt.said, tt.err)
+				t.Errorf("ReadAsked = %v, %v, %v, want %v, %v, %v", ms, said, err, tt.want, tt.said, tt.err)
 			}
 			var o Observation
 			if full := ParseObservation(&o, tt.body); !errors.Is(full, tt.err) {
@@ -58,11 +59,11 @@ func TestRunway(t *testing.T) {
 	}
 	body := AppendObservation(nil, &whole)
 	if n := testing.AllocsPerRun(100, func() {
-		if _, said, err := Runway(body); !said || err != nil {
-			t.Fatal(said, err)
+		if asked, err := ReadAsked(body); !asked.HasRunway || !asked.HasN || err != nil {
+			t.Fatal(asked, err)
 		}
 	}); n != 0 {
-		t.Errorf("Runway allocates %v times, want 0", n)
+		t.Errorf("ReadAsked allocates %v times, want 0", n)
 	}
 }
 
@@ -75,7 +76,7 @@ func TestUnknownKeysAreCheap(t *testing.T) {
 	rttest.RealTime(t)
 	for i := range times {
 		begin := time.Now()
-		_, _, err := Runway(body)
+		_, err := ReadAsked(body)
 		if d := time.Since(begin); i == 0 || d < fastest { // of many, so that a busy machine does not count
 			fastest = d
 		}
@@ -88,13 +89,13 @@ func TestUnknownKeysAreCheap(t *testing.T) {
 	}
 }
 
-// Property: of every body that ParseObservation accepts, Runway reads the same, as
-// long as there are not more values in it than Runway walks over.
-func FuzzRunway(f *testing.F) {
+// Property: of every body that ParseObservation accepts, ReadAsked reads the same, as
+// long as there are not more values in it than ReadAsked walks over.
+func FuzzReadAsked(f *testing.F) {
 	seed(f)
 	f.Add(nested(MaxSkipped))
 	f.Fuzz(func(t *testing.T, src []byte) {
-		ms, said, err := Runway(src)
+		asked, err := ReadAsked(src)
 		var o Observation
 		if ParseObservation(&o, src) != nil {
 			return
@@ -103,10 +104,10 @@ func FuzzRunway(f *testing.F) {
 			return
 		}
 		if err != nil {
-			t.Fatalf("% x is an observation, but Runway says %v", src, err)
+			t.Fatalf("% x is an observation, but ReadAsked says %v", src, err)
 		}
-		if said != o.HasRunway || ms != o.RunwayMs {
-			t.Fatalf("% x: Runway = %v, %v, want %v, %v", src, ms, said, o.RunwayMs, o.HasRunway)
+		if want := (Asked{o.HasRunway, o.RunwayMs, o.HasN, o.N}); asked != want {
+			t.Fatalf("% x: ReadAsked = %+v, want %+v", src, asked, want)
 		}
 	})
 }

@@ -28,6 +28,11 @@ type Capabilities struct {
 	ActionUnits  []string
 	StateUnits   []string
 	Steps        int // observations, one control step apart, that the policy looks at together; 0: one
+
+	// Optional keys of the time that a chunk takes; 0: not known, or an old server.
+	InferenceMsMin float64 // the quickest inference, with what is decoded for it
+	InferenceMsP99 float64 // 99 of 100 take no longer
+	QueueWaitMs    float64 // the longest wait for a turn when all sessions ask at the same moment
 }
 
 // Extended reports whether the server knows the optional keys. An old one gets
@@ -59,6 +64,9 @@ func (c *Capabilities) optional() []field {
 		{key: "action_units", value: &c.ActionUnits, limit: MaxNameBytes, optional: true},
 		{key: "state_units", value: &c.StateUnits, limit: MaxNameBytes, optional: true},
 		{key: "observation_steps", value: &c.Steps, limit: MaxSteps, optional: true},
+		{key: "inference_ms_min", value: &c.InferenceMsMin, optional: true},
+		{key: "inference_ms_p99", value: &c.InferenceMsP99, optional: true},
+		{key: "queue_wait_ms", value: &c.QueueWaitMs, optional: true},
 	}
 }
 

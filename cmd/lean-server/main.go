@@ -151,7 +151,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	switch {
 	case err != nil:
 	case command == "check":
-		err = c.check(cfg, stdout)
+		err = c.check(cfg, stdout, stderr)
 	case command == "plan":
 		err = c.plan(cfg, stdout)
 	case command == "replay":
@@ -238,8 +238,8 @@ func (f *flags) serve(cfg manifest.Config, stdout io.Writer, stderr *terminal.Te
 	return errors.Join(err, printed, f.writeJSON(summary, stdout))
 }
 
-func (f *flags) check(cfg manifest.Config, stdout io.Writer) error {
-	found, err := server.Examine(cfg)
+func (f *flags) check(cfg manifest.Config, stdout, stderr io.Writer) error {
+	found, err := server.Examine(cfg, func(text string) { fmt.Fprintln(stderr, text) })
 	if err != nil {
 		return err
 	}

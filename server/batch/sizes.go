@@ -112,3 +112,17 @@ func (s *Sizes) Choose(n int) (rows int) {
 	}
 	return rows
 }
+
+// Turn is the longest that a request waits for its turn when so many others are made at the
+// same moment; 0: not known.
+//
+//rt:noalloc
+func (s *Sizes) Turn(others int) (wait time.Duration) {
+	for i, rows := range s.rows {
+		runs := (max(others, 0) + rows - 1) / rows
+		if took := time.Duration(runs) * s.known(i); took > 0 && (wait == 0 || took < wait) {
+			wait = took
+		}
+	}
+	return wait
+}

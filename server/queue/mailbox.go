@@ -23,6 +23,10 @@ type Mailbox struct {
 	sequence   sequence
 	closed     bool   // its session is over: nothing comes in any more
 	superseded uint64 // replaced before their turn, and not yet reported to the robot
+
+	answered Said       // of the request that was answered last
+	episode  uint32     // its
+	until    rt.Instant // what asks for the same until then was sent before its answer came
 }
 
 // NewMailbox returns an empty mailbox whose buffers are the pool's, of a robot whose
@@ -38,6 +42,7 @@ const (
 	Replaced            // it waits, and one that waited is lost
 	Late                // one that is not older was here already
 	NoRoom              // there is no memory for it
+	Answered            // it asks for what was answered a moment ago
 )
 
 // Put copies an observation in.
@@ -46,18 +51,26 @@ const (
 // has two for a moment.
 //
 //rt:noalloc
-func (m *Mailbox) Put(h *wire.Header, body []byte, at, deadline rt.Instant) Put {
+func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, said Said) Put {
 	m.mu.Lock()
 	fresh := m.sequence.take(keyOf(h))
+	again := fresh && at < m.until && m.asksAgain(&said, h.EpisodeID)
+	if again {
+		m.superseded++
+	}
 	m.mu.Unlock()
-	if !fresh {
+	switch {
+	case !fresh:
 		return Late
+	case again:
+		return Answered
 	}
 	r := m.pool.lend(len(body), len(body) <= m.asked)
 	if r == nil {
 		return NoRoom
 	}
-	r.Header, r.At, r.Since, r.Deadline, r.told = *h, at, at, deadline, false
+	r.Header, r.At, r.Since = *h, at, at
+	r.Said, r.told = said, false
 	r.Body = append(r.Body[:0], body...)
 
 	m.mu.Lock()
@@ -131,6 +144,39 @@ func (m *Mailbox) Take() *Request {
 	m.waiting = nil
 	m.full.Store(false)
 	return r
+}
+
+// DropAnswered drops what waits when it asks for the same steps of the same episode as the
+// request that has just been answered, and likewise what comes until an instant: the robot
+// asked again because the answer took long. Where the answer gets lost the robot asks once
+// more.
+//
+//rt:noalloc
+func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped bool) {
+	if !answered.HasN {
+		return false
+	}
+	m.mu.Lock()
+	m.answered, m.episode, m.until = answered.Said, answered.Header.EpisodeID, until
+	r := m.waiting
+	if r == nil || !m.asksAgain(&r.Said, r.Header.EpisodeID) {
+		m.mu.Unlock()
+		return false
+	}
+	m.waiting = nil
+	m.full.Store(false)
+	m.superseded++
+	m.mu.Unlock()
+	m.pool.Return(r)
+	return true
+}
+
+// asksAgain reports whether an observation asks for what was answered last. The caller holds
+// mu.
+//
+//rt:noalloc
+func (m *Mailbox) asksAgain(said *Said, episode uint32) bool {
+	return m.answered.HasN && said.HasN && said.N == m.answered.N && episode == m.episode
 }
 
 // TakeSuperseded returns how many were replaced since the last call.

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"testing"
 
+	"edgert/rt"
 	"edgert/server/memory"
 	"edgert/wire"
 )
@@ -17,7 +18,7 @@ func newBox() *box { return &box{NewMailbox(NewPool(memory.New(1<<20)), 1<<20)} 
 
 func (b *box) put(epoch uint32, seq uint64, body []byte) Put {
 	h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: seq, SessionEpoch: epoch}
-	return b.Put(&h, body, 7, NoDeadline)
+	return b.Put(&h, body, 7, Said{Deadline: NoDeadline})
 }
 
 // The newest observation is the one with the largest (epoch, seq), in whatever
@@ -155,9 +156,9 @@ func TestMailboxNoAlloc(t *testing.T) {
 func TestMailboxKeepsThePlace(t *testing.T) {
 	m := newBox()
 	h := wire.Header{SeqID: 1}
-	m.Put(&h, nil, 10, 500)
+	m.Put(&h, nil, 10, Said{Deadline: 500})
 	h.SeqID = 2
-	m.Put(&h, nil, 20, 900)
+	m.Put(&h, nil, 20, Said{Deadline: 900})
 	if since, deadline, ok := m.Waiting(); since != 10 || deadline != 900 || !ok {
 		t.Errorf("Waiting = %d, %d, %v, want 10, 900, true", since, deadline, ok)
 	}
@@ -166,5 +167,48 @@ func TestMailboxKeepsThePlace(t *testing.T) {
 	}
 	if _, ok := m.GaveWay(); ok {
 		t.Error("one observation gives way twice, want once")
+	}
+}
+
+// Goal: a request that crossed its answer on the way is not worked on again, and one that is
+// sent because the answer got lost is.
+func TestMailboxDropsWhatWasAnswered(t *testing.T) {
+	put := func(b *box, seq uint64, episode uint32, n int64, at rt.Instant) Put {
+		h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: seq, SessionEpoch: 1, EpisodeID: episode}
+		return b.Put(&h, []byte{1}, at, Said{Deadline: NoDeadline, HasN: true, N: n})
+	}
+	for _, tt := range []struct {
+		name    string
+		episode uint32
+		n       int64
+		at      rt.Instant
+		want    Put
+	}{
+		{"on the way", 1, 40, 199, Answered},
+		{"later: the answer got lost", 1, 40, 200, Waits},
+		{"the arm went on", 1, 41, 150, Waits},
+		{"another episode", 2, 40, 150, Waits},
+	} {
+		b := newBox()
+		put(b, 1, 1, 40, 10)
+		answered := b.Take()
+		put(b, 2, 1, 40, 20)
+		if !b.DropAnswered(answered, 200) || b.Take() != nil {
+			t.Fatal("what waited for the same steps stays")
+		}
+		if got := put(b, 3, tt.episode, tt.n, tt.at); got != tt.want {
+			t.Errorf("%s: Put = %v, want %v", tt.name, got, tt.want)
+		}
+		if n := b.TakeSuperseded(); n == 0 {
+			t.Errorf("%s: nothing counts as superseded", tt.name)
+		}
+		b.pool.Return(answered)
+	}
+	b := newBox()
+	b.put(1, 1, nil) // a client that does not say n
+	answered := b.Take()
+	b.put(1, 2, nil)
+	if b.DropAnswered(answered, 200) {
+		t.Error("a robot that does not name its step loses its request")
 	}
 }

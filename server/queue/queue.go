@@ -22,15 +22,22 @@ const NoDeadline = rt.Instant(math.MaxInt64)
 // Request is one observation as it arrived: the header, the body still encoded,
 // and when. Its memory is the pool's.
 type Request struct {
-	Header   wire.Header
-	Body     []byte
-	At       rt.Instant
-	Since    rt.Instant // when its robot began to wait: newer observations of its own keep the place
-	Deadline rt.Instant // when its robot runs out of actions; NoDeadline: it did not say
+	Header wire.Header
+	Body   []byte
+	At     rt.Instant
+	Since  rt.Instant // when its robot began to wait: newer observations of its own keep the place
+	Said
 
 	told  bool     // its robot was told that it gave way
 	class int      // of the buffer
 	next  *Request // in the pool's list; nil while it is lent
+}
+
+// Said is what an observation says of its robot's schedule.
+type Said struct {
+	Deadline rt.Instant // when the robot runs out of actions; NoDeadline: it did not say
+	HasN     bool
+	N        int64 // the step that it executed last
 }
 
 // Runway is how long the robot's actions lasted when the observation arrived. ok is

@@ -1,0 +1,229 @@
+package server
+
+import (
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/policy"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/server/batch"
+	"edgert/wire"
+)
+
+// Goal: a robot learns at its open how long a chunk takes, also of a server that did not
+// warm up, and how long it may wait for its turn among the others.
+func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
+	cfg := config()
+	cfg.MaxSessions = 8
+	b := newBench(t, cfg, func(d *Deps) {
+		d.Tests = []policy.Test{{Rows: 1, Took: 8 * time.Second}, {Rows: 4, Took: 20 * time.Second}}
+	})
+	open := func(uuid string) wire.SessionAck {
+		o := fakeOpen(uuid)
+		return b.server.queries.open(&o, wire.Origin{})
+	}
+	if ack := open("a"); ack.InferenceMsMin != 8000 || ack.InferenceMsP99 != 8000 || ack.QueueWaitMs != 0 {
+		t.Errorf("ack says %v to %v ms and %v ms of waiting, want 8000, 8000 and 0", ack.InferenceMsMin, ack.InferenceMsP99, ack.QueueWaitMs)
+	}
+	b.server.worker.sizes.Learn(1, 2*time.Second)
+	open("b")
+	if ack := open("c"); ack.QueueWaitMs != 4000 {
+		t.Errorf("ack of the third robot says %v ms of waiting, want 4000", ack.QueueWaitMs)
+	}
+	b.server.pace.served(1500 * time.Millisecond)
+	b.server.stats.inference.record(1500 * time.Millisecond)
+	var s wire.Status
+	_, body := b.server.queries.status(nil)
+	if err := wire.ParseStatus(&s, body); err != nil {
+		t.Fatal(err)
+	}
+	if s.InferenceMsMin != 1500 || s.InferenceMsP99 > 1600 || s.QueueWaitMs != 6000 {
+		t.Errorf("status says %v to %v ms and %v ms of waiting, want 1500, what was served, and 6000", s.InferenceMsMin, s.InferenceMsP99, s.QueueWaitMs)
+	}
+}
+
+// Goal: the first run of a server that did not warm up, and the first of a larger batch, are
+// not taken for a hang because the policy is slow.
+func TestARunThatTookLongInTheSelfTestIsNotAHang(t *testing.T) {
+	b := newBench(t, config(), func(d *Deps) { d.Tests = []policy.Test{{Rows: 1, Took: 12 * time.Second}} })
+	w := b.server.worker
+	w.busySince.Store(int64(b.clock.Now()))
+	b.clock.Advance(50 * time.Second)
+	if _, why := w.overdue(b.clock.Now()); why != "" {
+		t.Errorf("after 50 s: %s, want nothing before 60 s", why)
+	}
+	b.clock.Advance(11 * time.Second)
+	if _, why := w.overdue(b.clock.Now()); why == "" {
+		t.Error("after 61 s nothing is overdue")
+	}
+	w.sizes = batch.NewSizes([]int{1, 2, 4})
+	if got := w.longestRun(); got != 48*time.Second {
+		t.Errorf("a run of four rows may take %v, want 48 s: each as long as one alone", got)
+	}
+}
+
+// Goal: the service manager's watchdog does not end a server that infers for longer than
+// its period, and does end one whose run takes too long even for this policy.
+func TestASlowRunFeedsTheWatchdog(t *testing.T) {
+	s := idle()
+	s.worker.sizes.Learn(1, 40*time.Second)
+	n := &notifier{server: s}
+	s.worker.busySince.Store(int64(rt.Instant(time.Second)))
+	n.busySince = rt.Instant(time.Second)
+	for at, want := range map[time.Duration]bool{31 * time.Second: true, 150 * time.Second: true, 202 * time.Second: false} {
+		s.worker.work <- struct{}{}
+		if got := n.progress(rt.Instant(at)); got != want {
+			t.Errorf("%v into a run that takes 40 s: progress %v, want %v", at, got, want)
+		}
+		<-s.worker.work
+	}
+}
+
+// Goal: a robot whose chunk takes minutes is not put out as idle meanwhile.
+func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
+	b := newBench(t, config())
+	open := func() *Session {
+		o := fakeOpen("arm")
+		b.server.queries.open(&o, wire.Origin{})
+		s := b.server.sessions.find("arm")
+		s.seen(b.clock.Now())
+		return s
+	}
+	s := open()
+	s.inHand.Store(true)
+	late := b.clock.Now().Add(idleTimeout + time.Second)
+	if why := s.lost(late, 0); why != "" {
+		t.Errorf("while it is worked on: %s", why)
+	}
+	s.inHand.Store(false)
+	if why := s.lost(late, 0); why != "idle timeout" {
+		t.Errorf("afterwards: %q, want idle timeout", why)
+	}
+	b.robot("arm")
+	h, obs := obsHeader(0, 1), fakeObs(t)
+	b.server.receiver.put(s, h, wire.AppendObservation(nil, obs), b.clock.Now())
+	if why := s.lost(late, 2*idleTimeout); why != "" {
+		t.Errorf("while it waits for its turn: %s", why)
+	}
+	if why := s.lost(late, time.Second); why == "" {
+		t.Error("its turn should have come long ago, and it does not count as idle")
+	}
+	s.inHand.Store(true)
+	s.tokenDropped(b.clock.Now())
+	if why := s.lost(late, 2*idleTimeout); why == "" {
+		t.Error("a robot whose token is gone keeps its session")
+	}
+}
+
+// Goal: a drained server lets the run of a slow policy end, within a bound.
+func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
+	b := newBench(t, config())
+	w := b.server.worker
+	if got := w.finishLimit(); got != finishTimeout {
+		t.Errorf("idle: %v, want %v", got, finishTimeout)
+	}
+	w.sizes.Learn(1, 4*time.Second)
+	w.busySince.Store(int64(b.clock.Now()))
+	b.clock.Advance(time.Second)
+	if got := w.finishLimit(); got != 5*time.Second {
+		t.Errorf("1 s into a run of 4 s: %v, want 5 s", got)
+	}
+	w.sizes.Learn(1, 400*time.Second)
+	if got := w.finishLimit(); got != finishMost {
+		t.Errorf("into a run of minutes: %v, want %v", got, finishMost)
+	}
+}
+
+// Goal: a robot that asked again while its chunk was under way does not cost a second
+// inference for the same steps; what it asks afterwards, or in another episode, does.
+func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
+	var entered, leave chan struct{}
+	b := serve(t, config(), func(b *bench) { entered, leave = b.holdInferences() })
+	b.open(fakeOpen("arm"))
+	r := b.robot("arm")
+	ask := func(seq uint64, episode uint32, n int64) {
+		h, obs := obsHeader(0, seq), fakeObs(t)
+		h.EpisodeID, obs.HasN, obs.N = episode, true, n
+		r.send(h, obs)
+	}
+	ask(1, 1, 40)
+	<-entered
+	ask(2, 1, 40)
+	leave <- struct{}{}
+	r.next()
+	rttest.Eventually(t, "the end of the request", func() bool { return !b.server.sessions.find("arm").inHand.Load() })
+	ask(3, 1, 40) // the answer was lost on its way
+	<-entered
+	ask(4, 1, 41) // the arm went on
+	leave <- struct{}{}
+	r.next()
+	<-entered
+	ask(5, 2, 41) // another episode
+	leave <- struct{}{}
+	r.next()
+	<-entered
+	leave <- struct{}{}
+	if h := r.next().header; h.SeqID != 5 {
+		t.Errorf("the last answer is to request %d, want 5", h.SeqID)
+	}
+	if n := b.server.stats.superseded.Load(); n != 1 {
+		t.Errorf("%d observations superseded, want the second alone", n)
+	}
+}
+
+// Goal: a client of the draft, which replaces its queue by each chunk where the ack says
+// supports_rtc, learns that nothing is conditioned here.
+func TestConditioningOffIsAnnounced(t *testing.T) {
+	cfg := config()
+	cfg.Conditioning.Mode = "off"
+	b := newBench(t, cfg)
+	for _, asks := range []bool{true, false} {
+		o := fakeOpen("arm")
+		o.RTCEnabled = asks
+		ack := b.server.queries.open(&o, wire.Origin{})
+		if !ack.Accepted || ack.SupportsRTC || ack.RTCExecutionHorizon != 0 {
+			t.Errorf("asked for RTC: %v: ack %+v, want supports_rtc false and a horizon of 0", asks, ack)
+		}
+		if warned := strings.Contains(strings.Join(ack.Warnings, " "), "conditioning.mode off"); warned != asks {
+			t.Errorf("asked for RTC: %v: warnings %q", asks, ack.Warnings)
+		}
+	}
+	var s wire.Status
+	_, body := b.server.queries.status(nil)
+	if err := wire.ParseStatus(&s, body); err != nil || s.SupportsRTC || s.RTCExecutionHorizon != 0 {
+		t.Errorf("status %+v, %v, want supports_rtc false and a horizon of 0", s, err)
+	}
+}
+
+// Goal: every line about a robot with a session names the session.
+func TestLinesAboutASessionNameIt(t *testing.T) {
+	b := newBench(t, config())
+	var log strings.Builder
+	b.server.log = slog.New(slog.NewTextHandler(&log, nil))
+	o := fakeOpen("arm")
+	o.RTCEnabled, o.FPS = true, 30
+	b.server.queries.open(&o, wire.Origin{})
+	s := b.server.sessions.find("arm")
+	s.stale.Store(1)
+	s.squeezed.Store(1)
+	b.server.housekeeper.tick(t.Context())
+	s.stale.Store(0)
+	b.server.housekeeper.tick(t.Context())
+	_ = b.server.worker.decodingPanicked(s, "no")
+	b.server.queries.evict(s, "a test")
+	lines := 0
+	for line := range strings.Lines(log.String()) {
+		if !strings.Contains(line, "client=") {
+			continue
+		}
+		if lines++; !strings.Contains(line, "session="+s.id) {
+			t.Errorf("no session in %s", line)
+		}
+	}
+	if lines < 6 {
+		t.Errorf("%d lines about the robot, want all kinds of them:\n%s", lines, &log)
+	}
+}
