@@ -127,6 +127,9 @@ func New(c Config) (Discipline, error) {
 	return newSequential(b), nil
 }
 
+// DefaultSMin is Config.SMin where it is 0.
+func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
+
 // Conditioned reports whether the discipline sends the actions that will run meanwhile.
 func (c *Config) Conditioned() bool {
 	return c.Schedule == scheduleRTC || c.Schedule == scheduleDRTC && c.Prefix != prefixNone
@@ -144,7 +147,7 @@ func (c *Config) fill() error {
 		return fmt.Errorf("chunk: epsilon is %d, want 0 to %d ticks: the chunks have %d actions, and a lost one is asked for again before they are over",
 			c.Epsilon, c.Horizon-1, c.Horizon)
 	}
-	c.SMin = cmp.Or(c.SMin, max(1, 2*c.Horizon/5))
+	c.SMin = cmp.Or(c.SMin, DefaultSMin(c.Horizon))
 	c.Prefix = cmp.Or(c.Prefix, prefixRows)
 	c.Cooldown = cmp.Or(c.Cooldown, cooldownRunway)
 	c.Buffer = cmp.Or(c.Buffer, defaultBuffer)

@@ -36,7 +36,7 @@ func (d *drtc) OnChunk(now rt.Instant, c *Chunk) Result {
 		return r
 	}
 	if r = d.schedule.merge(c, r); r.Outcome == Joined {
-		d.trigger.latency.observe(r.RTT.Seconds())
+		d.trigger.answered(r.RTT.Seconds())
 	}
 	return r
 }

@@ -20,6 +20,7 @@ type queueBase struct {
 	merges  uint64 // answers that were taken
 	waited  int    // ticks since the newest request left
 	timeout int    // ticks after which it counts as lost; 0: none is under way
+	silent  int    // ticks since an answer was taken
 	last    Provenance
 }
 
@@ -68,6 +69,7 @@ func (b *queueBase) answer(now rt.Instant, c *Chunk) (q request, executed int, r
 //rt:noalloc
 func (b *queueBase) merged(key int64, rtt time.Duration) {
 	b.merges++
+	b.silent = 0
 	b.latency.observe(rtt.Seconds())
 	if key == b.key {
 		b.timeout = 0
@@ -191,17 +193,20 @@ func (b *queueBase) recovery() int {
 	if steps == 0 {
 		steps = b.c.SMin
 	}
-	return min(steps, max(b.queue.size(), b.c.SMin)) + b.c.Epsilon
+	return max(min(steps, max(b.queue.size(), b.c.SMin))+b.c.Epsilon, spread(b.silent))
 }
 
 //rt:noalloc
-func (b *queueBase) OnTickWithoutObservation() { b.waited = min(b.waited+1, b.timeout) }
+func (b *queueBase) OnTickWithoutObservation() {
+	b.waited = min(b.waited+1, b.timeout)
+	b.silent = min(b.silent+1, stepsMax)
+}
 
 //rt:noalloc
 func (b *queueBase) SetSource(key int64, source rt.Instant) { b.requests.setSource(key, source) }
 
 //rt:noalloc
-func (b *queueBase) RequestNow() { b.timeout, b.waited = 0, 0 }
+func (b *queueBase) RequestNow() { b.timeout, b.waited, b.silent = 0, 0, 0 }
 
 //rt:noalloc
 func (b *queueBase) Resume() { b.RequestNow() }

@@ -6,6 +6,25 @@ import "edgert/rt"
 // tick asks. An answer that comes later has been superseded long ago.
 const requestSlots = 256
 
+// Repeats of a request come ever more seldom once it has been under way for so many ticks:
+// each after this share of the time that has passed. So requestSlots of them cover the
+// minutes that a slow policy may take for its answer.
+const (
+	repeatsOften = requestSlots
+	repeatShare  = 16
+)
+
+// spread is the least number of ticks until the next repeat of a request that has been under
+// way for so many.
+//
+//rt:noalloc
+func spread(waited int) int {
+	if waited < repeatsOften {
+		return 0
+	}
+	return waited / repeatShare
+}
+
 // request is what is kept about an observation that was sent, because the answer
 // only echoes its key.
 type request struct {

@@ -12,6 +12,7 @@ type trigger struct {
 	latency  estimator
 	cooldown int  // ticks until it may fire again
 	due      bool // the next tick fires, however many actions are left
+	waited   int  // ticks since an answer joined, or the schedule was asked to begin anew
 }
 
 // onTick advances the cooldown and decides whether to ask now. size is the actions left after Pop
@@ -25,7 +26,7 @@ func (t *trigger) onTick(size int) (fire bool, delay int) {
 	}
 	t.due = false
 	estimate := t.estimate()
-	t.cooldown = t.timeout(estimate, size) + t.c.Epsilon
+	t.cooldown = max(t.timeout(estimate, size)+t.c.Epsilon, spread(t.waited))
 	return true, min(estimate, size)
 }
 
@@ -41,13 +42,24 @@ func (t *trigger) timeout(estimate, size int) int {
 }
 
 //rt:noalloc
-func (t *trigger) onTickWithoutObservation() { t.cooldown = max(t.cooldown-1, 0) }
+func (t *trigger) onTickWithoutObservation() {
+	t.cooldown = max(t.cooldown-1, 0)
+	t.waited = min(t.waited+1, stepsMax)
+}
+
+// answered notes that an answer joined.
+//
+//rt:noalloc
+func (t *trigger) answered(rtt float64) {
+	t.waited = 0
+	t.latency.observe(rtt)
+}
 
 // askNow makes the next tick fire: the request under way is lost, or the actions left are older
 // than their number suggests.
 //
 //rt:noalloc
-func (t *trigger) askNow() { t.cooldown, t.due = 0, true }
+func (t *trigger) askNow() { t.cooldown, t.waited, t.due = 0, 0, true }
 
 // estimate is the round trip in action steps, 1 to max(1, H/2).
 //

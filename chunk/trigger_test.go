@@ -3,6 +3,8 @@ package chunk
 import (
 	"testing"
 	"time"
+
+	"edgert/rt"
 )
 
 var triggerConfig = Config{Schedule: scheduleDRTC, Horizon: 50, DOF: 1, SMin: 20, Epsilon: 1, FPS: 60, PrefixEnd: 24, Cooldown: cooldownRunway}
@@ -222,6 +224,37 @@ func TestResume(t *testing.T) {
 			with, without := waits(c, true), waits(c, false)
 			if !compat && with != 0 || compat && with != without {
 				t.Errorf("%s, compat %v: asks %d ticks after a break, %d without", schedule, compat, with, without)
+			}
+		}
+	}
+}
+
+// Goal: the answer of a policy that takes minutes finds its request remembered, in every
+// discipline, however short the chunks: repeats come ever more seldom.
+func TestASlowAnswerIsToAKnownRequest(t *testing.T) {
+	for _, name := range Schedules {
+		for _, horizon := range []int{2, 16, 50} {
+			d, err := New(Config{Schedule: name, Horizon: horizon, DOF: 1, FPS: 60, Epsilon: 1, SMin: 1})
+			if err != nil {
+				t.Fatal(err)
+			}
+			a := NewAsk(horizon, 1)
+			var first int64
+			asked := 0
+			const ticks = 5 * 60 * 60 // five minutes
+			for i := range ticks {
+				if d.OnTick(rt.Instant(i)*rt.Instant(time.Second)/60, []float32{float32(i)}, &a) {
+					if asked++; first == 0 {
+						first = a.Key
+					}
+				}
+			}
+			r := d.OnChunk(rt.Instant(ticks)*rt.Instant(time.Second)/60, &Chunk{Key: first, Rows: horizon, DOF: 1, Robot: make([]float32, horizon), Model: make([]float32, horizon)})
+			if r.Outcome != Joined || asked > requestSlots {
+				t.Errorf("%s, %d rows: %d requests in five minutes, and the answer to the first is %v, want at most %d and joined", name, horizon, asked, r.Outcome, requestSlots)
+			}
+			if asked < 5 {
+				t.Errorf("%s: asked %d times in five minutes, want a lost answer asked for again", name, asked)
 			}
 		}
 	}
