@@ -75,6 +75,7 @@ type Scheduler struct {
 	Requests  int     `json:"requests"`
 	Lost      int     `json:"lost"`
 	StarvedMs float64 `json:"starved_ms"` // all robots together
+	Busy      int     `json:"busy"`       // processes that computed beside
 }
 
 // Beside is a server of another make, with one robot that asks as fast as it is
@@ -100,9 +101,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 		crowds.Add(fmt.Sprint(c.Robots), fmt.Sprintf("%.1f", c.ChunksPerS), fmt.Sprintf("%.1f", c.BarePerS), fmt.Sprintf("%.3f", c.Ratio), fmt.Sprintf("%.3f", c.Busy), fmt.Sprintf("%.2f", c.MeanBatch),
 			fmt.Sprint(c.Lost), fmt.Sprintf("%.3f", c.Jain), three(c.Own.P50), three(c.Own.P99), three(c.Wait.P50), three(c.Decode.P50), three(c.Inference.P50), three(c.RoundTrip.P50), three(c.RoundTrip.P99))
 	}
-	dry := report.Table{Left: 1, Columns: []string{"scheduler", "robots", "load", "seconds", "requests", "lost", "starved ms", "ms each second"}}
+	dry := report.Table{Left: 1, Columns: []string{"scheduler", "busy", "robots", "load", "seconds", "requests", "lost", "starved ms", "ms each second"}}
 	for _, s := range r.Schedulers {
-		dry.Add(s.Scheduler, fmt.Sprint(s.Robots), fmt.Sprintf("%.2f", s.Load), fmt.Sprintf("%.1f", s.Seconds), fmt.Sprint(s.Requests), fmt.Sprint(s.Lost),
+		dry.Add(s.Scheduler, fmt.Sprint(s.Busy), fmt.Sprint(s.Robots), fmt.Sprintf("%.2f", s.Load), fmt.Sprintf("%.1f", s.Seconds), fmt.Sprint(s.Requests), fmt.Sprint(s.Lost),
 			fmt.Sprintf("%.1f", s.StarvedMs), fmt.Sprintf("%.2f", s.StarvedMs/max(s.Seconds, 1e-3)))
 	}
 	for _, t := range []*report.Table{facts, &crowds, &dry} {
@@ -110,6 +111,9 @@ func (r *Report) WriteTable(w io.Writer) error {
 			return err
 		}
 		fmt.Fprintln(w)
+	}
+	if r.Many.Sessions == 0 { // the schedulers only
+		return nil
 	}
 	for _, b := range r.Beside {
 		text := fmt.Sprintf("%.1f chunks/s for one robot (%d rounds), round trip p50 %.1f ms, p99 %.1f ms", b.ChunksPerS, b.Rounds, b.RoundTrip.P50, b.RoundTrip.P99)

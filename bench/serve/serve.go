@@ -27,6 +27,9 @@ type Config struct {
 	Sessions int           `range:"1..1000" default:"300" help:"How many robots have a session at once, none of which may be lost."`
 	Duration time.Duration `range:"1s..1h" default:"1m" help:"Of all slices together."`
 	Slice    time.Duration `range:"100ms..1m" default:"2s" help:"How long the server, and ONNX Runtime alone, have a turn."`
+	Loads    []float64     `default:"0.95" help:"Shares of the server's time that robots whose actions run out ask for, to compare the schedulers at." placeholder:"SHARE,…"`
+	Busy     int           `range:"0..256" default:"0" help:"Compare the schedulers also beside so many busy processes, in turn with none."`
+	Starving bool          `help:"Compare the schedulers only, after a look at how long a chunk takes."`
 	Steady   time.Duration `range:"0s..24h" default:"0s" help:"Instead of all else: for so long the last of --robots keep the server busy, and nothing may be allocated, collected or grow." placeholder:"TIME"`
 	Threads  int           `range:"1..256" default:"1" help:"Threads of the CPU inside one inference."`
 	MaxBatch int           `range:"0..16" default:"0" help:"Robots that share an inference; 0: what the server takes."`
@@ -59,6 +62,11 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	if len(cfg.Robots) == 0 {
 		return nil, exit.Errorf(exit.Usage, "--robots is empty, want at least one number")
+	}
+	for _, load := range cfg.Loads {
+		if !(load >= loadLeast && load <= loadMost) {
+			return nil, exit.Errorf(exit.Usage, "--loads is %v, want %g to %g each", cfg.Loads, loadLeast, loadMost)
+		}
 	}
 	if _, err := policy.ParseDevice(cfg.Device); err != nil {
 		return nil, exit.Errorf(exit.Usage, "--device: %w", err)
@@ -99,6 +107,15 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	}
 	if cfg.Steady > 0 {
 		r.Steady, err = s.steady(ctx, cfg.Robots[len(cfg.Robots)-1], cfg.Steady)
+		return r, err
+	}
+	if cfg.Starving {
+		crowd, err := s.saturate(ctx, cfg.Robots[len(cfg.Robots)-1], min(cfg.Duration/starvingShare, starvingLook))
+		if err != nil {
+			return nil, err
+		}
+		r.Crowds = append(r.Crowds, crowd)
+		r.Schedulers, err = s.starve(ctx, 1/crowd.ChunksPerS, cfg.Duration/2)
 		return r, err
 	}
 	parts := time.Duration(len(cfg.Robots) + len(schedulers))

@@ -10,9 +10,9 @@ import (
 
 // The robots that run dry ask for their load, whatever the time of a chunk.
 func TestFleetAsksForTheLoad(t *testing.T) {
-	for _, took := range []time.Duration{time.Millisecond, 30 * time.Millisecond, 2 * time.Second} {
+	for took, targetLoad := range map[time.Duration]float64{time.Millisecond: 0.95, 30 * time.Millisecond: 0.5, 2 * time.Second: 2} {
 		load := 0.0
-		robots := fleet(took)
+		robots := fleet(took, targetLoad)
 		for _, d := range robots {
 			load += float64(took) / float64(d.lasts-d.ahead+2*d.way+2*took)
 			if d.ahead >= d.lasts || d.way > 3*took {

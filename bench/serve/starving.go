@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"os/exec"
+	"slices"
 	"sync"
 	"time"
 
@@ -13,8 +15,12 @@ import (
 // schedulers are compared, the default first.
 var schedulers = []string{"runway", "round_robin"}
 
-// targetLoad is the share of the server's time that the robots ask for.
-const targetLoad = 0.95
+// Bounds of the shares of the server's time that robots ask for.
+const loadLeast, loadMost = 0.05, 4.0
+
+// With Config.Starving the time of a chunk is measured for this share of all time, and not
+// longer than starvingLook.
+const starvingShare, starvingLook = 8, 6 * time.Second
 
 // dry is a robot whose actions run out. Times are in multiples of an inference, as in
 // the simulation of server/queue's tests.
@@ -25,68 +31,143 @@ type dry struct {
 	starved           time.Duration
 }
 
-// fleet is robots that together ask for targetLoad of a server that takes so long for
-// a chunk: half have actions for 15 inferences, half for 200, and links of up to three
-// inferences each way.
-func fleet(took time.Duration) (list []dry) {
+// fleet is robots that together ask for that load of a server that takes so long for a
+// chunk: half have actions for 15 inferences, half for 200, and links of up to three
+// inferences each way. One of a higher load begins with the same robots.
+func fleet(took time.Duration, load float64) (list []dry) {
 	random := rand.New(rand.NewPCG(1, 2))
-	for load := 0.0; load < targetLoad; {
+	for asked := 0.0; asked < load; {
 		d := dry{lasts: 15 * took, ahead: 10 * took, way: time.Duration(random.Int64N(int64(3 * took)))}
 		if len(list)%2 == 1 {
 			d.lasts, d.ahead = 200*took, 150*took
 		}
 		d.offset = time.Duration(random.Int64N(int64(10 * took)))
-		load += float64(took) / float64(d.lasts-d.ahead+2*d.way+2*took)
+		asked += float64(took) / float64(d.lasts-d.ahead+2*d.way+2*took)
 		list = append(list, d)
 	}
 	return list
 }
 
-// starve lets the same robots run dry under each scheduler, in turn.
+// trial is robots of one load under one scheduler, on a machine with so many busy processes.
+type trial struct {
+	Scheduler
+	robots []dry
+}
+
+// starve lets the same robots run dry under each scheduler, at each load, on a quiet machine
+// and on a busy one. All take turns of a slice, in an order that turns round, so that what
+// the machine does meanwhile is the same for all.
 func (s *stand) starve(ctx context.Context, tookS float64, limit time.Duration) (list []Scheduler, err error) {
 	took := time.Duration(tookS * float64(time.Second))
-	var crowds [][]dry
+	most := len(fleet(took, slices.Max(s.cfg.Loads)))
+	var joined []*crowd
 	for _, name := range schedulers {
-		robots := fleet(took)
-		s.cfg.Progress("%d robots that run dry, %s\n", len(robots), name)
+		s.cfg.Progress("%d robots that run dry, %s\n", most, name)
 		var server *bench.Server
-		if server, err = s.server(ctx, name, len(robots), name, ""); err != nil {
+		if server, err = s.server(ctx, name, most, name, ""); err != nil {
 			return nil, err
 		}
 		defer func() { err = errors.Join(err, server.Stop()) }()
-		joined, err := s.join(ctx, server.Endpoint, len(robots))
+		robots, err := s.join(ctx, server.Endpoint, most)
 		if err != nil {
 			return nil, err
 		}
-		defer joined.leave()
-		for i := range robots {
-			robots[i].robot = joined.robots[i]
-		}
-		crowds, list = append(crowds, robots), append(list, Scheduler{Scheduler: name, Robots: len(robots), Load: targetLoad})
+		defer robots.leave()
+		joined = append(joined, robots)
+	}
+	trials := s.trials(took, joined)
+	order := make([]int, len(trials))
+	for i := range order {
+		order[i] = i
 	}
 	slice := max(s.cfg.Slice, 400*took)
-	for end, round := time.Now().Add(2*limit), 0; round < len(schedulers) || time.Now().Before(end); round++ {
-		i := bench.Turned([]int{0, 1}, round/2)[round%2]
-		var all sync.WaitGroup
-		begin := time.Now()
-		for k := range crowds[i] {
-			all.Go(func() { crowds[i][k].play(ctx, begin, slice) })
-		}
-		all.Wait()
-		if err := context.Cause(ctx); err != nil {
+	for end, round := time.Now().Add(2*limit), 0; round < len(trials) || time.Now().Before(end); round++ {
+		t := &trials[bench.Turned(order, round/len(trials))[round%len(trials)]]
+		if err := t.play(ctx, slice); err != nil {
 			return nil, err
 		}
-		list[i].Seconds += time.Since(begin).Seconds()
 	}
-	for i := range list {
-		for _, d := range crowds[i] {
-			list[i].StarvedMs += d.starved.Seconds() * 1e3
-			list[i].Requests += d.answered
-			list[i].Lost += d.lost
-		}
-		list[i].Seconds, list[i].StarvedMs = round(list[i].Seconds), round(list[i].StarvedMs)
+	for i := range trials {
+		list = append(list, trials[i].sum())
 	}
 	return list, nil
+}
+
+// trials are all that is compared: of each load and machine one for each scheduler.
+func (s *stand) trials(took time.Duration, joined []*crowd) (list []trial) {
+	machines := []int{0}
+	if s.cfg.Busy > 0 {
+		machines = append(machines, s.cfg.Busy)
+	}
+	for _, busy := range machines {
+		for _, load := range s.cfg.Loads {
+			for i, name := range schedulers {
+				t := trial{Scheduler: Scheduler{Scheduler: name, Load: load, Busy: busy}, robots: fleet(took, load)}
+				for k := range t.robots {
+					t.robots[k].robot = joined[i].robots[k]
+				}
+				t.Robots = len(t.robots)
+				list = append(list, t)
+			}
+		}
+	}
+	return list
+}
+
+// play gives the trial a turn.
+func (t *trial) play(ctx context.Context, slice time.Duration) (err error) {
+	stop, err := occupy(t.Busy)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	before, gone := t.count()
+	var all sync.WaitGroup
+	begin := time.Now()
+	for k := range t.robots {
+		all.Go(func() { t.robots[k].play(ctx, begin, slice) })
+	}
+	all.Wait()
+	t.Seconds += time.Since(begin).Seconds()
+	answered, lost := t.count()
+	t.Requests += answered - before
+	t.Lost += lost - gone
+	return context.Cause(ctx)
+}
+
+// count is how many requests the trial's robots made so far, in all trials that they are in.
+func (t *trial) count() (answered, lost int) {
+	for _, d := range t.robots {
+		answered, lost = answered+d.answered, lost+d.lost
+	}
+	return answered, lost
+}
+
+func (t *trial) sum() Scheduler {
+	for _, d := range t.robots {
+		t.StarvedMs += d.starved.Seconds() * 1e3
+	}
+	t.Seconds, t.StarvedMs = round(t.Seconds), round(t.StarvedMs)
+	return t.Scheduler
+}
+
+// occupy starts n processes that do nothing but compute, until stop.
+func occupy(n int) (stop func(), err error) {
+	var children []*bench.Child
+	stop = func() {
+		for _, c := range children {
+			c.Kill()
+		}
+	}
+	for range n {
+		c, err := bench.StartGroup(exec.Command("sh", "-c", "while :; do :; done"))
+		if err != nil {
+			stop()
+			return nil, err
+		}
+		children = append(children, c)
+	}
+	return stop, nil
 }
 
 // play runs actions and asks for the next in time, for a slice.
