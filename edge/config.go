@@ -105,6 +105,7 @@ type Config struct {
 	ReconnectInitialBackoff time.Duration
 	ReconnectMaxBackoff     time.Duration
 	MaxOffline              time.Duration
+	Given                   Given // which of these somebody asked for; the others follow how long the server takes
 
 	Tags map[string]string
 

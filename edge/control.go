@@ -49,6 +49,7 @@ type control struct {
 	warned     uint32     // joints that a warning was emitted for
 	source     rt.Instant // when what the last action is made from was measured; 0: none ran
 	merged     chunk.Chunk
+	answers    answers
 	restedFrom rt.Instant            // between two episodes: since when the arm holds; 0: it does not
 	observed   [sourceSlots]source   // of the last requests
 	entry      *record.Tick          // this tick's record; nil: there is none
@@ -62,6 +63,7 @@ type controlConfig struct {
 	period        time.Duration
 	degradedAfter time.Duration
 	maxOffline    time.Duration
+	patience      patience // zero: the limits above and the core's, as they are
 	arm           *follow.Follower
 	bus           bus
 	record        *record.Recorder // nil: nothing is recorded
@@ -99,8 +101,8 @@ type sessionState struct {
 	epoch   uint32
 	key     int64 // the newest request's
 	episode uint32
-	start   bool               // the next observation starts the episode
-	recent  [4]*record.Session // by epoch
+	start   bool                          // the next observation starts the episode
+	recent  [pastSessions]*record.Session // by epoch
 }
 
 // of returns the session of a recorded action, nil when it is long gone.
@@ -170,6 +172,9 @@ const blockHeld = blockPaused | blockAligning
 func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 	dof := len(cfg.arm.Goal)
 	core.Gate = cfg.arm.Gate()
+	if cfg.patience == (patience{}) {
+		cfg.patience = patience{maxAge: core.MaxAge, degraded: cfg.degradedAfter, offline: cfg.maxOffline, given: Given{true, true, true}}
+	}
 	c := &control{
 		controlConfig: cfg, core: core, phases: rt.NewLaps(cfg.clock, numPhases),
 		run:     runState{state: stateConnecting},
@@ -414,13 +419,14 @@ func (c *control) merge(now rt.Instant) {
 	switch {
 	case !fresh:
 		return
-	case a.epoch != c.session.epoch:
+	case a.epoch != c.session.epoch && c.session.of(a.epoch) == nil:
 		c.dropAnswer(a, key, dropEpoch, chunk.Result{})
 		return
 	case a.episode != c.session.episode:
 		c.dropAnswer(a, key, dropEpisode, chunk.Result{})
 		return
 	}
+	c.learnPace(&a.body)
 	robot := a.body.ChunkRobot
 	c.merged = chunk.Chunk{
 		Key: key, Rows: robot.Rows, DOF: robot.Cols, Robot: robot.Data, Model: a.body.ChunkModel.Data,
@@ -447,7 +453,9 @@ func (c *control) merge(now rt.Instant) {
 	if c.blocked&(blockHeld|blockCorrecting|blockResting) == 0 {
 		c.arm.StartArming()
 	}
-	c.change(now, causeMerged)
+	if c.session.epoch != 0 { // else it answers one that is lost
+		c.change(now, causeMerged)
+	}
 }
 
 //rt:noalloc
@@ -463,6 +471,7 @@ func (c *control) ask(now rt.Instant) {
 		if epoch != 0 {
 			c.session.recent[epoch%uint32(len(c.session.recent))] = c.flags.session.Load()
 			c.core.Schedule.RequestNow()
+			c.learnPace(nil)
 			c.change(now, causeOpened)
 		}
 	}
@@ -527,7 +536,7 @@ func (c *control) updateState(now rt.Instant) {
 	}
 	// A discipline that asks rarely is not degraded before it has asked for a while.
 	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4
-	if c.arm.Phase == follow.Armed && unanswered && now.Sub(c.run.lastMerge) >= c.degradedAfter {
+	if c.arm.Phase == follow.Armed && unanswered && now.Sub(c.run.lastMerge) >= c.patience.quiet(c.flags.knownPace()) {
 		c.change(now, causeQuiet)
 	}
 	if c.flags.lost.Swap(false) {
@@ -540,7 +549,7 @@ func (c *control) updateState(now rt.Instant) {
 		Joints: c.arm.Frozen(), Bus: c.blocked&(blockBusSilent|blockJointSilent) != 0,
 		Pictures: c.blocked&blockNoPicture != 0, Session: c.blocked&blockNoSession != 0,
 	})
-	if now.Sub(c.run.lastMerge) >= c.maxOffline && c.arm.Phase < follow.Parking {
+	if now.Sub(max(c.run.lastMerge, rt.Instant(c.flags.aliveAt.Load()))) >= c.maxOffline && c.arm.Phase < follow.Parking {
 		if c.run.state != stateDead {
 			c.run.gaveUp = c.run.lacks
 		}

@@ -639,8 +639,8 @@ func TestStagesBeginWhereTheArmStands(t *testing.T) {
 
 func TestARecordNamesOnlyTheSessionThatAsked(t *testing.T) {
 	var s sessionState
-	s.recent[0] = &record.Session{Epoch: 4}
-	if s.of(4) == nil || s.of(8) != nil || s.of(5) != nil {
-		t.Errorf("sessions of 4, 8 and 5: %v, %v, %v, want only the first", s.of(4), s.of(8), s.of(5))
+	s.recent[4] = &record.Session{Epoch: 4}
+	if s.of(4) == nil || s.of(4+pastSessions) != nil || s.of(5) != nil {
+		t.Errorf("sessions of 4, %d and 5: %v, %v, %v, want only the first", 4+pastSessions, s.of(4), s.of(4+pastSessions), s.of(5))
 	}
 }

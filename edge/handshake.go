@@ -53,7 +53,7 @@ func (l *link) handshake(ctx context.Context) error {
 		return err
 	}
 	for _, w := range ack.Warnings {
-		l.log.Warn("server: " + w)
+		l.log.Warn("server: "+w, "session", ack.SessionID)
 	}
 	l.contract, l.sessionID = t, ack.SessionID
 	if l.room == 0 {
@@ -69,10 +69,13 @@ func (l *link) handshake(ctx context.Context) error {
 	l.flags.nonce.Store(ack.Nonce)
 	session := &record.Session{ID: ack.SessionID, Epoch: l.epoch, Service: prefix, ServerID: ack.ServerID, Model: t.model, Revision: t.revision, SHA256: t.sha256}
 	l.flags.session.Store(session)
+	l.flags.past[l.epoch%pastSessions].Store(&pastSession{epoch: l.epoch, nonce: ack.Nonce, model: modelOf(session)})
+	l.flags.said.store(paceOf(&ack.Capabilities))
 	l.record.NoteSession(l.clock.Now(), session)
 	l.flags.server.Store(&ServerSummary{t.model, t.revision, t.sha256, prefix})
 	l.flags.epoch.Store(l.epoch)
 	l.log.Info("session open", "service", prefix, "model", t.model, "revision", t.revision, "server", ack.ServerID, "session", ack.SessionID, "epoch", l.epoch)
+	l.tellPace()
 	return nil
 }
 
@@ -120,7 +123,7 @@ func (l *link) find(ctx context.Context) (string, error) {
 // ask returns what the servers say of themselves. all is false when there may be more
 // of them: one that hangs does not answer.
 func (l *link) ask(ctx context.Context, prefix string) (said []wire.Status, all bool, err error) {
-	for _, limit := range []time.Duration{patience, statusTimeout} {
+	for _, limit := range []time.Duration{replyPatience, statusTimeout} {
 		began := l.clock.Now()
 		replies, err := l.net.Get(ctx, wire.StatusKey(prefix), nil, limit)
 		if err != nil {
@@ -314,7 +317,7 @@ func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit
 	}
 	end := l.clock.Now().Add(limit)
 	for _, key := range []string{own, wire.SessionKey(prefix)} {
-		for _, wait := range []time.Duration{patience, limit} { // who does not answer in time is slow, or far away
+		for _, wait := range []time.Duration{replyPatience, limit} { // who does not answer in time is slow, or far away
 			began := l.clock.Now()
 			if wait = min(wait, end.Sub(began)); wait <= 0 {
 				return nil, nil
@@ -375,6 +378,13 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 	if want := l.cfg.ExpectModel; !strings.HasPrefix(t.sha256, want) {
 		return t, exit.Errorf(exit.Config, "%s serves %s@%s with sha256 %s, want one that begins with %s (--expect-model): another policy, or another export of it",
 			prefix, t.model, t.revision, cmp.Or(t.sha256, "unknown"), want)
+	}
+	if l.contract.prefix == "" {
+		p := l.cfg.patience(t.horizon, t.fps)
+		said := paceOf(&ack.Capabilities)
+		if surely := (serverPace{least: time.Duration(float64(said.least) / hopelessTimes)}); p.hopeless(surely) != nil {
+			return t, p.hopeless(said)
+		}
 	}
 	if old := l.contract; old.prefix != "" {
 		switch {

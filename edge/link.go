@@ -25,8 +25,8 @@ const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
 
-	patience    = 300 * time.Millisecond // for servers that do not answer, while others have
-	unheardWait = 2 * time.Second        // before those are asked again
+	replyPatience = 300 * time.Millisecond // for servers that do not answer, while others have
+	unheardWait   = 2 * time.Second        // before those are asked again
 
 	resetLimit = time.Second           // the server's acknowledgement of a reset
 	restPoll   = 50 * time.Millisecond // looks for a rest's end, and for a lost session
@@ -88,6 +88,9 @@ type link struct {
 	lastError         string // connect's, so that it is logged once
 	duplicateReported bool
 	toldUnconditioned bool
+	toldPace          time.Duration // of a chunk, when its limits were logged last
+	probedAt          rt.Instant    // when the server was last asked whether it lives
+	heardAt           rt.Instant    // when it last said so while an answer was due
 }
 
 // onToken takes the server's token. Owner: the transport's goroutine.
@@ -177,11 +180,15 @@ func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 func (l *link) maintain(ctx context.Context) error {
 	for l.rest(ctx, restPoll, false) {
 		l.warnDuplicate()
+		if err := l.checkPace(); err != nil {
+			return l.refuse(err)
+		}
+		l.probe(ctx)
 		loss, why := l.lossReason()
 		if loss == 0 {
 			continue
 		}
-		l.log.Warn("session lost", "why", why)
+		l.log.Warn("session lost", "why", why, "session", l.sessionID)
 		l.flags.sessionError.Store(&why)
 		recording.Note(l.record, l.clock, event.SessionLost, record.LevelWarning, int64(loss), 0, "session lost: "+why)
 		l.flags.epoch.Store(0)
@@ -193,13 +200,29 @@ func (l *link) maintain(ctx context.Context) error {
 			if ctx.Err() != nil {
 				return nil
 			}
-			l.flags.refused.Store(true)
-			recording.Note(l.record, l.clock, event.SessionRefused, record.LevelError, 0, 0, "refused: "+err.Error())
-			l.record.Save(&recording.SavedRefusal, true)
-			return err
+			return l.refuse(err)
 		}
 	}
 	return nil
+}
+
+// refuse ends the run for an error that no other session can cure.
+func (l *link) refuse(err error) error {
+	l.flags.refused.Store(true)
+	recording.Note(l.record, l.clock, event.SessionRefused, record.LevelError, 0, 0, "refused: "+err.Error())
+	l.record.Save(&recording.SavedRefusal, true)
+	return err
+}
+
+// checkPace logs what the answers of late say about the run's limits. The error says that no
+// action can run.
+func (l *link) checkPace() error {
+	l.tellPace()
+	if !l.flags.tooSlow.Load() {
+		return nil
+	}
+	p := l.cfg.patience(l.contract.horizon, l.contract.fps)
+	return p.hopeless(l.flags.knownPace())
 }
 
 // warnDuplicate warns, once a run, of another robot with this id: it takes our requests.
@@ -245,14 +268,58 @@ func (l *link) lossReason() (event.Loss, string) {
 	if asked <= merged {
 		return 0, "" // no answer is due
 	}
-	limit := l.cfg.RequestTimeout
-	if l.cfg.Schedule.Compat {
-		limit *= compatTimeouts
-	}
-	if quiet := l.clock.Now().Sub(max(asked, l.openedAt)); quiet > limit {
+	return l.lossOfAnswer(max(asked, l.openedAt))
+}
+
+// lossOfAnswer says why the session is lost whose answer has been due since an instant. A
+// server that lives and says so is slow, and keeps the session for as long as it says that a
+// chunk may take.
+func (l *link) lossOfAnswer(since rt.Instant) (event.Loss, string) {
+	now, p := l.clock.Now(), l.cfg.patience(l.contract.horizon, l.contract.fps)
+	quiet, unheard := now.Sub(since), p.unheard()
+	if quiet > p.answer(l.flags.knownPace()) {
 		return event.LossUnanswered, fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
 	}
+	if silent := now.Sub(max(since, l.heardAt)); silent > unheard {
+		return event.LossUnanswered, fmt.Sprintf("no chunk for %.1f s, and the server does not answer", quiet.Seconds())
+	}
 	return 0, ""
+}
+
+// probe asks the server whether it lives while an answer is overdue, in good time before it
+// would count as lost.
+func (l *link) probe(ctx context.Context) {
+	merged := rt.Instant(l.flags.mergedAt.Load())
+	asked := rt.Instant(l.flags.askedAt.Load())
+	now, p := l.clock.Now(), l.cfg.patience(l.contract.horizon, l.contract.fps)
+	if asked <= merged || now.Sub(max(asked, l.openedAt)) < p.unheard()/2 || now.Sub(l.probedAt) < p.unheard()/4 {
+		return
+	}
+	l.probedAt = now
+	replies, err := l.net.Get(ctx, wire.StatusKey(l.contract.prefix), nil, min(replyPatience, p.unheard()/4))
+	if err != nil {
+		return
+	}
+	for _, r := range replies {
+		var s wire.Status
+		if r.Err || wire.ParseStatus(&s, r.Payload) != nil {
+			continue
+		}
+		if id := l.flags.serverID.Load(); id != nil && *id != "" && s.ServerID != *id {
+			continue // another replica
+		}
+		l.heardAt = l.clock.Now()
+		if s.InferenceMsP99 > 0 {
+			now := paceOf(&s.Capabilities)
+			if n := time.Duration(s.ActiveSessions); n > 0 { // this robot's own is one of them
+				now.queue = now.queue / n * (n - 1)
+			}
+			l.flags.said.store(now)
+		}
+		if l.heardAt.Sub(asked) <= p.answer(l.flags.knownPace()) { // else it lives and does nothing for us
+			l.flags.aliveAt.Store(int64(l.heardAt))
+		}
+	}
 }
 
 // reset tells the server that an episode begins, and with which task unless that is
@@ -282,7 +349,7 @@ func (l *link) reset(ctx context.Context, episode uint32, task string) (acked bo
 	if err == nil {
 		err = fmt.Errorf("the server did not answer within %v", resetLimit)
 	}
-	l.log.Warn("the server did not confirm the reset", "reset", episode, "err", err)
+	l.log.Warn("the server did not confirm the reset", "session", l.flags.sessionID(), "reset", episode, "err", err)
 	return false, err
 }
 
@@ -299,6 +366,6 @@ func (l *link) closeSession(prefix, session string) {
 	defer cancel()
 	body := wire.AppendSessionClose(nil, &wire.SessionClose{ClientUUID: l.identity.ID, SessionID: session})
 	if _, err := l.askSession(ctx, prefix, body, closeTimeout); err != nil {
-		l.log.Debug("session close", "err", err)
+		l.log.Debug("session close", "session", session, "err", err)
 	}
 }

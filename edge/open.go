@@ -75,7 +75,7 @@ func (e *Edge) connect(ctx context.Context) error {
 	e.armOpen = e.clock.Now()
 	e.waitFor("a server")
 	e.receiver = newReceiver(func(ev wire.Event) {
-		e.log.Warn("server: "+ev.Text, "code", ev.Code, "seq", ev.Seq)
+		e.log.Warn("server: "+ev.Text, "session", e.receiver.flags.sessionID(), "code", ev.Code, "seq", ev.Seq)
 		e.recording.Notice(ev)
 	})
 	e.receiver.record, e.receiver.clock = e.record, e.clock
@@ -149,6 +149,7 @@ func (e *Edge) build(context.Context) error {
 	e.arm.SetPeriod(period)
 	e.control = newControl(controlConfig{
 		clock: e.clock, period: period, degradedAfter: e.cfg.DegradedAfter, maxOffline: e.cfg.MaxOffline,
+		patience: e.cfg.patience(contract.horizon, e.cfg.FPS),
 		arm: follow.New(e.arm, follow.Config{
 			Period: period, Safety: e.robot.Safety, Gate: follow.NewGate(e.arm.Arm(), period), Exit: follow.ExitModes[e.cfg.OnExit],
 			EaseIn: e.easeIn(), Rescue: e.cfg.Rescue, Events: events, Clock: e.clock,

@@ -11,23 +11,83 @@ import (
 
 // linkFlags is shared by the tick and the network's threads; comments name the writers.
 type linkFlags struct {
-	epoch          atomic.Uint32                  // link: of the open session, 0 when there is none
-	session        atomic.Pointer[record.Session] // link: the newest one, stored before its epoch
-	server         atomic.Pointer[ServerSummary]  // link: of the newest session
-	lost           atomic.Bool                    // link: set when a session is lost; the tick takes it back
-	evicted        atomic.Bool                    // receiver: the server does not know the session, or leaves; link takes it back
-	refused        atomic.Bool                    // link: the server refuses the contract for good
-	duplicate      atomic.Bool                    // receiver: answers to another robot of this name arrive; link takes it back
-	missingCameras atomic.Int32                   // capture threads: cameras without a first picture
-	sentKey        atomic.Int64                   // tick: newest request
-	askedAt        atomic.Int64                   // tick: instant of the first request since the newest chunk
-	mergedAt       atomic.Int64                   // tick: instant of the newest merge
-	resumedAt      atomic.Int64                   // tick: when the machine was suspended last, and woke; pictures from before are not used
-	stamps         stamps                         // sender: of the last requests
-	sessionError   atomic.Pointer[string]         // link: why there was none for longest, or why the newest was lost; stays when another is open
-	task           atomic.Pointer[string]         // operator: what the arm shall do, for policies that read it
-	serverID       atomic.Pointer[string]         // link: who has the session, stored before its epoch; nil or empty: it did not say
-	nonce          atomic.Int64                   // link: what the session's chunks repeat, stored before its epoch; 0: nothing
+	epoch          atomic.Uint32                             // link: of the open session, 0 when there is none
+	session        atomic.Pointer[record.Session]            // link: the newest one, stored before its epoch
+	server         atomic.Pointer[ServerSummary]             // link: of the newest session
+	lost           atomic.Bool                               // link: set when a session is lost; the tick takes it back
+	evicted        atomic.Bool                               // receiver: the server does not know the session, or leaves; link takes it back
+	refused        atomic.Bool                               // link: the server refuses the contract for good
+	duplicate      atomic.Bool                               // receiver: answers to another robot of this name arrive; link takes it back
+	missingCameras atomic.Int32                              // capture threads: cameras without a first picture
+	sentKey        atomic.Int64                              // tick: newest request
+	askedAt        atomic.Int64                              // tick: instant of the first request since the newest chunk
+	mergedAt       atomic.Int64                              // tick: instant of the newest merge
+	resumedAt      atomic.Int64                              // tick: when the machine was suspended last, and woke; pictures from before are not used
+	stamps         stamps                                    // sender: of the last requests
+	sessionError   atomic.Pointer[string]                    // link: why there was none for longest, or why the newest was lost; stays when another is open
+	task           atomic.Pointer[string]                    // operator: what the arm shall do, for policies that read it
+	serverID       atomic.Pointer[string]                    // link: who has the session, stored before its epoch; nil or empty: it did not say
+	nonce          atomic.Int64                              // link: what the session's chunks repeat, stored before its epoch; 0: nothing
+	said           sharedPace                                // link: how long a chunk takes, as the server says
+	pace           sharedPace                                // tick: the same with what its answers say; 0: none has come
+	aliveAt        atomic.Int64                              // link: when the server last said that it lives while an answer was due
+	tooSlow        atomic.Bool                               // tick: no action of this policy can run within --max-action-age
+	past           [pastSessions]atomic.Pointer[pastSession] // link: the last sessions, by epoch, each stored before its epoch
+}
+
+// pastSessions is how many sessions are remembered whose answers still count.
+const pastSessions = 8
+
+// pastSession is a session of this run. An answer to it counts also after it was lost, as
+// long as the policy is the same: the server may have worked on it for long.
+type pastSession struct {
+	epoch uint32
+	nonce int64 // its chunks repeat it
+	model string
+}
+
+// nonceOf returns what the chunks of an epoch repeat; ok is false unless it is the open
+// session's, or that of one of the last sessions of the same policy.
+//
+//rt:noalloc
+func (f *linkFlags) nonceOf(epoch uint32) (nonce int64, ok bool) {
+	if epoch == f.epoch.Load() {
+		return f.nonce.Load(), epoch != 0
+	}
+	s, newest := f.past[epoch%pastSessions].Load(), f.session.Load()
+	if s == nil || s.epoch != epoch || newest == nil || modelOf(newest) != s.model {
+		return 0, false
+	}
+	return s.nonce, true
+}
+
+// sessionID is the newest session's.
+func (f *linkFlags) sessionID() string {
+	if s := f.session.Load(); s != nil {
+		return s.ID
+	}
+	return ""
+}
+
+// modelOf is what the policy of a session is known by: its weights, where the server says.
+//
+//rt:noalloc
+func modelOf(s *record.Session) string {
+	if s.SHA256 != "" {
+		return s.SHA256
+	}
+	return s.Model
+}
+
+// knownPace is how long a chunk takes as far as is known.
+//
+//rt:noalloc
+func (f *linkFlags) knownPace() serverPace {
+	p, answered := f.said.load(), f.pace.load()
+	if answered.least > 0 {
+		p.least, p.most = answered.least, max(p.most, answered.most)
+	}
+	return p
 }
 
 // taskText is what the arm shall do now.
@@ -80,11 +140,12 @@ func (r *receiver) deposit(s wire.Sample) {
 		return
 	}
 	sent := uint64(r.flags.sentKey.Load())
+	nonce, known := r.flags.nonceOf(h.SessionEpoch)
 	switch {
 	case h.Check(wire.MsgActionChunk) != nil:
 		r.refuse(&h, dropHeader)
 		return
-	case h.SessionEpoch != r.flags.epoch.Load():
+	case !known:
 		r.refuse(&h, dropEpoch)
 		return
 	case h.SeqID == 0 || h.SeqID > sent || h.SeqID+stampSlots <= sent:
@@ -99,7 +160,7 @@ func (r *receiver) deposit(s wire.Sample) {
 		r.refuse(&h, dropBody)
 		return
 	}
-	if a.body.Nonce != r.flags.nonce.Load() {
+	if a.body.Nonce != nonce {
 		r.refuse(&h, dropForeign)
 		return
 	}

@@ -42,7 +42,7 @@ func (e *Edge) describeRecord() error {
 		"schedule": c.Schedule.Schedule, "compat": strconv.FormatBool(c.Schedule.Compat), "task": c.Task,
 		"leader": c.Leader.Bus, "connect": strings.Join(c.Connect, ","), "service": e.link.contract.prefix, "model": e.link.contract.model,
 		"revision": e.link.contract.revision, "model_sha256": e.link.contract.sha256, "horizon": strconv.Itoa(e.link.contract.horizon),
-		"max_action_age": c.MaxActionAge.String(), "jpeg_quality": strconv.Itoa(c.JPEGQuality), "on_exit": c.OnExit,
+		"max_action_age": e.effectiveMaxAge().String(), "request_timeout": c.RequestTimeout.String(), "jpeg_quality": strconv.Itoa(c.JPEGQuality), "on_exit": c.OnExit,
 		"record": string(c.Record), "schedule_settings": fmt.Sprintf("%+v", c.Schedule), "stages": fmt.Sprintf("%+v", c.Stages),
 		recording.Calibration: e.arm.Calibration().Text(),
 	})
@@ -69,6 +69,12 @@ func (e *Edge) collectGarbage() {
 		e.clock.SleepUntil(e.clock.Now().Add(collectPoll))
 	}
 	runtime.GC()
+}
+
+// effectiveMaxAge is how old an action may be at the pace of the first session.
+func (e *Edge) effectiveMaxAge() time.Duration {
+	p := e.cfg.patience(e.link.contract.horizon, e.cfg.FPS)
+	return p.age(e.link.flags.knownPace())
 }
 
 // RecordFolders are where the robots of this host keep their records without --record-dir, those

@@ -317,7 +317,7 @@ func TestLinkWaitsForTheServerItMeans(t *testing.T) {
 		own, its func(*replicaStand)
 	}{
 		{"another has gone", func(*replicaStand) {}, func(r *replicaStand) { r.deaf, r.status.ServerLoad = true, 0.9 }},
-		{"it is slow itself", func(r *replicaStand) { r.slow = 2 * patience }, func(r *replicaStand) { r.status.ServerLoad = 0.9 }},
+		{"it is slow itself", func(r *replicaStand) { r.slow = 2 * replyPatience }, func(r *replicaStand) { r.status.ServerLoad = 0.9 }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			router, all := replicas(t, "a", "b")

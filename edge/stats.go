@@ -11,7 +11,7 @@ import (
 const (
 	dropHeader  = iota // no header, or not one of ours
 	dropBody           // the message does not decode, or breaks a limit
-	dropEpoch          // it answers an earlier session
+	dropEpoch          // it answers a session of another policy, or one that is long over
 	dropEpisode        // it answers an earlier episode
 	dropUnknown        // its request was never sent, or was answered, or is forgotten
 	dropNewer          // a newer one came before it was merged
@@ -34,6 +34,7 @@ type tickStats struct {
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	starvedBus                                 atomic.Uint64 // starved ticks on which the bus was silent
 	size                                       atomic.Int64
+	maxAge                                     atomic.Int64 // ns: how old an action may be now
 	state, episode                             atomic.Uint32
 	touched, armed, needResume                 atomic.Bool             // touched: torque may be on; needResume: an operator is waited for
 	inState                                    [numStates]atomic.Int64 // nanoseconds

@@ -56,6 +56,7 @@ type Summary struct {
 	Corrections  *Corrections              `json:"corrections,omitempty"` // nil: the run had no leader
 	FirstRun     bool                      `json:"first_run,omitempty"`   // the bundle had never run on this arm: it started slowly
 	Seconds      float64                   `json:"seconds"`
+	MaxAgeMS     float64                   `json:"max_action_age_ms"` // that held at the end: the flag's, or what the policy needs
 }
 
 // Corrections is what people did who took the arm over.
@@ -139,6 +140,7 @@ func (e *Edge) summarize(err error) *Summary {
 		CPUShare: round3(loop.CPU.Seconds() / max(took.Seconds(), 1e-9)),
 		FirstRun: e.firstRun,
 		Exit:     ending(err, asked),
+		MaxAgeMS: round3(float64(c.core.MaxAge) / 1e6),
 	}
 	grant := e.loop.Grant()
 	s.RT = Granted{grant.Granted, grant.Why}

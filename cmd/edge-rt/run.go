@@ -58,12 +58,12 @@ type runFlags struct {
 	CPU      int           `name:"cpu" default:"-1" help:"Pin the tick to this CPU, isolated ones (isolcpus=) included; -1: the last isolated one, else the last one where there are at least four."`
 
 	JPEGQuality             *int              `range:"0..100;0 sends raw pictures" name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
-	MaxActionAge            time.Duration     `range:">0..87600h" default:"3s" help:"Never run an action whose observation is older."`
-	DegradedAfter           time.Duration     `range:">0..87600h" default:"1s" help:"Without a chunk for this long the state is DEGRADED."`
-	RequestTimeout          time.Duration     `range:">0..87600h" default:"5s" help:"Without a chunk for this long the session is opened again."`
+	MaxActionAge            *time.Duration    `range:">0..87600h" help:"Never run an action whose observation is older. Default: 3s, and for a policy that takes longer as much as its actions need." placeholder:"TIME"`
+	DegradedAfter           *time.Duration    `range:">0..87600h" help:"Without a chunk for this long the state is DEGRADED. Default: 1s, and for a policy that takes longer half as long again as a chunk." placeholder:"TIME"`
+	RequestTimeout          *time.Duration    `range:">0..87600h" help:"The session is opened again when neither a chunk nor an answer about its status came from the server for this long; one that lives and is slow keeps it. Default: 5s." placeholder:"TIME"`
 	ReconnectInitialBackoff time.Duration     `range:">0..87600h" default:"500ms" help:"First wait between attempts to reach the server."`
 	ReconnectMaxBackoff     time.Duration     `range:">0..87600h" default:"10s" help:"Longest wait between attempts."`
-	MaxOffline              time.Duration     `range:">0..87600h" default:"60s" help:"Give up after this long without device or server."`
+	MaxOffline              time.Duration     `range:">0..87600h" default:"60s" help:"Give up after this long without device or server; a server that answers and is slow counts as there."`
 	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold or repeat_last."`
 	Rescue                  bool              `help:"Walk an arm that stands outside its calibrated range in slowly, instead of refusing to arm it."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
@@ -182,7 +182,9 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		RT: modes[r.RT], CPU: r.CPU,
 		JPEGQuality: defaultQuality, OnExit: r.OnExit, Rescue: r.Rescue, Fallback: r.Fallback,
 		Leader: r.leaderPlace(), LeaderRobot: r.LeaderRobot, Takeover: r.Takeover,
-		MaxActionAge: r.MaxActionAge, DegradedAfter: r.DegradedAfter, RequestTimeout: r.RequestTimeout,
+		MaxActionAge:  program.ValueOr(r.MaxActionAge, edge.DefaultMaxActionAge),
+		DegradedAfter: program.ValueOr(r.DegradedAfter, edge.DefaultDegradedAfter), RequestTimeout: program.ValueOr(r.RequestTimeout, edge.DefaultRequestTimeout),
+		Given:                   edge.Given{MaxActionAge: r.MaxActionAge != nil, DegradedAfter: r.DegradedAfter != nil, RequestTimeout: r.RequestTimeout != nil},
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
 		Tags: r.Tag, HTTP: r.HTTP, HTTPToken: r.HTTPToken, HTTPNames: r.HTTPName, Log: r.log(screen),
 	}

@@ -51,6 +51,7 @@ const (
 	LeaderLeads  // A: the joints that lead again
 	FirstRun     // of a bundle on this arm, which is armed. A: ms that it is slow; B: % of the velocity limits that it may use
 	FirstRunOver // so long was it driven slowly
+	SlowPolicy   // from the link: a limit of the run that its server exceeds. A: ns of an inference; B: ns of waiting for other robots
 	numCodes
 )
 
@@ -150,6 +151,7 @@ var messages = [numCodes]string{
 	LeaderLeads:     "a joint of the leader leads again: the follower goes slowly to where it is",
 	FirstRun:        "this bundle runs on this arm for the first time: it starts slowly",
 	FirstRunOver:    "the slow start of this bundle's first run is over",
+	SlowPolicy:      "the policy is slow",
 }
 
 // kinds group the codes on record.
@@ -161,6 +163,7 @@ var kinds = [...]string{
 	CameraSilent: "camera", CameraBack: "camera", CameraSpoilt: "camera", TickMissing: "tick", Operated: "operator", Ended: "exit",
 	LeaderHeld: "leader", LeaderLeads: "leader",
 	FirstRun: "joint", FirstRunOver: "joint",
+	SlowPolicy: "server",
 }
 
 // Kind is the group on record that it belongs to; a code of a later edge-rt, or of a

@@ -44,6 +44,9 @@ func (x *explainer) exit() (f Finding, bad bool) {
 func (x *explainer) end(code exit.Code, e happened) *reason {
 	switch code {
 	case exit.Config:
+		if r := hopeless(e); r != nil {
+			return r
+		}
 		if r := x.session(e.at-lastFault, e.at); r != nil && r.cause == ServerRefuses {
 			return r
 		}

@@ -181,6 +181,9 @@ func (x *explainer) wait(s *span) Finding {
 			if missing == nil {
 				return nil
 			}
+			if r := x.slowPolicy(missing.At, s.from, s.to); r != nil {
+				return r
+			}
 			return x.fate(missing, s.to, s.to)
 		},
 	} {
@@ -356,6 +359,7 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 	if len(l.strange) >= strangeLeast {
 		all = append(all, x.strangeAnswers())
 	}
+	all = append(all, x.slowWarning(others)...)
 	for _, c := range []struct {
 		code  event.Code
 		cause Cause

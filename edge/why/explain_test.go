@@ -232,6 +232,46 @@ var cases = []struct {
 		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").event(event.SessionRefused, 0, 0, "refused: other weights").ticks(5, nil).event(event.Ended, 3, 0, "code 3: other weights")
 	}, want: []told{{kind: Exit, cause: ServerRefuses, words: "other weights"}}},
 	{name: "the policy takes long", tell: slowly(func(c *record.Chunk) { c.Inference = int64(400 * millisecond) }), want: []told{{kind: Stutter, cause: ServerSlow, words: "computed 400 ms"}}},
+	{name: "a policy that takes longer than its chunks last", tell: func(s *story) {
+		for range 3 {
+			seq := s.ask(0)
+			for range 8 { // which take each other's place at the server
+				s.ticks(30, starved).ask(0)
+			}
+			s.answer(seq, func(c *record.Chunk) { c.Inference = int64(4 * second) }).ticks(47, nil)
+		}
+	}, want: []told{{kind: Stutter, cause: SlowPolicy, words: "usually takes 4.00 s"}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}}},
+	{name: "the line is cut for longer than a slow policy takes", tell: func(s *story) {
+		for range 4 {
+			seq := s.ask(0)
+			s.ticks(70, starved).answer(seq, func(c *record.Chunk) { c.Inference = int64(second) }).ticks(47, nil)
+		}
+		s.ask(300)
+		s.ticks(18, nil)
+		for range 20 {
+			s.ticks(30, starved).ask(0)
+		}
+	}, want: []told{{kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: LinkSilent}}},
+	{name: "a slow policy whose actions are all too old", tell: func(s *story) {
+		for range 3 {
+			seq := s.ask(0)
+			s.ticks(180, starved).answer(seq, func(c *record.Chunk) { c.Inference = int64(49 * second / 10) }).ticks(1, func(t *record.Tick) { t.Starved, t.TooOld = true, true })
+		}
+	}, want: []told{{kind: Stutter, cause: SlowPolicy, words: "actions may be 3.00 s old (--max-action-age)"}}},
+	{name: "sessions that are given up while the policy computes", tell: func(s *story) {
+		for i := range uint32(3) {
+			seq := s.ask(0)
+			s.ticks(300, starved).event(event.SessionLost, int64(event.LossUnanswered), 0, "session lost: no chunk for 5.0 s")
+			s.open("s-2", i+2, "box-1")
+			s.ticks(180, starved).answer(seq, func(c *record.Chunk) { c.Outcome, c.Inference = "epoch", 0 })
+		}
+	}, want: []told{{kind: Stutter, cause: SlowPolicy, words: "no chunk for 5.0 s"}}},
+	{name: "a slow policy that no stutter shows", tell: func(s *story) {
+		s.event(event.SlowPolicy, 0, 0, "--degraded-after 100ms is shorter than a chunk takes").well()
+	}, want: []told{{kind: Warning, cause: SlowPolicy, words: "--degraded-after"}}},
+	{name: "a limit that lets nothing run", tell: func(s *story) {
+		s.ticks(5, nil).event(event.Ended, 3, 0, "code 3: no action could ever run: this policy takes at least 8.0 s")
+	}, want: []told{{kind: Exit, cause: SlowPolicy}}},
 	{name: "a queue at the server", tell: slowly(func(c *record.Chunk) { c.QueueWait = int64(400 * millisecond) }), want: []told{{kind: Stutter, cause: ServerQueue, words: "waited 400 ms"}}},
 	{name: "a slow network", tell: slowly(nil), want: []told{{kind: Stutter, cause: NetworkSlow}}},
 	{name: "a slow network, and the queue longer than usual too", tell: slowly(func(c *record.Chunk) { c.QueueWait = int64(100 * millisecond) }), want: []told{{kind: Stutter, cause: NetworkSlow}}},

@@ -93,6 +93,9 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 	case another:
 		r.cause = ServerGone
 		r.add(after.at, "it is another process than before: %s was there, %s is now", before.ServerID, after.ServerID)
+	case silent && first.code == event.SessionLost && x.givenUp(first.at):
+		r.cause = SlowPolicy
+		x.addUsual(r, first.at)
 	case silent:
 		r.cause = LinkSilent
 	case first.code == event.SessionLost && first.a == int64(event.LossClosed):

@@ -36,11 +36,12 @@ type explainer struct {
 	audit   *Audit
 	typical map[Cause]time.Duration
 	usual   time.Duration // of a whole round trip
+	usually computing     // what the server usually takes of it
 	horizon time.Duration // that a chunk lasts; 0: not known
 }
 
 func newExplainer(l *Log, a *Audit) *explainer {
-	x := &explainer{log: l, audit: a, typical: map[Cause]time.Duration{}}
+	x := &explainer{log: l, audit: a, typical: map[Cause]time.Duration{}, usually: l.usually()}
 	for _, p := range parts {
 		x.typical[p.cause] = l.typical(p.took)
 	}
@@ -81,6 +82,7 @@ func (x *explainer) stutter(s *span) Finding {
 		func() *reason { return x.pictures(s, since) },
 		func() *reason { return x.unusable(missing, s.to) },
 		func() *reason { return x.session(asked-100*millisecond, s.to) },
+		func() *reason { return x.slowPolicy(asked, s.from, s.to) },
 	} {
 		r := ask()
 		switch {
@@ -322,6 +324,10 @@ func (x *explainer) old(s *span, last *request) *reason {
 		if limit, err := time.ParseDuration(x.log.Run["max_action_age"]); err == nil && 2*picture > limit {
 			r.cause = CameraSilent
 		}
+	}
+	if x.tooSlow() && r.cause == ActionTooOld {
+		r.cause = SlowPolicy
+		x.addUsual(r, s.from)
 	}
 	r.add(s.from, "actions were left, all older than --max-action-age %s", x.log.Run["max_action_age"])
 	return r

@@ -5,6 +5,7 @@
 //	explain.go  makes Findings of a Log: stutters, holds, overruns, jumps, warnings, the exit
 //	stutter.go  asks of a stutter, in one order, what explains it; what else fits is mentioned
 //	session.go  what became of the session, and of the request whose answer was missing
+//	slow.go     policies that take longer than their chunks last, or than a limit of the run
 //	audit.go    reads the server's lines about this robot's requests
 //	report.go   finds files and times of day, and prints
 //
@@ -48,6 +49,7 @@ const (
 	ServerFailed   Cause = "server-failed"
 	ServerQueue    Cause = "server-queue"
 	ServerSlow     Cause = "server-slow"
+	SlowPolicy     Cause = "slow-policy"
 	SessionClosed  Cause = "session-closed"
 	SameID         Cause = "same-id"
 	Lost           Cause = "lost"
@@ -117,6 +119,7 @@ var Causes = []struct {
 	{ServerFailed, "the server got the observation and could make no chunk of it"},
 	{ServerQueue, "the observation waited at the server, behind other robots' or in a slow line of its own"},
 	{ServerSlow, "the policy took long"},
+	{SlowPolicy, "the policy always takes longer for a chunk than its actions last, or than a limit of the run allows: the arm moves in steps, or not at all"},
 	{SessionClosed, "the server ended the session, or did not know it any more"},
 	{SameID, "another robot runs under this name"},
 	{Lost, "a message got lost: a request that left was never answered, and others were"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -29,6 +30,7 @@ type messageFault struct {
 	script      string // of bench faults, or YAML; empty: none
 	flags       []string
 	server      func(context.Context, *bench.Server) error // at outageAt
+	bundle      string // of the demo's folder; empty: bundle
 	want        []why.Cause
 }
 
@@ -47,6 +49,7 @@ var messageFaults = []messageFault{
 	{name: "sync", title: "a schedule that waits (`--schedule sync`)", flags: []string{"--schedule", "sync"}, want: one(why.Schedule)},
 	{name: "append", title: "a schedule without conditioning (`--schedule append`)", flags: []string{"--schedule", "append"}, want: one(why.Unconditioned)},
 	{name: "old", title: "`--max-action-age 150ms`", flags: []string{"--max-action-age", "150ms"}, want: one(why.ActionTooOld)},
+	{name: "slow", title: "a policy that takes longer than its chunks last", bundle: "slow", want: one(why.SlowPolicy)},
 	{name: "restart", title: "server killed, back after 2 s", server: killServer, want: one(why.ServerGone)},
 	{name: "drain", title: "server drained (SIGTERM), back after 2 s", server: drainServer, want: one(why.ServerDraining)},
 }
@@ -95,15 +98,31 @@ func playMessages(ctx context.Context, o options, dir string, rows []row) error 
 	return context.Cause(ctx)
 }
 
+// withoutWarmUp adds to a manifest that the server does not warm up.
+func withoutWarmUp(name string) (string, error) {
+	f, err := os.OpenFile(name, os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		return "", err
+	}
+	_, err = f.WriteString("warmup_inferences: 0\n")
+	return name, errors.Join(err, f.Close())
+}
+
 // playMessage runs one edge against one server.
 func playMessage(ctx context.Context, o options, dir string, i int) (err error) {
 	f := &messageFaults[i]
 	if err := errors.Join(os.RemoveAll(dir), os.MkdirAll(dir, 0o700)); err != nil {
 		return err
 	}
-	manifest, err := bench.WriteManifest(dir, filepath.Join(o.tree, "bundle"))
+	manifest, err := bench.WriteManifest(dir, filepath.Join(o.tree, cmp.Or(f.bundle, "bundle")))
 	if err != nil {
 		return err
+	}
+	if f.bundle != "" { // which may be too slow to warm up
+		manifest, err = withoutWarmUp(manifest)
+		if err != nil {
+			return err
+		}
 	}
 	server, err := bench.NewServer(o.bin, manifest, "--audit", filepath.Join(dir, auditFile))
 	if err != nil {

@@ -1,0 +1,291 @@
+package edge
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"sync/atomic"
+	"time"
+
+	"edgert/chunk"
+	"edgert/edge/event"
+	"edgert/edge/recording"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/wire"
+)
+
+// A slow server is not a dead one. Its time for a chunk comes from its ack and status, and
+// from the answers of a server that does not say; the limits of the run follow from it where
+// no flag fixed them.
+
+// The limits that nobody gave a flag for, on a policy that is quick enough for them.
+const (
+	DefaultMaxActionAge   = 3 * time.Second
+	DefaultDegradedAfter  = time.Second
+	DefaultRequestTimeout = 5 * time.Second
+)
+
+const (
+	// paceWindow answers in a row must have taken long until the policy counts as slow: one
+	// hiccup of the server must not let old actions run.
+	paceWindow = 8
+	// paceKnown answers are enough where the server has not said how long one takes.
+	paceKnown = 3
+	// paceMost bounds what is believed of a server's times.
+	paceMost = time.Hour
+
+	// answerTimes as long as the server says that a chunk takes, the edge waits for one from
+	// a server that lives, before it opens its session anew.
+	answerTimes = 3
+	// ageSlack is by how much an inference may exceed the quickest until its actions are too
+	// old, where no flag fixed their age: a half.
+	ageSlack = 1.5
+	// hopelessTimes as long as actions may be old the self-test of a server must have taken to
+	// refuse its session: it measures once, on a machine that may be busy with other things.
+	hopelessTimes = 1.5
+)
+
+// serverPace is how long the server takes for a chunk; 0: not known.
+type serverPace struct {
+	least time.Duration // the quickest inference of late
+	most  time.Duration // 99 of 100 take no longer
+	queue time.Duration // the longest wait for a turn
+}
+
+// paceOf reads what a server says of itself, which may be anything.
+func paceOf(c *wire.Capabilities) serverPace {
+	read := func(ms float64) time.Duration {
+		if !(ms > 0) {
+			return 0
+		}
+		return time.Duration(min(ms, float64(paceMost/time.Millisecond)) * float64(time.Millisecond))
+	}
+	p := serverPace{least: read(c.InferenceMsMin), most: read(c.InferenceMsP99), queue: read(c.QueueWaitMs)}
+	p.most = max(p.most, p.least)
+	return p
+}
+
+// sharedPace is a pace between threads. Atomic.
+type sharedPace struct{ least, most, queue atomic.Int64 }
+
+func (s *sharedPace) store(p serverPace) {
+	s.least.Store(int64(p.least))
+	s.most.Store(int64(p.most))
+	s.queue.Store(int64(p.queue))
+}
+
+//rt:noalloc
+func (s *sharedPace) load() serverPace {
+	return serverPace{time.Duration(s.least.Load()), time.Duration(s.most.Load()), time.Duration(s.queue.Load())}
+}
+
+// answers are how long the last inferences took, as their chunks say. Owner: the tick.
+type answers struct {
+	took [paceWindow]time.Duration
+	n    int
+}
+
+//rt:noalloc
+func (a *answers) add(ms float64) {
+	if ms >= 0 && ms <= float64(paceMost/time.Millisecond) {
+		a.took[a.n%paceWindow] = time.Duration(ms * float64(time.Millisecond))
+		a.n++
+	}
+}
+
+// learn joins what the server says with the answers. A full window wins; before that the
+// quickest of both counts.
+//
+//rt:noalloc
+func (a *answers) learn(p serverPace) serverPace {
+	kept := min(a.n, paceWindow)
+	if kept == 0 {
+		return p
+	}
+	least, most := a.took[0], a.took[0]
+	for _, took := range a.took[1:kept] {
+		least, most = min(least, took), max(most, took)
+	}
+	if kept < paceWindow && p.least > 0 {
+		least = min(least, p.least)
+	}
+	p.least, p.most = least, max(p.most, most)
+	return p
+}
+
+// patience is how long a run waits and for how long what it got counts. Constant once the
+// first session is open.
+type patience struct {
+	maxAge, degraded, request, offline time.Duration // the flags' values, or their defaults
+	given                              Given
+	compat                             bool
+	chunk                              time.Duration // that the actions of a chunk last; 0: not known yet
+	repeat                             time.Duration // after which a newer observation takes the place of one that waits; 0: it never does
+}
+
+// Given says which limits somebody asked for; the others follow the server.
+type Given struct{ MaxActionAge, DegradedAfter, RequestTimeout bool }
+
+// patience returns the limits of a run on chunks of so many actions.
+func (c *Config) patience(horizon int, fps float64) patience {
+	p := patience{
+		maxAge: c.MaxActionAge, degraded: c.DegradedAfter, request: c.RequestTimeout, offline: c.MaxOffline,
+		given: c.Given, compat: c.Schedule.Compat,
+	}
+	if horizon > 0 && fps > 0 {
+		p.chunk = time.Duration(float64(horizon) / fps * float64(time.Second))
+		if c.Schedule.Schedule == chunk.Schedules[0] && !p.compat {
+			p.repeat = p.chunk / 2
+		}
+	}
+	return p
+}
+
+// waited is how old an observation gets before its inference begins.
+//
+//rt:noalloc
+func (p *patience) waited(s serverPace) time.Duration {
+	if p.repeat > 0 {
+		return min(s.queue, p.repeat)
+	}
+	return s.queue
+}
+
+// age is how old an action may be, 0 for no limit: the flag's value, or what half of a chunk
+// needs at this pace where that is more and nobody gave the flag.
+//
+//rt:noalloc
+func (p *patience) age(s serverPace) time.Duration {
+	if p.given.MaxActionAge || p.maxAge == 0 || p.maxAge >= s.least+p.waited(s)+p.chunk/2 {
+		return p.maxAge
+	}
+	return max(p.maxAge, p.ageThatWorks(s))
+}
+
+// ageThatWorks is an age within which whole chunks run at this pace, in whole seconds.
+//
+//rt:noalloc
+func (p *patience) ageThatWorks(s serverPace) time.Duration {
+	need := time.Duration(float64(s.least)*ageSlack) + p.waited(s) + p.chunk
+	return (need + time.Second - 1).Truncate(time.Second)
+}
+
+// quiet is after how long without a chunk the run counts as degraded.
+//
+//rt:noalloc
+func (p *patience) quiet(s serverPace) time.Duration {
+	if p.given.DegradedAfter {
+		return p.degraded
+	}
+	return max(p.degraded, time.Duration(float64(s.most)*ageSlack)+s.queue)
+}
+
+// unheard is for how long a server may be silent: neither a chunk nor an answer about its
+// status.
+func (p *patience) unheard() time.Duration {
+	if p.compat {
+		return p.request * compatTimeouts
+	}
+	return p.request
+}
+
+// answer is how long a chunk may take of a server that lives and answers, until the session
+// is opened anew.
+func (p *patience) answer(s serverPace) time.Duration {
+	if s.most == 0 {
+		return max(p.unheard(), p.offline/2)
+	}
+	return p.unheard() + answerTimes*(s.most+s.queue)
+}
+
+// hopeless says, with a flag that helps, why no action of this policy could ever run; nil
+// when one could.
+func (p *patience) hopeless(s serverPace) error {
+	if !p.given.MaxActionAge || p.maxAge == 0 || s.least < p.maxAge {
+		return nil
+	}
+	return exit.Errorf(exit.Config, "no action could ever run: this policy takes at least %s for a chunk, and --max-action-age is %v: give --max-action-age %v or more, or leave the flag out",
+		seconds(s.least), p.maxAge, p.ageThatWorks(s))
+}
+
+// notes name the limits of the run that this pace exceeds, each by its flag.
+func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []string) {
+	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
+	if s.most == 0 || p.chunk == 0 {
+		return nil
+	}
+	whole := s.most + s.queue
+	took := seconds(s.most)
+	if s.queue > 0 {
+		took = fmt.Sprintf("%s and up to %s of waiting for other robots", took, seconds(s.queue))
+	}
+	switch step := time.Duration(float64(time.Second) / fps); {
+	case s.least >= p.chunk:
+		note("SLOW POLICY: a chunk takes %s, and its %d actions last %s: the arm moves, stands and moves again (%.2g of %g actions per second at most); a faster device or fewer inference steps help",
+			took, horizon, seconds(p.chunk), float64(horizon)/(s.least+p.chunk).Seconds(), fps)
+	case s.most+s.queue > time.Duration(horizon-sMin)*step && s.most+s.queue < time.Duration(horizon-1)*step:
+		note("a chunk takes %s, and the next one is asked for when %s of actions are left: the arm stands in between; --s-min %d or less asks earlier",
+			took, seconds(time.Duration(horizon-sMin)*step), max(1, horizon-int(whole/step)-1))
+	}
+	switch age := p.age(s); {
+	case age > p.maxAge:
+		note("--max-action-age is %v for this policy instead of %v, so that its actions run: what they answer was seen up to %s before; give the flag to fix it", age, p.maxAge, seconds(s.most+p.waited(s)))
+	case age > 0 && age < s.most+p.waited(s)+p.chunk/2:
+		note("--max-action-age %v lets only the first of the %d actions of a chunk run, which takes %s: --max-action-age %v lets all of them", age, horizon, took, p.ageThatWorks(s))
+	}
+	if whole > p.request {
+		note("--request-timeout %v is shorter than a chunk takes (%s): the session stays while the server answers, and is opened anew after %s", p.request, took, seconds(p.answer(s)))
+	}
+	if p.given.DegradedAfter && s.most > p.degraded {
+		note("--degraded-after %v is shorter than a chunk takes (%s): the run is DEGRADED or STALLED before each one", p.degraded, took)
+	}
+	if whole > p.offline {
+		note("--max-offline %v is shorter than a chunk takes (%s): it counts only while the server does not answer", p.offline, took)
+	}
+	return notes
+}
+
+// learnPace has the limits of the run follow how long the server takes.
+//
+//rt:noalloc
+func (c *control) learnPace(answered *wire.ActionChunk) {
+	p := c.flags.said.load()
+	if answered != nil {
+		c.answers.add(answered.InferenceMs)
+	}
+	p = c.answers.learn(p)
+	if c.answers.n > 0 {
+		c.flags.pace.store(p)
+	}
+	c.core.MaxAge = c.patience.age(p)
+	c.stats.maxAge.Store(int64(c.core.MaxAge))
+	if limit := c.patience.maxAge; c.patience.given.MaxActionAge && limit > 0 && c.answers.n >= paceKnown && c.stats.actions.Load() == 0 && p.least >= limit {
+		c.flags.tooSlow.Store(true)
+	}
+}
+
+// tellPace logs the limits of the run that the server's pace exceeds: at the first session,
+// and when chunks take half as long again as was said.
+func (l *link) tellPace() {
+	s := l.flags.knownPace()
+	if s.most == 0 || l.toldPace > 0 && float64(s.most+s.queue) < ageSlack*float64(l.toldPace) {
+		return
+	}
+	l.toldPace = s.most + s.queue
+	t := &l.contract
+	p := l.cfg.patience(t.horizon, t.fps)
+	sMin := cmp.Or(l.cfg.Schedule.SMin, chunk.DefaultSMin(t.horizon))
+	for _, text := range p.notes(s, t.horizon, sMin, t.fps) {
+		l.log.Warn(text, "session", l.sessionID)
+		recording.Note(l.record, l.clock, event.SlowPolicy, record.LevelWarning, int64(s.least), int64(s.queue), text)
+	}
+}
+
+// seconds is a duration as people read it.
+func seconds(d time.Duration) string {
+	if d < time.Second {
+		return fmt.Sprintf("%d ms", int(math.Round(float64(d)/1e6)))
+	}
+	return fmt.Sprintf("%.1f s", d.Seconds())
+}

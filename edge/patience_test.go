@@ -1,0 +1,359 @@
+package edge
+
+import (
+	"context"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+
+	"edgert/chunk"
+	"edgert/internal/exit"
+	"edgert/record"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+// usual is a run of the default flags on chunks of 50 actions at 30 Hz.
+func usual() Config {
+	return Config{
+		MaxActionAge: DefaultMaxActionAge, DegradedAfter: DefaultDegradedAfter, RequestTimeout: DefaultRequestTimeout, MaxOffline: time.Minute,
+		Schedule: chunk.Config{Schedule: "drtc"},
+	}
+}
+
+// Goal: the limits that nobody gave follow how long the policy takes, and no further than
+// its actions need; those of a flag stay.
+func TestLimitsFollowThePolicy(t *testing.T) {
+	for _, tt := range []struct {
+		name         string
+		pace         serverPace
+		given        Given
+		age, quiet   time.Duration
+		hopeless     bool
+		notes, needs string // what the notes name; what they must not
+	}{
+		{"a quick policy", serverPace{20 * time.Millisecond, 30 * time.Millisecond, 0}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
+		{"nothing is known", serverPace{}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
+		{"8 s", serverPace{8 * time.Second, 8 * time.Second, 0}, Given{}, 14 * time.Second, 12 * time.Second, false, "SLOW POLICY --max-action-age --request-timeout", "--degraded-after"},
+		{"8 s, and the age is a flag's", serverPace{8 * time.Second, 8 * time.Second, 0}, Given{MaxActionAge: true}, 3 * time.Second, 12 * time.Second, true, "--max-action-age --request-timeout", ""},
+		{"4.9 s", serverPace{4900 * time.Millisecond, 4900 * time.Millisecond, 0}, Given{}, 10 * time.Second, 7350 * time.Millisecond, false, "SLOW POLICY --max-action-age", "--request-timeout"},
+		{"seven robots at 1.6 s", serverPace{1600 * time.Millisecond, 1600 * time.Millisecond, 9600 * time.Millisecond}, Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age --request-timeout", "SLOW"},
+		{"a minute and a half", serverPace{90 * time.Second, 90 * time.Second, 0}, Given{DegradedAfter: true}, 137 * time.Second, time.Second, false, "--max-offline --degraded-after", ""},
+		{"1 s: a smaller s_min helps", serverPace{1100 * time.Millisecond, 1100 * time.Millisecond, 0}, Given{}, 3 * time.Second, 1650 * time.Millisecond, false, "--s-min 16", "SLOW"},
+	} {
+		cfg := usual()
+		cfg.Given = tt.given
+		p := cfg.patience(50, 30)
+		if got := p.age(tt.pace); got != tt.age {
+			t.Errorf("%s: actions may be %v old, want %v", tt.name, got, tt.age)
+		}
+		if got := p.quiet(tt.pace); got != tt.quiet {
+			t.Errorf("%s: degraded after %v, want %v", tt.name, got, tt.quiet)
+		}
+		if err := p.hopeless(tt.pace); (err != nil) != tt.hopeless || err != nil && exit.Of(err) != exit.Config {
+			t.Errorf("%s: hopeless = %v, want %v", tt.name, err, tt.hopeless)
+		}
+		said := strings.Join(p.notes(tt.pace, 50, 20, 30), "\n")
+		for _, flag := range strings.Fields(strings.ReplaceAll(tt.notes, "--s-min 16", "--s-min")) {
+			if !strings.Contains(said, flag) {
+				t.Errorf("%s: the notes do not name %s:\n%s", tt.name, flag, said)
+			}
+		}
+		if tt.needs != "" && strings.Contains(said, tt.needs) {
+			t.Errorf("%s: the notes name %s:\n%s", tt.name, tt.needs, said)
+		}
+	}
+	cfg := usual()
+	cfg.Given.MaxActionAge = true
+	p := cfg.patience(50, 30)
+	if err := p.hopeless(serverPace{8 * time.Second, 8 * time.Second, 0}); err == nil || !strings.Contains(err.Error(), "give --max-action-age 14s or more") {
+		t.Errorf("hopeless = %v, want the flag with a value that works", err)
+	}
+	cfg.MaxActionAge = 14 * time.Second
+	if p := cfg.patience(50, 30); p.hopeless(serverPace{8 * time.Second, 8 * time.Second, 0}) != nil || p.age(serverPace{8 * time.Second, 8 * time.Second, 0}) < 8*time.Second+p.chunk {
+		t.Error("the value that it names does not work")
+	}
+}
+
+// Goal: one answer that took long does not let old actions run; a row of them does, and so
+// do the first of a server that does not say how long it takes.
+func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
+	quick := serverPace{20 * time.Millisecond, 30 * time.Millisecond, 0}
+	var a answers
+	if got := a.learn(quick); got != quick {
+		t.Errorf("without answers %+v, want what the server says", got)
+	}
+	a.add(10_000)
+	if got := a.learn(quick); got.least != quick.least || got.most != 10*time.Second {
+		t.Errorf("after one slow answer %+v, want the least unchanged", got)
+	}
+	if got := a.learn(serverPace{}); got.least != 10*time.Second {
+		t.Errorf("of a server that says nothing %+v, want the answer's 10 s", got)
+	}
+	for range paceWindow - 1 {
+		a.add(9000)
+	}
+	if got := a.learn(quick); got.least != 9*time.Second {
+		t.Errorf("after %d slow answers %+v, want a least of 9 s", paceWindow, got)
+	}
+	a.add(-1)
+	a.add(1e300)
+	if got := a.learn(quick); got.most != 10*time.Second {
+		t.Errorf("after answers that are no times %+v", got)
+	}
+}
+
+func TestPaceOfBelievesNoNonsense(t *testing.T) {
+	for _, ms := range []float64{-1, 0} {
+		if got := paceOf(&wire.Capabilities{InferenceMsMin: ms, InferenceMsP99: ms, QueueWaitMs: ms}); got != (serverPace{}) {
+			t.Errorf("%v ms: %+v, want nothing known", ms, got)
+		}
+	}
+	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 1e300, QueueWaitMs: 10}); got.most != paceMost || got.least != 500*time.Millisecond {
+		t.Errorf("%+v, want at most %v", got, paceMost)
+	}
+	if got := paceOf(&wire.Capabilities{InferenceMsMin: 500, InferenceMsP99: 20}); got.most != got.least {
+		t.Errorf("%+v, want no p99 below the least", got)
+	}
+}
+
+// Goal: a session with a policy that can never act within a limit that somebody gave is
+// refused at once, with the flag and a value that works; without the flag it opens, and the
+// log names what does not fit.
+func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
+	s := newScripted(t, "demo")
+	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8000 })
+	l, log := s.dial(t, "")
+	base := usual()
+	l.cfg.MaxActionAge, l.cfg.MaxOffline, l.cfg.Given.MaxActionAge = base.MaxActionAge, base.MaxOffline, true
+	err := l.connect(within(t, 5*time.Second))
+	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
+		t.Fatalf("connect = %v (code %d), want code 3 and --max-action-age", err, exit.Of(err))
+	}
+	rttest.Eventually(t, "the session is given back", func() bool { return s.closed.Load() == 1 })
+	l.cfg.Given.MaxActionAge = false
+	if err := l.connect(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"SLOW POLICY", "--max-action-age is 13s", "--request-timeout", "session=s1"} {
+		if !strings.Contains(log.String(), want) {
+			t.Errorf("the log lacks %q:\n%s", want, log)
+		}
+	}
+	lines := strings.Count(log.String(), "\n")
+	if l.tellPace(); strings.Count(log.String(), "\n") != lines {
+		t.Errorf("the same pace is told twice:\n%s", log)
+	}
+}
+
+// Goal: a server that lives and answers keeps its session for as long as it says that a
+// chunk may take; one that does not answer loses it after --request-timeout.
+func TestASlowServerKeepsItsSession(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Hour))
+	cfg := usual()
+	l := &link{cfg: &cfg, clock: clock, flags: &linkFlags{}, contract: contract{horizon: 50, fps: 30}}
+	l.serverToken.Store(tokenAlive)
+	start := clock.Now()
+	l.openedAt = start
+	l.flags.askedAt.Store(int64(start))
+	l.flags.said.store(serverPace{8 * time.Second, 8 * time.Second, 0})
+	for at := time.Second; at < 29*time.Second; at += time.Second {
+		clock.Advance(time.Second)
+		l.heardAt = clock.Now() // as probe notes it
+		if _, why := l.lossReason(); why != "" {
+			t.Fatalf("after %v: %s, want the session kept", at, why)
+		}
+	}
+	clock.Advance(2 * time.Second)
+	l.heardAt = clock.Now()
+	if _, why := l.lossReason(); why == "" {
+		t.Error("after 29 s, three times the 8 s of a chunk and --request-timeout, the session is still waited for")
+	}
+	l.openedAt = clock.Now()
+	l.flags.askedAt.Store(int64(clock.Now()))
+	clock.Advance(DefaultRequestTimeout)
+	if _, why := l.lossReason(); why != "" {
+		t.Errorf("silent for %v: %s", DefaultRequestTimeout, why)
+	}
+	clock.Advance(time.Millisecond)
+	if _, why := l.lossReason(); !strings.Contains(why, "does not answer") {
+		t.Errorf("silent for longer: %q, want a loss", why)
+	}
+}
+
+// Goal: the real link asks a server that owes an answer whether it lives, and stays with it;
+// another replica's answer does not count.
+func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
+	router, all := replicas(t, "a", "b")
+	all["b"].change(func(r *replicaStand) { r.status.ServerLoad = 0.9 })
+	all["a"].change(func(r *replicaStand) {
+		r.status.InferenceMsMin, r.status.InferenceMsP99, r.status.QueueWaitMs, r.status.ActiveSessions = 8000, 8000, 16000, 2
+	})
+	l, log := router.dial(t, "")
+	l.cfg.RequestTimeout, l.cfg.MaxOffline = 400*time.Millisecond, time.Minute
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := l.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if id := *l.flags.serverID.Load(); id != "a" {
+		t.Fatalf("the session is at %s, want a", id)
+	}
+	l.flags.askedAt.Store(int64(l.clock.Now()))
+	ended := make(chan error, 1)
+	go func() { ended <- l.maintain(ctx) }()
+	time.Sleep(3 * l.cfg.RequestTimeout) // real time: the transport has no other
+	if n := l.opened.Load(); n != 1 || l.flags.epoch.Load() == 0 {
+		t.Errorf("%d sessions opened, want the first kept:\n%s", n, log)
+	}
+	if p := l.flags.said.load(); p.most != 8*time.Second || p.queue != 8*time.Second {
+		t.Errorf("learned %+v, want 8 s of inference and 8 s behind the other session", p)
+	}
+	if l.flags.aliveAt.Load() == 0 {
+		t.Error("the run does not learn that the server lives")
+	}
+	all["a"].change(func(r *replicaStand) { r.status.ServerID = "other" })
+	rttest.Eventually(t, "the loss once it does not answer", func() bool { return l.opened.Load() > 1 || l.flags.lost.Load() })
+	cancel()
+	<-ended
+}
+
+// Goal: an answer that comes after its session was lost counts where robot, episode, request
+// and policy are those that were asked; another session's number or policy does not.
+func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
+	session := func(f *linkFlags, epoch uint32, nonce int64, sha string) {
+		s := &record.Session{Epoch: epoch, Model: "m", SHA256: sha}
+		f.session.Store(s)
+		f.past[epoch%pastSessions].Store(&pastSession{epoch: epoch, nonce: nonce, model: modelOf(s)})
+		f.nonce.Store(nonce)
+		f.epoch.Store(epoch)
+	}
+	body := func(nonce int64) []byte {
+		m := wire.Matrix{Rows: 3, Cols: 2, Data: make([]float32, 6)}
+		return wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: nonce})
+	}
+	for _, tt := range []struct {
+		name  string
+		now   func(f *linkFlags)
+		nonce int64
+		stamp int64
+		drop  int // -1: it is taken
+	}{
+		{"a new session is open", func(f *linkFlags) { session(f, 3, 30, "ab") }, 20, testStamp(5), -1},
+		{"none is open", func(f *linkFlags) { f.epoch.Store(0) }, 20, testStamp(5), -1},
+		{"the new session's nonce", func(f *linkFlags) { session(f, 3, 30, "ab") }, 30, testStamp(5), dropForeign},
+		{"another robot's request", func(f *linkFlags) { session(f, 3, 30, "ab") }, 20, 1, dropForeign},
+		{"another policy now", func(f *linkFlags) { session(f, 3, 30, "cd") }, 20, testStamp(5), dropEpoch},
+		{"a session long ago", func(f *linkFlags) { session(f, 2+pastSessions, 30, "ab") }, 20, testStamp(5), dropEpoch},
+	} {
+		r := testReceiver()
+		session(r.flags, 2, 20, "ab")
+		tt.now(r.flags)
+		h := goodHeader(5)
+		h.ClientMonoNs = tt.stamp
+		r.deposit(sample(h, body(tt.nonce)))
+		a, key, fresh := r.inbox.Front()
+		if taken := fresh && key == 5 && a.epoch == 2; taken != (tt.drop < 0) {
+			t.Errorf("%s: taken %v, dropped %v", tt.name, taken, r.stats.dropTotals())
+		}
+		if tt.drop >= 0 && r.stats.dropped[tt.drop].Load() != 1 {
+			t.Errorf("%s: dropped %v, want %s", tt.name, r.stats.dropTotals(), dropNames[tt.drop])
+		}
+	}
+}
+
+// slowAnswer answers the newest request after 8 s of inference, in which the server says
+// every second that it lives.
+func (r *rig) slowAnswer() {
+	asked := r.session.key
+	for range 8 {
+		r.step(100)
+		r.flags.aliveAt.Store(int64(r.time.Now()))
+	}
+	r.inbox.Back().body.InferenceMs = 8000
+	r.answer(asked, 6)
+}
+
+// Goal: in virtual time, a policy of 8 s drives the arm within the default limits, and the
+// run neither reconnects nor gives up while the server works.
+func TestAPolicyOfEightSecondsDrivesTheArm(t *testing.T) {
+	r := newRig(t)
+	cfg := usual()
+	r.patience = cfg.patience(testHorizon, 100)
+	r.core.MaxAge = r.patience.maxAge
+	r.flags.said.store(serverPace{8 * time.Second, 8 * time.Second, 0})
+	r.step(1)
+	for range 3 {
+		r.slowAnswer()
+		r.step(testHorizon + 20)
+	}
+	if got := r.stats.actions.Load(); got < 2*testHorizon {
+		t.Errorf("%d actions ran of three chunks, want most of %d (too old %d, dropped %v)", got, 3*testHorizon, r.stats.tooOld.Load(), r.stats.dropTotals())
+	}
+	if r.run.state == stateDead || r.stats.inState[stateReconnecting].Load() > 0 {
+		t.Errorf("the run is %v, %v in RECONNECTING", r.run.state, time.Duration(r.stats.inState[stateReconnecting].Load()))
+	}
+	if r.flags.tooSlow.Load() {
+		t.Error("the policy counts as too slow for the run")
+	}
+}
+
+// Goal: with a limit that somebody gave, the answers themselves end a run that can never act.
+func TestAnswersThatAreAllTooOldEndTheRun(t *testing.T) {
+	r := newRig(t)
+	cfg := usual()
+	cfg.Given.MaxActionAge = true
+	r.patience = cfg.patience(testHorizon, 100)
+	r.core.MaxAge = r.patience.maxAge
+	r.step(1)
+	for i := range paceKnown {
+		if r.flags.tooSlow.Load() {
+			t.Fatalf("given up after %d answers", i)
+		}
+		r.slowAnswer()
+		r.step(20)
+	}
+	if r.stats.actions.Load() != 0 || !r.flags.tooSlow.Load() {
+		t.Fatalf("%d actions ran, too slow: %v", r.stats.actions.Load(), r.flags.tooSlow.Load())
+	}
+	l := &link{cfg: &cfg, flags: r.flags, contract: contract{horizon: testHorizon, fps: 100}, clock: r.time, log: slog.New(slog.DiscardHandler)}
+	if err := l.checkPace(); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
+		t.Errorf("checkPace = %v, want code 3 and --max-action-age", err)
+	}
+}
+
+// Goal: an answer to a lost session moves the arm and does not say that all is well.
+func TestAnEarlierSessionsAnswerIsMerged(t *testing.T) {
+	r := newRig(t)
+	r.flags.session.Store(&record.Session{Epoch: 1})
+	r.step(1)
+	r.flags.epoch.Store(0)
+	r.flags.lost.Store(true)
+	r.step(2)
+	r.answer(1, 6)
+	r.step(4)
+	if r.stats.chunks.Load() != 1 || r.stats.actions.Load() == 0 {
+		t.Errorf("%d chunks, %d actions, dropped %v", r.stats.chunks.Load(), r.stats.actions.Load(), r.stats.dropTotals())
+	}
+	if r.run.state != stateReconnecting {
+		t.Errorf("without a session the run is %v, want RECONNECTING", r.run.state)
+	}
+}
+
+// Goal: --max-offline counts only while the server does not answer.
+func TestAServerThatLivesIsNotOffline(t *testing.T) {
+	r := newRig(t)
+	r.step(1)
+	for range 5 {
+		r.step(150)
+		r.flags.aliveAt.Store(int64(r.time.Now()))
+	}
+	if r.run.state == stateDead {
+		t.Fatal("given up while the server answered")
+	}
+	r.step(201)
+	if r.run.state != stateDead {
+		t.Errorf("2 s after the server last answered the run is %v, want DEAD", r.run.state)
+	}
+}

@@ -1,0 +1,127 @@
+package why
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"edgert/edge/event"
+	"edgert/rt"
+)
+
+const (
+	// slowTimes as long as the policy usually takes for a chunk, with the wait for its turn,
+	// a robot may wait for one until that is not the policy's doing any more.
+	slowTimes = 3
+	// oldTimeout is --request-timeout in records that do not have it.
+	oldTimeout = 5 * time.Second
+	// hopelessText is in what a run says that ends because no action could ever run.
+	hopelessText = "no action could ever run"
+)
+
+// computing is how long the server usually took for a chunk.
+type computing struct{ inference, queue time.Duration }
+
+// usually returns the medians of all answers, also of those that were dropped.
+func (l *Log) usually() (c computing) {
+	var inference, queue []time.Duration
+	for _, q := range l.requests {
+		for i := range q.chunks {
+			if took := q.chunks[i].Inference; took > 0 {
+				inference, queue = append(inference, time.Duration(took)), append(queue, time.Duration(q.chunks[i].QueueWait))
+				break
+			}
+		}
+	}
+	if len(inference) == 0 {
+		return c
+	}
+	slices.Sort(inference)
+	slices.Sort(queue)
+	return computing{inference[len(inference)/2], queue[len(queue)/2]}
+}
+
+// limit is a limit of the run that its record names, 0 where it does not.
+func (l *Log) limit(name string) time.Duration {
+	d, err := time.ParseDuration(l.Run[name])
+	if err != nil {
+		return 0
+	}
+	return d
+}
+
+// tooSlow reports whether the policy takes longer for a chunk than its actions last, or than
+// they may be old.
+func (x *explainer) tooSlow() bool {
+	took, age := x.usually.inference, x.log.limit("max_action_age")
+	return took > 0 && (x.horizon > 0 && took >= x.horizon || age > 0 && 2*took >= age)
+}
+
+// slowPolicy explains a stretch without actions by a policy that always takes longer than
+// its chunks last. asked is when the missing answer was asked for.
+func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
+	if !x.tooSlow() || time.Duration(to-asked) > slowTimes*(x.usually.inference+x.usually.queue)+x.horizon {
+		return nil
+	}
+	r := &reason{cause: SlowPolicy}
+	x.addUsual(r, from)
+	return r
+}
+
+// addUsual says how long the policy takes and what that exceeds.
+func (x *explainer) addUsual(r *reason, at rt.Instant) {
+	r.add(at, "the policy usually takes %s for a chunk, after %s of waiting for its turn; the actions of one last %s", seconds(x.usually.inference), seconds(x.usually.queue), seconds(x.horizon))
+	if age := x.log.limit("max_action_age"); age > 0 && 2*x.usually.inference >= age {
+		r.add(at, "actions may be %s old (--max-action-age)", seconds(age))
+	}
+	for _, e := range x.log.between(0, x.log.last, event.SlowPolicy) {
+		if len(r.evidence) < maxEvidence {
+			r.add(e.at, "%s", e.text)
+		}
+	}
+}
+
+// givenUp reports whether a session was given up for want of an answer that was under way:
+// the policy takes longer than --request-timeout, or its answer came afterwards.
+func (x *explainer) givenUp(lostAt rt.Instant) bool {
+	limit := x.log.limit("request_timeout")
+	if limit == 0 {
+		limit = oldTimeout
+	}
+	if x.usually.inference+x.usually.queue >= limit {
+		return true
+	}
+	for _, q := range x.log.requests {
+		for i := range q.chunks {
+			if c := &q.chunks[i]; q.At < lostAt && c.At > lostAt && c.Outcome == "epoch" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// slowWarning tells of limits that the policy exceeds where nothing else does.
+func (x *explainer) slowWarning(others []Finding) (all []Finding) {
+	if slices.ContainsFunc(others, func(f Finding) bool { return f.Cause == SlowPolicy }) {
+		return nil
+	}
+	for _, e := range x.log.between(0, x.log.last+minute, event.SlowPolicy) {
+		if len(all) == 0 {
+			all = []Finding{{Kind: Warning, Cause: SlowPolicy, From: e.at, To: e.at}}
+		}
+		all[0].To = e.at
+		if len(all[0].Evidence) < maxEvidence {
+			all[0].Evidence = append(all[0].Evidence, Evidence{e.at, e.text})
+		}
+	}
+	return all
+}
+
+// hopeless explains an end because no action could ever run.
+func hopeless(e happened) *reason {
+	if strings.Contains(e.text, hopelessText) {
+		return &reason{cause: SlowPolicy}
+	}
+	return nil
+}
