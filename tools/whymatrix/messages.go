@@ -30,7 +30,7 @@ type messageFault struct {
 	script      string // of bench faults, or YAML; empty: none
 	flags       []string
 	server      func(context.Context, *bench.Server) error // at outageAt
-	bundle      string // of the demo's folder; empty: bundle
+	bundle      string                                     // of the demo's folder; empty: bundle
 	want        []why.Cause
 }
 
