@@ -52,24 +52,32 @@ type stand struct {
 	beside []*beside
 }
 
-// Measure measures the server with each number of robots, with many sessions, and
-// with robots that run dry under each scheduler.
-func Measure(ctx context.Context, cfg Config) (*Report, error) {
+// check refuses what cannot be measured.
+func (cfg *Config) check() error {
 	for _, n := range cfg.Robots {
 		if n < 1 || n > maxRobots {
-			return nil, exit.Errorf(exit.Usage, "--robots is %v, want 1 to %d each", cfg.Robots, maxRobots)
+			return exit.Errorf(exit.Usage, "--robots is %v, want 1 to %d each", cfg.Robots, maxRobots)
 		}
 	}
 	if len(cfg.Robots) == 0 {
-		return nil, exit.Errorf(exit.Usage, "--robots is empty, want at least one number")
+		return exit.Errorf(exit.Usage, "--robots is empty, want at least one number")
 	}
 	for _, load := range cfg.Loads {
 		if !(load >= loadLeast && load <= loadMost) {
-			return nil, exit.Errorf(exit.Usage, "--loads is %v, want %g to %g each", cfg.Loads, loadLeast, loadMost)
+			return exit.Errorf(exit.Usage, "--loads is %v, want %g to %g each", cfg.Loads, loadLeast, loadMost)
 		}
 	}
 	if _, err := policy.ParseDevice(cfg.Device); err != nil {
-		return nil, exit.Errorf(exit.Usage, "--device: %w", err)
+		return exit.Errorf(exit.Usage, "--device: %w", err)
+	}
+	return nil
+}
+
+// Measure measures the server with each number of robots, with many sessions, and
+// with robots that run dry under each scheduler.
+func Measure(ctx context.Context, cfg Config) (*Report, error) {
+	if err := cfg.check(); err != nil {
+		return nil, err
 	}
 	if err := policy.OpenRuntime(cfg.ORT, cfg.Device); err != nil {
 		return nil, exit.With(exit.Config, err)
@@ -110,13 +118,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return r, err
 	}
 	if cfg.Starving {
-		crowd, err := s.saturate(ctx, cfg.Robots[len(cfg.Robots)-1], min(cfg.Duration/starvingShare, starvingLook))
-		if err != nil {
-			return nil, err
-		}
-		r.Crowds = append(r.Crowds, crowd)
-		r.Schedulers, err = s.starve(ctx, 1/crowd.ChunksPerS, cfg.Duration/2)
-		return r, err
+		return r, s.compare(ctx, r)
 	}
 	parts := time.Duration(len(cfg.Robots) + len(schedulers))
 	for _, n := range cfg.Robots {
@@ -137,6 +139,17 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		r.Beside = append(r.Beside, b.report())
 	}
 	return r, nil
+}
+
+// compare compares the schedulers alone, after a look at how long a chunk takes.
+func (s *stand) compare(ctx context.Context, r *Report) error {
+	crowd, err := s.saturate(ctx, s.cfg.Robots[len(s.cfg.Robots)-1], min(s.cfg.Duration/starvingShare, starvingLook))
+	if err != nil {
+		return err
+	}
+	r.Crowds = append(r.Crowds, crowd)
+	r.Schedulers, err = s.starve(ctx, 1/crowd.ChunksPerS, s.cfg.Duration/2)
+	return err
 }
 
 // server starts lean-server for so many sessions.
