@@ -214,7 +214,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	}
 	a.noteDriveModes(calibration)
 	// Only now is it known that this is the arm: nothing was written before.
-	steps := []func(int) error{a.configure, a.findSlow, a.readCurrentLimit}
+	steps := []func(int) error{a.answer, a.checkDriveable, a.configure, a.readCurrentLimit}
 	if reopened {
 		steps = slices.Insert(steps, 0, a.checkRestarted)
 	}
@@ -289,6 +289,16 @@ func (a *Arm) findMotors() error {
 		return fmt.Errorf("%w: %s: answered %s; check the cable behind motor %d (%s)", ErrMotorMissing, what, strings.Join(here, " "), a.units[last].id, a.units[last].name)
 	}
 	return fmt.Errorf("%w: %s: answered %s; check its cable, power and id", ErrMotorMissing, what, strings.Join(here, " "))
+}
+
+// answer has a motor answer to all that it is sent.
+func (a *Arm) answer(i int) error {
+	u := a.units[i]
+	changed, err := enableReplies(a.bus, robot.Motor{ID: u.id, Model: u.model})
+	if changed {
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) did not answer to writes, as other software left it; it does now", u.id, u.name))
+	}
+	return a.wrap(u, err)
 }
 
 func (a *Arm) checkModel(i int) error {

@@ -54,44 +54,6 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 		ErrCalibration, u.id, u.name, a.path, offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
 }
 
-// reverse is the bit of a Dynamixel's Drive_Mode that turns its positions round.
-const reverse = 1
-
-// checkDriveMode compares the direction in which a Dynamixel counts: LeRobot leaves drive_mode
-// to the motor there. Homing offset and range fit both ways, and the joint runs mirrored.
-func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
-	row := u.model.Row(table.DriveMode)
-	if row.Size == 0 {
-		return nil // Normalize turns it round
-	}
-	got, given := a.robot.Motors[u.joint].Setting(table.DriveMode)
-	holder := "the robot's description sets"
-	if !given {
-		var err error
-		if got, _, err = a.bus.ReadRegister(u.id, row); err != nil {
-			return a.wrap(u, err)
-		}
-		holder = "the servo has"
-	}
-	if got&reverse == c.DriveMode&reverse {
-		return nil
-	}
-	return fmt.Errorf("%w: motor %d (%s) on %s: %s Drive_Mode %d, the file has drive_mode %d: the joint would run the wrong way round; "+
-		"take the file this arm was calibrated with, or write the file into the motors or calibrate them again (edge-rt calibrate)",
-		ErrCalibration, u.id, u.name, a.path, holder, got, c.DriveMode)
-}
-
-// noteDriveModes reports the entries of a calibration that have no effect: in degrees LeRobot
-// turns no position round.
-func (a *Arm) noteDriveModes(calibration Calibration) {
-	for _, m := range a.robot.Motors {
-		if c := calibration[m.Name]; c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
-			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s): its calibration has drive_mode %d, which has no effect on a joint in degrees, "+
-				"as in LeRobot: it is not reversed", m.ID, m.Name, c.DriveMode))
-		}
-	}
-}
-
 // MatchCalibrations compares candidates with the arm's motors: ids, models and the registers
 // that OpenArm checks. It writes nothing. differs has nil for each candidate that matches, else
 // the difference. It fails as OpenArm does when the arm is not there, is another one, or
@@ -192,6 +154,19 @@ func (a *Arm) checkLatched(i int) error {
 // configure writes the settings that differ. A motor under torque is left as it is.
 func (a *Arm) configure(i int) error {
 	u := a.units[i]
+	torque, _, err := a.bus.ReadRegister(u.id, a.rows.torque)
+	if err != nil {
+		return a.wrap(u, err)
+	}
+	if torque != 0 && a.robot.Leader {
+		if err := a.letGo(u); err != nil {
+			return err
+		}
+		torque = 0
+	}
+	if err := a.findLimits(i, torque != 0); err != nil {
+		return err
+	}
 	want, err := a.wanted(u)
 	if err != nil {
 		return err
@@ -204,16 +179,12 @@ func (a *Arm) configure(i int) error {
 	if len(changes) == 0 {
 		return nil
 	}
-	torque, _, err := a.bus.ReadRegister(u.id, a.rows.torque)
-	if err != nil {
-		return a.wrap(u, err)
-	}
 	if torque != 0 {
 		if changes = a.deferMarker(i, changes); len(changes) == 0 {
 			return nil // arming writes its marker
 		}
 		for _, s := range changes {
-			if s.Register == table.OperatingMode || s.Register == table.Phase || s.Register == table.SecondaryID {
+			if slices.Contains(limpOnly, s.Register) {
 				return fmt.Errorf("%w: motor %d (%s) on %s: wants %s = %d, which cannot change now; switch its torque off first (edge-rt torque off)",
 					ErrTorqueOn, u.id, u.name, a.path, s.Register, s.Value)
 			}
@@ -225,9 +196,10 @@ func (a *Arm) configure(i int) error {
 	return a.wrap(u, WriteSettings(a.bus, u.id, u.model, changes))
 }
 
-// differing returns the settings that a motor does not have yet, and Phase without its
-// multi-turn bit, because with it positions leave 0 to 4095; its other bits, which differ
-// between servos, stay.
+// limpOnly are the registers that change what a goal means: a motor under torque would move.
+var limpOnly = []table.Register{table.OperatingMode, table.Phase, table.SecondaryID, table.DriveMode}
+
+// differing returns the settings that a motor does not have yet, and repairs.
 func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	var changes []robot.Setting
 	for _, s := range want {
@@ -239,17 +211,46 @@ func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 			changes = append(changes, s)
 		}
 	}
-	if row := u.model.Row(table.Phase); row.Size != 0 && u.model.Protocol == table.Feetech {
-		phase, _, err := a.bus.ReadRegister(u.id, row)
+	repairs, err := a.repairs(u)
+	return a.gainsToo(want, append(changes, repairs...)), err
+}
+
+// repairs returns the settings that other software may have left in a motor and with which
+// goals mean something else. Phase keeps its other bits, which differ between servos.
+func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
+	m := a.robot.Motors[u.joint]
+	for _, r := range [...]table.Register{table.Phase, table.DriveMode, table.SecondaryID} {
+		row := u.model.Row(r)
+		if _, given := m.Setting(r); row.Size == 0 || given {
+			continue
+		}
+		got, _, err := a.bus.ReadRegister(u.id, row)
 		if err != nil {
 			return nil, a.wrap(u, err)
 		}
-		if phase&table.PhaseMultiTurn != 0 {
-			changes = append(changes, robot.Setting{Register: table.Phase, Value: phase &^ table.PhaseMultiTurn})
+		want, why := got, ""
+		switch {
+		case r == table.Phase && u.model.Protocol == table.Feetech:
+			want, why = got&^table.PhaseMultiTurn, "positions left 0 to 4095"
+		case r == table.DriveMode:
+			want, why = got&^(timeProfile|torqueByGoal), "its speed limits counted as times, or a goal switched its torque on"
+		case r == table.SecondaryID && !u.shadow && ID(got) != u.id && slices.Contains(a.all, ID(got)):
+			want, why = noSecondary, fmt.Sprintf("it took the goals of motor %d", got)
+		}
+		if want != got {
+			changes = append(changes, robot.Setting{Register: r, Value: want})
+			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) had %s %d, with which %s; it gets %d", u.id, u.name, r, got, why, want))
 		}
 	}
-	return a.gainsToo(want, changes), nil
+	return changes, nil
 }
+
+// What repairs takes out of an X servo.
+const (
+	timeProfile  = 1 << 2 // of Drive_Mode
+	torqueByGoal = 1 << 3 // likewise
+	noSecondary  = 255    // Secondary_ID of a servo that obeys its own id only
+)
 
 func (a *Arm) dropExpected(i int, changes []robot.Setting) {
 	h, model := &a.health.readings[i], a.units[i].model

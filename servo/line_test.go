@@ -52,7 +52,7 @@ func newLine(clock *rttest.Clock, ids ...byte) *line {
 	for _, id := range ids {
 		s := &fakeServo{}
 		s.put(3, 777)
-		s.mem[5] = id
+		s.mem[5], s.mem[8] = id, 1
 		s.put(11, 4095)
 		s.mem[18] = 12
 		s.mem[21], s.mem[22] = 32, 32

@@ -1,8 +1,9 @@
 package servo
 
 import (
-	"errors"
 	"fmt"
+	"math"
+	"slices"
 
 	"edgert/servo/table"
 )
@@ -29,8 +30,8 @@ func (a *Arm) Rescue() error {
 			return err
 		}
 		before, _, err := a.bus.ReadRegister(u.id, row)
-		if before == slow {
-			before = a.fullSpeed(u, slow)
+		if err == nil {
+			before, err = a.unlimited(u, row, before)
 		}
 		if err == nil {
 			_, err = a.bus.WriteRegister(u.id, row, slow)
@@ -48,10 +49,10 @@ func (a *Arm) Rescue() error {
 type rescue struct {
 	joints   uint32  // that may be armed there
 	before   []speed // their servos' speed limits before
-	leftover []speed // for servos that OpenArm found with the speed of a rescue
+	leftover []speed // for servos under torque that OpenArm found with limits, see findLimits
 }
 
-// speed is a servo's speed limit, to be restored after the rescue.
+// speed is a register that limits a servo's way to its goals, and its value to be restored.
 type speed struct {
 	unit  int
 	row   table.Row
@@ -60,9 +61,18 @@ type speed struct {
 
 // slowSpeed returns a servo's speed register and its value for rescueSpeed.
 func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
+	row, unit, err := a.speedUnit(u)
+	if err == nil && row.Size == 0 {
+		err = fmt.Errorf("%w: motor %d (%s) has no speed limit of its own; move it inside by hand", ErrOutOfRange, u.id, u.name)
+	}
 	counts := rescueSpeed * float64(u.model.Resolution) / u.model.Span // per second
-	row = u.model.Row(table.GoalVelocity)
-	unit := 1.0
+	return row, max(1, int(counts/unit)), err
+}
+
+// speedUnit returns a servo's speed register, Size 0 where it has none, and how many counts a
+// second one step of it stands for.
+func (a *Arm) speedUnit(u unit) (row table.Row, unit float64, err error) {
+	row, unit = u.model.Row(table.GoalVelocity), 1
 	switch {
 	case a.bus.protocol == table.Dynamixel2:
 		row, unit = u.model.Row(table.ProfileVelocity), 0.229*4096/60
@@ -71,52 +81,24 @@ func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
 	case u.model.Has(table.Phase):
 		phase, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.Phase))
 		if err != nil {
-			return row, 0, a.wrap(u, err)
+			return row, unit, a.wrap(u, err)
 		}
 		if phase&phaseSteps == 0 {
 			unit = 50
 		}
 	}
-	if row.Size == 0 {
-		return row, 0, fmt.Errorf("%w: motor %d (%s) has no speed limit of its own; move it inside by hand", ErrOutOfRange, u.id, u.name)
-	}
-	return row, max(1, int(counts/unit)), nil
+	return row, unit, nil
 }
 
 // phaseSteps of an STS's Phase counts velocities in steps per second, not in 50 of them.
 const phaseSteps = 1 << 2
 
-// findSlow finds a servo that a killed run left slow. It gets its speed back once it is
-// armed and inside: before, it might be on its way to the edge of its range.
-func (a *Arm) findSlow(i int) error {
-	if a.robot.Leader {
-		return nil
-	}
-	u := a.units[i]
-	row, slow, err := a.slowSpeed(u)
-	if errors.Is(err, ErrOutOfRange) {
-		return nil // no such register
-	}
-	if err != nil {
-		return err
-	}
-	got, _, err := a.bus.ReadRegister(u.id, row)
-	if err != nil {
-		return a.wrap(u, err)
-	}
-	if got == slow {
-		a.rescue.leftover = append(a.rescue.leftover, speed{i, row, a.fullSpeed(u, slow)})
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) was left with the speed limit of a rescue; it gets its full speed back", u.id, u.name))
-	}
-	return nil
-}
-
-// restoreSpeeds ends what findSlow has found, but for servos on their way in.
+// restoreSpeeds ends what findLimits has found, but for servos on their way in.
 func (a *Arm) restoreSpeeds() error {
 	for len(a.rescue.leftover) > 0 {
 		s := a.rescue.leftover[0]
 		a.rescue.leftover = a.rescue.leftover[1:]
-		if a.rescue.joints&(1<<a.units[s.unit].joint) != 0 {
+		if slices.ContainsFunc(a.rescue.before, func(b speed) bool { return b.unit == s.unit && b.row == s.row }) {
 			continue // EndRescue does
 		}
 		if err := a.setSpeed(s); err != nil {
@@ -133,16 +115,13 @@ func (a *Arm) setSpeed(s speed) error {
 }
 
 // fullSpeed is the value of a servo's speed limit that does not limit it. An STS may
-// take 0 for a stop, and gets what it has after power-up; for a Dynamixel 0 is none.
-func (a *Arm) fullSpeed(u unit, slow int) int {
+// take 0 for a stop, and gets what it has after power-up; for the others 0 is none.
+func (a *Arm) fullSpeed(unit float64) int {
 	const most = 3400 // counts per second, of an STS
 	if a.bus.protocol != table.Feetech {
 		return 0
 	}
-	if counts := rescueSpeed * float64(u.model.Resolution) / u.model.Span; slow < int(counts) {
-		return most / 50
-	}
-	return most
+	return int(most / unit)
 }
 
 // EndRescue gives the servos their own speed back once every joint is inside.
@@ -155,4 +134,96 @@ func (a *Arm) EndRescue() error {
 	}
 	a.rescue.joints = 0
 	return nil
+}
+
+// findLimits finds a servo that a killed run or other software left slow or weak, in
+// registers that it has forgotten at the next power-up. One that is limp gets what it has
+// then at once; one under torque, which may be on its way, when it is armed and inside.
+func (a *Arm) findLimits(i int, stiff bool) error {
+	u := a.units[i]
+	m := a.robot.Motors[u.joint]
+	if a.robot.Leader && !a.robot.Actuated && m.Trigger == nil {
+		return nil // it gets no goals
+	}
+	for _, r := range limits {
+		row := u.model.Row(r)
+		if _, given := m.Setting(r); row.Size == 0 || given || r == table.GoalVelocity && a.bus.protocol == table.Dynamixel2 {
+			continue // an X servo goes to a position at its profile's velocity
+		}
+		got, _, err := a.bus.ReadRegister(u.id, row)
+		if err != nil {
+			return a.wrap(u, err)
+		}
+		want, err := a.unlimited(u, row, got)
+		if err != nil {
+			return err
+		}
+		if want == got {
+			continue
+		}
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) was left with %s %d, which limits it, by a rescue or other software; it gets %d", u.id, u.name, r, got, want))
+		s := speed{i, row, want}
+		if stiff {
+			a.rescue.leftover = append(a.rescue.leftover, s)
+		} else if err := a.setSpeed(s); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// limits are registers in RAM that make a servo slow or weak on its way to a goal. The marker
+// sets the limit of its torque or PWM.
+var limits = [...]table.Register{
+	table.GoalVelocity, table.ProfileVelocity, table.GoalTime, table.Acceleration, table.ProfileAcceleration, table.GoalCurrent,
+}
+
+// unlimited returns the value for one of limits: got, or where that hinders the joint the one
+// that the servo has after power-up.
+func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
+	const slower, slowStart = 0.5, 2.0 // times its velocity; per second, of its velocity
+	need := a.fastest(u.joint)         // counts per second
+	switch row.Register {
+	case table.GoalVelocity, table.ProfileVelocity:
+		_, unit, err := a.speedUnit(u)
+		speed := math.Abs(float64(got)) * unit
+		if err == nil && speed < slower*need && got != a.fullSpeed(unit) {
+			got = a.fullSpeed(unit)
+		}
+		return got, err
+	case table.GoalTime:
+		return 0, nil
+	case table.Acceleration, table.ProfileAcceleration:
+		unit := 100. // counts per second and second
+		if row.Register == table.ProfileAcceleration {
+			unit = 214.577 * 4096 / 3600
+		}
+		if float64(got)*unit < slowStart*need {
+			return 0, nil
+		}
+	case table.GoalCurrent:
+		mode, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.OperatingMode))
+		if err != nil {
+			return got, a.wrap(u, err)
+		}
+		if given, ok := a.robot.Motors[u.joint].Setting(table.OperatingMode); !ok && mode != table.ModeCurrentPosition || ok && given != table.ModeCurrentPosition {
+			return got, nil
+		}
+		limit, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.CurrentLimit))
+		if err != nil {
+			return got, a.wrap(u, err)
+		}
+		if own, ok := a.robot.Motors[u.joint].Setting(table.CurrentLimit); ok {
+			limit = own
+		}
+		return max(got, limit), nil
+	}
+	return got, nil
+}
+
+// fastest is the velocity limit of a joint in counts per second, or what any servo reaches.
+func (a *Arm) fastest(i int) float64 {
+	const any = 0.7 // turns per second
+	s, m := &a.joints[i].scale, a.robot.Motors[i]
+	return min(any*float64(m.Model.Resolution), math.Abs(float64(s.raw(m.MaxVelocity)-s.raw(0))))
 }

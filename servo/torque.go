@@ -36,6 +36,23 @@ func (a *Arm) TorqueOff() error {
 	return nil
 }
 
+// letGo makes a motor of a leader limp, which boots with torque or was left stiff: a person
+// moves a leader.
+func (a *Arm) letGo(u unit) error {
+	_, err := a.bus.WriteRegister(u.id, a.rows.torque, 0)
+	torque := 0
+	if err == nil {
+		torque, _, err = a.bus.ReadRegister(u.id, a.rows.torque)
+	}
+	if err == nil && torque != 0 {
+		err = fmt.Errorf("%w: it is under torque and does not let go; switch off its supply", ErrTorque)
+	}
+	if err == nil && a.robot.Motors[u.joint].Trigger == nil {
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) of the leader was under torque and was let go", u.id, u.name))
+	}
+	return a.wrap(u, err)
+}
+
 // Triggers lists a leader's joints that are held so that they can be pulled.
 func (a *Arm) Triggers() (joints []int) {
 	for i, m := range a.robot.Motors {
@@ -52,6 +69,11 @@ func (a *Arm) HoldTriggers() error {
 	for _, i := range a.Triggers() {
 		j := &a.joints[i]
 		raw := min(j.max, max(j.min, j.scale.raw(*a.robot.Motors[i].Trigger)))
+		if row := a.watchdogRow(); row.Size != 0 { // goals are refused once it has fired
+			if _, err := a.bus.WriteRegister(j.id, row, 0); err != nil {
+				return a.wrap(a.units[i], err)
+			}
+		}
 		for _, w := range []struct {
 			row   table.Row
 			value int
@@ -181,3 +203,58 @@ func (a *Arm) motors(index []int) string {
 	}
 	return fmt.Sprintf("motor %s on %s", strings.Join(names, ", "), a.path)
 }
+
+// checkDriveable refuses a motor whose goals would not be positions in counts, and names one
+// that is weak: what limits it is in its EEPROM, perhaps on purpose, so nothing changes it.
+func (a *Arm) checkDriveable(i int) error {
+	u := a.units[i]
+	m := a.robot.Motors[u.joint]
+	if a.robot.Leader && !a.robot.Actuated && m.Trigger == nil {
+		return nil // it gets no goals
+	}
+	for _, d := range doubts {
+		row := u.model.Row(d.register)
+		if _, given := m.Setting(d.register); row.Size == 0 || given {
+			continue
+		}
+		got, _, err := a.bus.ReadRegister(u.id, row)
+		switch {
+		case err != nil:
+			return a.wrap(u, err)
+		case !d.is(u.model, got):
+		case d.refused:
+			return fmt.Errorf("%w: motor %d (%s) on %s has %s %d: %s", ErrSetting, u.id, u.name, a.path, d.register, got, d.why)
+		default:
+			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) has %s %d: %s", u.id, u.name, d.register, got, d.why))
+		}
+	}
+	return nil
+}
+
+// doubt is a register's value with which a motor is not or hardly driven.
+type doubt struct {
+	register table.Register
+	is       func(m *table.Model, v int) bool
+	refused  bool
+	why      string
+}
+
+var doubts = []doubt{
+	{table.OperatingMode, func(m *table.Model, v int) bool {
+		if m.Protocol == table.Dynamixel2 {
+			return v != table.ModePosition && v != table.ModeExtendedPosition && v != table.ModeCurrentPosition
+		}
+		return v != 0
+	}, true, "it does not go to positions; put Operating_Mode under settings in the robot's description"},
+	{table.AngularResolution, func(_ *table.Model, v int) bool { return v > 1 }, true, "its positions are no counts of 4096 to a turn; write 1 to it"},
+	{table.MaxTorqueLimit, func(_ *table.Model, v int) bool { return v < fullLoad/2 }, false, "it has less than half of its torque; other software may have left that"},
+	{table.PWMLimit, func(_ *table.Model, v int) bool { return v < fullPWM/2 }, false, "it has less than half of its torque; other software may have left that"},
+	{table.CurrentLimit, func(m *table.Model, v int) bool { return float64(v)*m.CurrentMA < weakMA }, false, "it has hardly any torque; other software may have left that"},
+	{table.PCoefficient, func(_ *table.Model, v int) bool { return v == 0 }, false, "it does not go to its goals; factory motors have 32"},
+	{table.PositionPGain, func(_ *table.Model, v int) bool { return v == 0 }, false, "it does not go to its goals; switch its supply off and on"},
+}
+
+const (
+	fullPWM = 885   // of an X servo's PWM_Limit
+	weakMA  = 200.0 // hardly moves an arm's joint
+)

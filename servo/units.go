@@ -89,6 +89,44 @@ func Normalize(m robot.Motor, c MotorCalibration, raw int) float64 {
 	return s.value(raw)
 }
 
+// reverse is the bit of a Dynamixel's Drive_Mode that turns its positions round.
+const reverse = 1
+
+// checkDriveMode compares the direction in which a Dynamixel counts: LeRobot leaves drive_mode
+// to the motor there. Homing offset and range fit both ways, and the joint runs mirrored.
+func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
+	row := u.model.Row(table.DriveMode)
+	if row.Size == 0 {
+		return nil // Normalize turns it round
+	}
+	got, given := a.robot.Motors[u.joint].Setting(table.DriveMode)
+	holder := "the robot's description sets"
+	if !given {
+		var err error
+		if got, _, err = a.bus.ReadRegister(u.id, row); err != nil {
+			return a.wrap(u, err)
+		}
+		holder = "the servo has"
+	}
+	if got&reverse == c.DriveMode&reverse {
+		return nil
+	}
+	return fmt.Errorf("%w: motor %d (%s) on %s: %s Drive_Mode %d, the file has drive_mode %d: the joint would run the wrong way round; "+
+		"take the file this arm was calibrated with, or write the file into the motors or calibrate them again (edge-rt calibrate)",
+		ErrCalibration, u.id, u.name, a.path, holder, got, c.DriveMode)
+}
+
+// noteDriveModes reports the entries of a calibration that have no effect: in degrees LeRobot
+// turns no position round.
+func (a *Arm) noteDriveModes(calibration Calibration) {
+	for _, m := range a.robot.Motors {
+		if c := calibration[m.Name]; c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
+			a.notes = append(a.notes, fmt.Sprintf("motor %d (%s): its calibration has drive_mode %d, which has no effect on a joint in degrees, "+
+				"as in LeRobot: it is not reversed", m.ID, m.Name, c.DriveMode))
+		}
+	}
+}
+
 // findTurns finds for each joint whose servos forget their turns at power-up the turn that
 // fits its range.
 func (a *Arm) findTurns() error {
@@ -120,6 +158,17 @@ func (a *Arm) countsTurns(u unit) (bool, error) {
 	return CountsTurns(u.model, mode), nil
 }
 
+// fit is a raw position in the turn that fits the calibrated range.
+//
+//rt:noalloc
+func (s *scale) fit(raw, turn int) int {
+	low, high := int(s.min), int(s.max)
+	if outside(raw, low, high) <= RangeSlack {
+		return raw
+	}
+	return InTurn(raw, low, high, turn)
+}
+
 // CountsTurns reports whether a servo in that Operating_Mode counts turns, which it forgets
 // at power-up.
 func CountsTurns(m *table.Model, mode int) bool {
@@ -134,10 +183,7 @@ func (a *Arm) findTurn(i int) error {
 		return a.checkShadowTurn(u, turn)
 	}
 	read := a.rawPosition(i)
-	at := read
-	if outside(read, low, high) > RangeSlack {
-		at = InTurn(read, low, high, turn)
-	}
+	at := j.scale.fit(read, turn)
 	for _, other := range []int{at - turn, at + turn} {
 		if other >= low && other <= high && !a.robot.Motors[u.joint].FullTurn {
 			cure := fmt.Sprintf("move the joint by hand to between %d and %d, then start again", high-turn, low+turn)

@@ -148,7 +148,7 @@ func openError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, servo.ErrCanceled):
 		return err
-	case errors.Is(err, servo.ErrCalibration):
+	case errors.Is(err, servo.ErrCalibration), errors.Is(err, servo.ErrSetting):
 		return exit.With(exit.Config, err)
 	case errors.Is(err, servo.ErrTorqueOn), errors.Is(err, servo.ErrLatched), errors.Is(err, servo.ErrTurn):
 		return exit.With(exit.Fault, err)

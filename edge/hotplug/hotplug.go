@@ -275,6 +275,9 @@ func (a *Arm) reopen() bool {
 		if m, err = arm.Measure(warmUpCycles); err == nil && m.Clean == 0 {
 			err = arm.CheckLosses(m) // a line that loses some replies will do
 		}
+		if err == nil {
+			err = arm.HoldTriggers() // opening a leader lets it go
+		}
 		if err != nil {
 			arm.Close()
 		}

@@ -408,3 +408,42 @@ func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 		t.Errorf("register 42 reads %d, want 3000; 67 reads %v, want 1900", s.get(stsGoal), back)
 	}
 }
+
+// Goal: an X servo's Realtime_Tick counts the milliseconds since its power-up, and begins anew
+// after 32767 of them, as the e-manual has it.
+func TestRealtimeTickCounts(t *testing.T) {
+	s, clock := one(t, "xl430-w250", Config{})
+	ticks := func(after time.Duration) int {
+		clock.Advance(after)
+		s.refresh(clock.Now())
+		return int(s.get(xTick))
+	}
+	first := ticks(0)
+	for _, tt := range []struct {
+		after time.Duration
+		want  int
+	}{{0, first}, {time.Millisecond, first + 1}, {1500 * time.Millisecond, first + 1501}, {32768 * time.Millisecond, first + 1501}} {
+		if got := ticks(tt.after); got != tt.want {
+			t.Errorf("%v later it is %d, want %d", tt.after, got, tt.want)
+		}
+	}
+	s.restart(clock.Now())
+	if got := ticks(7 * time.Millisecond); got != 7 {
+		t.Errorf("7 ms after a power-up it is %d", got)
+	}
+}
+
+// Goal: a Goal_Velocity of 0 stops an STS unless its Phase says that 0 is the highest speed.
+func TestGoalVelocityZero(t *testing.T) {
+	for phase, moves := range map[byte]bool{12: true, 4: false} {
+		s, clock := one(t, "sts3215", Config{Fitted: true})
+		s.mem[stsPhase] = phase
+		s.put(stsGoalVelocity, 0)
+		s.tune(clock.Now())
+		told(s, clock, 2348)
+		passes(s, clock, time.Second)
+		if at := stands(s, clock); (at > 2340) != moves || !moves && (at > 2080 || at < 2000) {
+			t.Errorf("Phase %d: it stands at %d", phase, at)
+		}
+	}
+}

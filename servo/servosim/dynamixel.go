@@ -38,6 +38,7 @@ const (
 	xAcceleration   = 108
 	xProfile        = 112
 	xGoal           = 116
+	xTick           = 120
 	xPresentPWM     = 124
 	xPresentLoad    = 126
 	xPresent        = 132
@@ -140,7 +141,7 @@ var xCommon = table{
 		{xAcceleration, 4, rw, 0, 0, 32767},        // profile acceleration
 		{xProfile, 4, rw, 0, 0, 32767},             // profile velocity
 		{xGoal, 4, rw, 0, -xGoalRange, xGoalRange}, // goal position
-		{120, 2, ro, 0, 0, 0},                      // realtime tick, ms
+		{xTick, 2, ro, 0, 0, 0},                    // realtime tick, ms
 		{122, 1, ro, 0, 0, 0},                      // moving
 		{123, 1, ro, 0, 0, 0},                      // moving status
 		{xPresentPWM, 2, ro, 0, 0, 0},              // present PWM

@@ -45,15 +45,16 @@ const (
 
 // Bits and values of special meaning.
 const (
-	torqueOn     = 1
-	torqueDamp   = 2   // written to stsTorque: limp with shorted windings
-	torqueCentre = 128 // written to stsTorque: the shaft stands at 2048
-	centre       = 2048
-	phaseSteps   = 1 << 2 // velocities are in counts per second, else in 50 of them
-	phaseTurns   = 1 << 4 // positions are counted over several turns
-	signPosition = 1 << 15
-	signOffset   = 1 << 11
-	signLoad     = 1 << 10
+	torqueOn      = 1
+	torqueDamp    = 2   // written to stsTorque: limp with shorted windings
+	torqueCentre  = 128 // written to stsTorque: the shaft stands at 2048
+	centre        = 2048
+	phaseSteps    = 1 << 2 // velocities are in counts per second, else in 50 of them
+	phaseZeroFast = 1 << 3 // a goal velocity of 0 is the highest speed, else a stop
+	phaseTurns    = 1 << 4 // positions are counted over several turns
+	signPosition  = 1 << 15
+	signOffset    = 1 << 11
+	signLoad      = 1 << 10
 
 	modePosition = 0
 	modeVelocity = 1

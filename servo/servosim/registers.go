@@ -78,6 +78,7 @@ func (s *servo) refresh(now rt.Instant) {
 		s.put(s.t.at.velocity, signed(int(float64(s.velocity)/axSpeedUnit), signLoad))
 		s.put(s.t.at.load, signed(int(h.duty*1023), signLoad))
 	case seriesX:
+		s.put(xTick, int64(now.Sub(s.bootedAt)/time.Millisecond)&xTickMax)
 		s.refreshX(seen)
 	}
 }
@@ -137,6 +138,9 @@ const (
 	axSpeedUnit = 0.111 * 360 / 60 * 1023 / 300 // 0.111 rpm
 	xAccelUnit  = 214.577 * 4096 / 3600         // 214.577 rev/min2, in counts/s2
 )
+
+// xTickMax is the last millisecond of a Realtime_Tick, which then begins anew.
+const xTickMax = 32767
 
 //rt:noalloc
 func (s *servo) refreshX(raw int) {
@@ -297,8 +301,11 @@ func (s *servo) tuneSTS(v *motor.Loop) {
 	v.DeadBand = float64(s.mem[stsDeadZone])
 	speed := float64(magnitude(s.get(stsGoalVelocity), signPosition)) * unit
 	v.Speed = min(math.Abs(speed), speedMax)
-	if v.Speed == 0 {
+	switch {
+	case v.Speed == 0 && s.mem[stsPhase]&phaseZeroFast != 0:
 		v.Speed = speedMax
+	case v.Speed == 0:
+		v.Speed = standstill
 	}
 	v.Accel = float64(s.mem[stsAcceleration]) * 100
 	v.Damped = s.mem[stsTorque] == torqueDamp
@@ -309,6 +316,9 @@ func (s *servo) tuneSTS(v *motor.Loop) {
 		v.Mode, v.DutyGoal = motor.PWM, float64(magnitude(s.get(stsGoalTime), signLoad))/1000
 	}
 }
+
+// standstill is the speed of a servo whose goal velocity is 0; 0 would be no limit.
+const standstill = 1e-6
 
 // Feetech's D and I gains, in units of its P gain; the maker says none. D, per
 // step, is such that the factory's D of an STS3215 makes all the viscous friction

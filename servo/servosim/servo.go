@@ -38,6 +38,7 @@ type servo struct {
 	wasDriven   bool       // it has been
 	lastRequest rt.Instant // X: the last instruction on the bus
 	turnOrigin  int        // X: counts of the turns that were forgotten
+	bootedAt    rt.Instant // the supply came
 	stepGoal    int        // STS, step mode: where the steps end, in counts of the encoder
 	health      health
 	loop        motor.Loop // what the registers say to the control loop
@@ -263,6 +264,7 @@ func (s *servo) bootTime() time.Duration {
 //rt:noalloc
 func (s *servo) reset(now rt.Instant) {
 	s.boots++
+	s.bootedAt = now
 	s.muteEvents = true
 	s.mem = s.flash
 	s.stagedSize, s.alarm, s.unpowered, s.booting = 0, 0, false, false

@@ -8,7 +8,7 @@ import "slices"
 var smsRows = slices.Concat(feetechRows, []Row{
 	{"Minimum_Startup_Force", 24, 1, EEPROM, Unsigned, false},
 	{ProtectionCurrent, 28, 2, EEPROM, Unsigned, false},
-	{"Angular_Resolution", 30, 1, EEPROM, Unsigned, false},
+	{AngularResolution, 30, 1, EEPROM, Unsigned, false},
 	{HomingOffset, 31, 2, EEPROM, 11, false},
 	{OperatingMode, 33, 1, EEPROM, Unsigned, false},
 	{"Protective_Torque", 34, 1, EEPROM, Unsigned, false},
@@ -17,7 +17,7 @@ var smsRows = slices.Concat(feetechRows, []Row{
 	{"Velocity_closed_loop_P_proportional_coefficient", 37, 1, EEPROM, Unsigned, false},
 	{"Over_Current_Protection_Time", 38, 1, EEPROM, Unsigned, false},
 	{"Velocity_closed_loop_I_integral_coefficient", 39, 1, EEPROM, Unsigned, false},
-	{"Acceleration", 41, 1, RAM, Unsigned, false},
+	{Acceleration, 41, 1, RAM, Unsigned, false},
 	{GoalPosition, 42, 2, RAM, 15, false},
 	{GoalVelocity, 46, 2, RAM, 15, false},
 	{TorqueLimit, 48, 2, RAM, Unsigned, false},

@@ -44,6 +44,10 @@ const (
 	GoalPWM             Register = "Goal_PWM"
 	GoalCurrent         Register = "Goal_Current"
 	ProfileVelocity     Register = "Profile_Velocity"
+	ProfileAcceleration Register = "Profile_Acceleration"
+	Acceleration        Register = "Acceleration"
+	AngularResolution   Register = "Angular_Resolution"
+	PositionPGain       Register = "Position_P_Gain"
 )
 
 // aliases are the names one family has for another's register.

@@ -1,0 +1,71 @@
+package servo_test
+
+import (
+	"strings"
+	"testing"
+
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+	"edgert/servo/table"
+)
+
+// Goal: what other software left in a Dynamixel, and hinders it or changes what a goal means,
+// is put right when the arm is opened, and reported.
+func TestLeftInADynamixel(t *testing.T) {
+	r := robotOf(t, "koch")
+	bus := simOf(t, r, servosim.Config{})
+	left := []struct {
+		motor    int
+		register table.Register
+		v, want  int
+	}{
+		{0, table.ProfileVelocity, 5, 0},
+		{1, table.ProfileAcceleration, 1, 0},
+		{2, table.DriveMode, 4, 0},
+		{3, table.DriveMode, 8, 0},
+		{4, table.SecondaryID, 2, 255},
+		{5, table.GoalCurrent, 5, 1750},
+		{1, table.ProfileVelocity, 300, 300}, // fast enough
+	}
+	port, err := servo.OpenPort(bus.Path(), r.Baud)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
+
+	for _, m := range r.Motors { // a change of mode would reset what is left below
+		mode, _ := m.Setting(table.OperatingMode)
+		if err := servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: table.OperatingMode, Value: mode}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, k := range left {
+		m := r.Motors[k.motor]
+		if err := servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: k.register, Value: k.v}}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	port.Close()
+	arm, err := servo.OpenArm(servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: whole(r)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	notes := strings.Join(arm.Notes(), "\n")
+	arm.Close()
+	if port, err = servo.OpenPort(bus.Path(), r.Baud); err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	b = servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
+	for _, k := range left {
+		m := r.Motors[k.motor]
+		if got, _, err := b.ReadRegister(m.ID, m.Model.Row(k.register)); err != nil || got != k.want {
+			t.Errorf("%s: %s is %d, %v, want %d", m.Name, k.register, got, err, k.want)
+		}
+		if k.v != k.want && !strings.Contains(notes, string(k.register)) {
+			t.Errorf("%s: not reported in %q", k.register, notes)
+		}
+	}
+}

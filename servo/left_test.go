@@ -1,0 +1,154 @@
+package servo
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"edgert/rt/rttest"
+	"edgert/servo/robot"
+	"edgert/servo/table"
+)
+
+func (l *line) openRobot(t *testing.T, name string) (*Arm, error) {
+	t.Helper()
+	r, err := robot.ByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := Calibration{}
+	for _, m := range r.Motors {
+		c[m.Name] = MotorCalibration{ID: int(m.ID), RangeMax: 4095}
+	}
+	return OpenArm(ArmConfig{Path: "fake", Robot: r, Calibration: c, Clock: l.clock, Port: l})
+}
+
+// Goal: what other software left in RAM and makes a follower slow is put right and reported:
+// at once where the motor is limp, once it is armed where it is under torque.
+func TestLimitsThatWereLeft(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		at, left, want int
+		robot          string
+		phase          byte
+		reported       bool
+	}{
+		{"a speed of 0", 46, 0, 3400, "so101", 12, true},
+		{"a low speed", 46, 300, 3400, "so101", 12, true},
+		{"the speed of a rescue", 46, 113, 3400, "so101", 12, true},
+		{"a low speed in coarse steps", 46, 5, 68, "so101", 8, true},
+		{"a speed that is enough", 46, 2400, 2400, "so101", 12, false},
+		{"a goal time", 44, 5000, 0, "so101", 12, true},
+		{"an acceleration", 41, 3, 0, "generic", 12, true},
+		{"an acceleration that is enough", 41, 200, 200, "generic", 12, false},
+		{"a speed that an actuated leader cannot lift itself with", 46, 0, 3400, "so101_leader", 12, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			for _, stiff := range []bool{false, true} {
+				l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+				for id := 1; id <= 6; id++ {
+					l.servos[id].put(46, 3400)
+					l.servos[id].mem[18] = tt.phase
+				}
+				s := l.servos[2]
+				if s.mem[tt.at] = byte(tt.left); tt.at != 41 {
+					s.put(tt.at, tt.left)
+				}
+				if stiff {
+					s.mem[40] = 1
+				}
+				a, err := l.openRobot(t, tt.robot)
+				if err != nil {
+					t.Fatal(err)
+				}
+				held := func() int {
+					if tt.at == 41 {
+						return int(s.mem[41])
+					}
+					return s.word(tt.at)
+				}
+				want := tt.want
+				if stiff && !a.robot.Leader {
+					want = tt.left
+				}
+				if held() != want {
+					t.Errorf("stiff %v: %d after the opening, want %d", stiff, held(), want)
+				}
+				notes := strings.Join(a.Notes(), "\n")
+				if strings.Contains(notes, "motor 2 (") != tt.reported && !(stiff && a.robot.Leader) {
+					t.Errorf("stiff %v: it reports %q", stiff, notes)
+				}
+				if err := a.TorqueOn(); err != nil {
+					t.Fatal(err)
+				}
+				if held() != tt.want {
+					t.Errorf("stiff %v: %d when it is armed, want %d", stiff, held(), tt.want)
+				}
+			}
+		})
+	}
+}
+
+// Goal: a leader that boots stiff, or was left so, is let go by whoever opens it, and gets all
+// of its settings; a follower keeps its torque.
+func TestStiffLeaderIsLetGo(t *testing.T) {
+	for _, name := range []string{"so101_leader", "so101"} {
+		for _, torque := range []byte{1, 2} { // 2 is damping
+			l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+			for id := 1; id <= 6; id++ {
+				l.servos[id].mem[40] = torque
+			}
+			a, err := l.openRobot(t, name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			leader := name != "so101"
+			for id := 1; id <= 6; id++ {
+				if limp := l.servos[id].mem[40] == 0; limp != leader {
+					t.Errorf("%s, motor %d: limp %v", name, id, limp)
+				}
+			}
+			if told := strings.Contains(strings.Join(a.Notes(), "\n"), "motor 6 (gripper) of the leader was under torque"); told != leader || leader && len(a.Unconfigured()) > 0 {
+				t.Errorf("%s: notes %q, unconfigured %v", name, a.Notes(), a.Unconfigured())
+			}
+		}
+	}
+}
+
+// Goal: a motor that is weak is named, one whose goals are no positions is refused.
+func TestMotorsThatAreHardlyDriven(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		at, v   int
+		words   string
+		refused bool
+	}{
+		{"little torque", 16, 100, "motor 2 (shoulder_lift) has Max_Torque_Limit 100", false},
+		{"half of it", 16, 500, "", false},
+		{"coarse positions", 30, 3, "Angular_Resolution 3", true},
+		{"factory", 30, 1, "", false},
+	} {
+		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+		for id := 1; id <= 6; id++ {
+			l.servos[id].put(46, 3400)
+		}
+		l.servos[2].put(tt.at, tt.v)
+		a, err := l.openRobot(t, "so101")
+		switch {
+		case errors.Is(err, ErrSetting) != tt.refused:
+			t.Errorf("%s: %v", tt.name, err)
+		case tt.refused && !strings.Contains(err.Error(), tt.words):
+			t.Errorf("%s: %v", tt.name, err)
+		case !tt.refused && (tt.words == "") != (len(a.Notes()) == 0), !tt.refused && !strings.Contains(strings.Join(a.Notes(), "\n"), tt.words):
+			t.Errorf("%s: notes %q", tt.name, a.Notes())
+		}
+	}
+	for v, refused := range map[int]bool{0: true, 1: true, 3: false, 4: false, 5: false, 16: true} {
+		i := slices.IndexFunc(doubts, func(d doubt) bool { return d.register == table.OperatingMode })
+		m, _ := table.ByName("xl330-m288")
+		if doubts[i].is(m, v) != refused {
+			t.Errorf("Operating_Mode %d of an X servo: refused %v, want %v", v, !refused, refused)
+		}
+	}
+}
