@@ -111,6 +111,9 @@ type Source interface {
 // most LentMax frames at a time.
 type Lender interface{ Lends() }
 
+// Live is a Source whose pictures come from a sensor: its noise makes each another.
+type Live interface{ Live() }
+
 // LentMax is how many frames a caller may hold: the slots of one rt.Latest.
 const LentMax = 3
 

@@ -45,6 +45,9 @@ func (e *Edge) openCameras(ctx context.Context) error {
 			}
 		}
 		cam := capture.New(c.Name, source, c.MaxAge)
+		if c.Live != nil {
+			cam.SetLive(*c.Live)
+		}
 		e.cameras = append(e.cameras, cam)
 		e.cameraWaits = append(e.cameraWaits, waitLog{what: "pictures of camera " + c.Name})
 		v, err := capture.NewEncoder(cam, c, d)

@@ -136,6 +136,8 @@ type Frames struct {
 	// Beyond the contract, of the pictures that were decoded here.
 	Warned    uint64 `json:"warned"`    // JPEG with stray bytes, used all the same
 	Undecoded uint64 `json:"undecoded"` // JPEG of which a part is missing: the picture before it was used
+
+	Repeated uint64 `json:"repeated"` // of a live camera: the picture before again, which was used with its age
 }
 
 // Granted says whether the kernel gave the tick its real-time priority.
@@ -166,7 +168,7 @@ func framesOf(cam *capture.Camera) Frames {
 	return Frames{
 		Captured: t.Captured, Dropped: t.Dropped, Age: round3(float64(cam.Age.Quantile(0.99)) / 1e6), Errors: t.Errors,
 		Missed: t.Source.Missed, Skipped: t.Source.Skipped, Broken: t.Source.Broken + t.Torn, Restarts: t.Source.Restarts, Stale: t.Stale,
-		Warned: t.Warned, Undecoded: t.Undecoded,
+		Warned: t.Warned, Undecoded: t.Undecoded, Repeated: t.Repeated,
 	}
 }
 

@@ -70,7 +70,7 @@ func (f *Frames) problems() (text string) {
 	for _, c := range []struct {
 		n    uint64
 		what string
-	}{{f.Broken, "broken"}, {f.Undecoded, "undecodable"}, {f.Warned, "with stray bytes"}, {f.Restarts, "restarts"}, {f.Stale, "observations with a stale picture"}} {
+	}{{f.Broken, "broken"}, {f.Undecoded, "undecodable"}, {f.Warned, "with stray bytes"}, {f.Repeated, "repeated"}, {f.Restarts, "restarts"}, {f.Stale, "observations with a stale picture"}} {
 		if c.n > 0 {
 			text += fmt.Sprintf(", %d %s", c.n, c.what)
 		}

@@ -16,6 +16,8 @@ type Picture struct {
 	// Insert is where StandardTables go if they are missing: before all but the first
 	// segments, so that a table in the file still wins.
 	Insert int
+	// Scan is where the first scan begins, after what says of the picture how it is coded.
+	Scan int
 	// End is the offset after the EOI; the driver's padding follows. After an error: how far the
 	// bytes made sense.
 	End int
@@ -108,6 +110,9 @@ func (s *scanner) segment() error {
 	var err error
 	switch {
 	case mark == markSOS:
+		if s.Scan == 0 {
+			s.Scan = s.at
+		}
 		err = s.scan(body)
 	case mark == markDHT:
 		err = s.huffman(body)

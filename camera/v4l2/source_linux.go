@@ -57,6 +57,7 @@ var (
 	_ camera.Source  = (*Source)(nil)
 	_ camera.Lender  = (*Source)(nil)
 	_ camera.Counter = (*Source)(nil)
+	_ camera.Live    = (*Source)(nil)
 )
 
 // Open opens a camera, chooses its mode, sets its controls and starts it.
@@ -99,6 +100,9 @@ func (s *Source) Format() camera.Format { return s.format }
 
 // Lends reports that frames point at the source's memory.
 func (s *Source) Lends() {}
+
+// Live reports that the pictures are a sensor's.
+func (s *Source) Live() {}
 
 // Describe names this camera, its format, and how that falls short of the wanted one.
 func (s *Source) Describe() (card, picked, remark string) {

@@ -146,3 +146,22 @@ func TestACameraThatIsBadFromTheStart(t *testing.T) {
 		t.Errorf("exit code %d, %d motors under torque, %d requests, %d sessions, %q, %s; want 4, no request and the camera's name", code, on, run.Requests, run.Sessions, run.Exit.Reason, log)
 	}
 }
+
+// A live camera that repeats one picture is named, its picture gets old, and its summary
+// counts it; live=yes makes files one.
+func TestACameraThatRepeatsAPictureIsNamed(t *testing.T) {
+	t.Parallel()
+	good, _, _ := scene(t)
+	for _, live := range []bool{true, false} {
+		option := ""
+		if live {
+			option = ",live=yes"
+		}
+		s := newHoldServer(t)
+		run, code, _, log := photographed(t, s, album(t, good)+"@30"+option, "--duration", "4s")
+		f := run.Frames["front"]
+		if said := strings.Contains(log, "it has repeated one picture for"); code != 0 || said != live || (f.Repeated > 0) != live || (f.Stale > 0) != live || (f.Age > 1000) != live {
+			t.Errorf("live %v: exit code %d, %+v, want it named, counted and old only where it is live:\n%s", live, code, f, log)
+		}
+	}
+}

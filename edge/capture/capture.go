@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"sync/atomic"
 	"time"
 
@@ -44,6 +45,9 @@ type Camera struct {
 
 	// Written by the capture thread.
 	captured, dropped, torn, errors atomic.Uint64
+	same                            atomic.Uint64 // pictures of a live camera that were there before
+	repeats                         repeats
+	repeatOutage                    outage                        // since the first of them
 	lost                            atomic.Bool                   // the last Grab failed
 	grabOutage                      outage                        // failed Grabs and torn pictures
 	baseline                        atomic.Pointer[camera.Counts] // the source's counts with the first frame; nil before
@@ -79,9 +83,11 @@ func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 	if _, lends := source.(camera.Lender); lends {
 		size = 0
 	}
+	_, live := source.(camera.Live)
 	return &Camera{
 		Name: name, ImageName: ImageKey + name, Source: source, MaxAge: cmp.Or(maxAge, DefaultMaxAge), Age: rt.NewHist(),
-		Newest: rt.NewLatest(func(s *Frame) { s.Pix = make([]byte, size) }),
+		repeats: repeats{seed: maphash.MakeSeed(), live: live},
+		Newest:  rt.NewLatest(func(s *Frame) { s.Pix = make([]byte, size) }),
 	}
 }
 
@@ -118,6 +124,11 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 		}
 		e.lost.Store(false)
 		e.grabOutage.succeeded()
+		if e.repeats.again(s) {
+			e.repeated(s)
+			continue
+		}
+		e.repeatOutage.succeeded()
 		if e.tap != nil {
 			e.tap.offer(s)
 		}
@@ -151,7 +162,7 @@ func (e *Camera) Spoilt() bool { return e.warned.Load()+e.undecoded.Load()+e.tor
 
 // Err is why no usable picture has come for MaxAge, else nil. For any thread.
 func (e *Camera) Err() error {
-	for _, b := range [...]*outage{&e.grabOutage, &e.decodeOutage} {
+	for _, b := range [...]*outage{&e.grabOutage, &e.repeatOutage, &e.decodeOutage} {
 		if why := b.err.Load(); why != nil {
 			return *why
 		}
@@ -166,6 +177,7 @@ type Stats struct {
 	Torn      uint64        // JPEG that was not whole
 	Warned    uint64        // JPEG decoded here that had stray bytes, used all the same
 	Undecoded uint64        // JPEG that was whole by its markers and did not decode; the picture before it was used
+	Repeated  uint64        // of a live camera: the picture before again, which was used
 	Errors    uint64        // failed attempts to get one
 	Stale     uint64        // observations with a picture older than its bound
 	Lost      bool          // the device is away now
@@ -176,7 +188,7 @@ type Stats struct {
 func (e *Camera) Stats() Stats {
 	t := Stats{
 		Captured: e.captured.Load(), Dropped: e.dropped.Load(), Torn: e.torn.Load(), Errors: e.errors.Load(), Stale: e.Stale.Load(), Lost: e.lost.Load(),
-		Warned: e.warned.Load(), Undecoded: e.undecoded.Load(),
+		Warned: e.warned.Load(), Undecoded: e.undecoded.Load(), Repeated: e.same.Load(),
 	}
 	if c, ok := e.Source.(camera.Counter); ok {
 		t.Source = c.Counts()

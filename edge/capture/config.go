@@ -53,6 +53,7 @@ type Config struct {
 	SendW, SendH  int                // what is sent, after Rotate; 0: what the policy wants, else as it is
 	Quality       int                // JPEG quality; 0: the run's
 	MaxAge        time.Duration      // older pictures are called stale; 0: DefaultMaxAge
+	Live          *bool              // a picture that comes again is an old one; nil: of a device
 	Controls      []v4l2.Setting
 }
 
@@ -172,6 +173,11 @@ func (c *Config) setOption(key, value string) (reason string) {
 		if c.Quality, err = strconv.Atoi(value); err != nil || c.Quality < 1 || c.Quality > 100 {
 			return "want 1 to 100"
 		}
+	case "live":
+		if value != "yes" && value != "no" {
+			return "want yes (a picture that comes again is an old one) or no"
+		}
+		c.Live = new(value == "yes")
 	case "max-age":
 		if c.MaxAge, err = time.ParseDuration(value); err != nil || c.MaxAge <= 0 {
 			return "want a duration, such as 200ms"
@@ -179,7 +185,7 @@ func (c *Config) setOption(key, value string) (reason string) {
 	default:
 		// Only the driver can check a control's name.
 		if c.synthetic() || !word.MatchString(key) {
-			return "no such option: there are format, rotate, crop, send, quality and max-age, and for a device its controls, which edge-rt cameras lists"
+			return "no such option: there are format, rotate, crop, send, quality, max-age and live, and for a device its controls, which edge-rt cameras lists"
 		}
 		c.Controls = append(c.Controls, v4l2.Setting{Name: key, Value: value})
 	}

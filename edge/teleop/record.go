@@ -2,6 +2,7 @@ package teleop
 
 import (
 	"cmp"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -10,10 +11,12 @@ import (
 	"edgert/edge/capture"
 	"edgert/edge/device"
 	"edgert/edge/direct"
+	"edgert/edge/event"
 	"edgert/edge/identity"
 	"edgert/edge/operator"
 	"edgert/edge/recording"
 	"edgert/internal/exit"
+	"edgert/record"
 	"edgert/rt"
 	"edgert/servo"
 	"edgert/sim"
@@ -76,6 +79,9 @@ func (s *session) openCameras() error {
 			return err
 		}
 		cam := capture.New(c.Name, source, c.MaxAge)
+		if c.Live != nil {
+			cam.SetLive(*c.Live)
+		}
 		s.cameras = append(s.cameras, cam)
 		if err := s.recording.Tap(cam, c, s.cfg.Encoding); err != nil {
 			return err
@@ -154,5 +160,25 @@ func (s *session) closeRecord() {
 	}
 	if s.identity != nil {
 		s.identity.Release()
+	}
+}
+
+// reportCameras tells the person at the leader of a camera that gives no usable picture: what
+// is shown meanwhile is shown in vain.
+func (s *session) reportCameras() {
+	if s.blind == nil {
+		s.blind = make([]bool, len(s.cameras))
+	}
+	for i, cam := range s.cameras {
+		err := cam.Err()
+		if s.blind[i] == (err != nil) {
+			continue
+		}
+		code, level, text := event.CameraSilent, uint32(record.LevelWarning), fmt.Sprintf("camera %s gives no usable picture: %v", cam.Name, err)
+		if s.blind[i] = err != nil; err == nil {
+			code, level, text = event.CameraBack, record.LevelInfo, fmt.Sprintf("camera %s gives pictures again", cam.Name)
+		}
+		s.recording.Note(code, level, int64(i), 0, text)
+		fmt.Fprintln(s.cfg.Out, text)
 	}
 }

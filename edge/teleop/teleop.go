@@ -165,6 +165,7 @@ type session struct {
 	simBus    *servosim.Bus    // nil on hardware
 	world     *sim.Live        // nil on hardware, until a simulated camera wants one
 	cameras   []*capture.Camera
+	blind     []bool // each camera gives no usable picture; owner: speak
 	operator  net.Listener
 	episodes  *episode.Episodes
 	operating sync.Mutex // one command, or step of the episodes, at a time
@@ -246,6 +247,7 @@ func (s *session) speak() {
 	for ended := false; !ended; {
 		ended = s.run.Ending().Load()
 		s.events.Drain(s.say)
+		s.reportCameras()
 		s.stepEpisodes()
 		s.clock.SleepUntil(s.clock.Now().Add(sayEvery))
 	}

@@ -1,0 +1,152 @@
+package capture
+
+import (
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/rt"
+	"edgert/rt/rttest"
+	"edgert/wire"
+)
+
+// liveCamera is a camera whose pictures come from a sensor.
+type liveCamera struct{ *fakeCamera }
+
+func (liveCamera) Live() {}
+
+// commented is a JPEG whose header says something else.
+func commented(src []byte, text string) []byte {
+	return slices.Insert(slices.Clone(src), 2, append([]byte{0xff, 0xfe, 0, byte(2 + len(text))}, text...)...)
+}
+
+// watch runs a camera for so many pictures, one every 100 ms, and returns after which of them
+// it complains.
+func watch(t *testing.T, e *Camera, f *fakeCamera, clock *rttest.Clock, pictures int) (complains int) {
+	t.Helper()
+	var stop atomic.Bool
+	var pending atomic.Int32
+	taken := 0
+	complains = -1
+	f.pace = func() {
+		if complains < 0 && e.Err() != nil {
+			complains = taken
+		}
+		if taken++; taken == pictures {
+			stop.Store(true)
+		}
+		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
+	}
+	e.Run(clock, &stop, &pending)
+	return complains
+}
+
+// A live camera that repeats pictures with new times hangs: the newest one that was new stays
+// the newest and gets old, and after a second that is said, until pictures move again.
+func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
+	good, stray, _, garbled := testPictures(t)
+	gray := func(v byte) []byte { return slices.Repeat([]byte{v}, sceneW*sceneH) }
+	for _, tt := range []struct {
+		name   string
+		format camera.PixelFormat
+		frozen [][]byte
+		moving []byte
+	}{
+		{"one JPEG", camera.MJPEG, [][]byte{good}, garbled},
+		{"with padding", camera.MJPEG, [][]byte{good, append(slices.Clone(good), 0, 0, 7)}, garbled},
+		{"with a time in its header", camera.MJPEG, [][]byte{commented(good, "12:00:01"), commented(good, "12:00:02"), commented(good, "12:00:03")}, garbled},
+		{"a driver's buffers in turn", camera.MJPEG, [][]byte{good, stray, good}, garbled},
+		{"raw", camera.Gray8, [][]byte{gray(9)}, gray(10)},
+	} {
+		clock := rttest.NewClock(rt.Instant(time.Second))
+		f := &fakeCamera{format: camera.Format{Width: sceneW, Height: sceneH, Pixels: tt.format, FPS: 10}, clock: clock, pictures: tt.frozen}
+		e := New("front", liveCamera{f}, 0)
+		tap := e.Tap(0, 32)
+		began := clock.Now()
+		if at := watch(t, e, f, clock, 31); at < 11 || at > 13 {
+			t.Errorf("%s: it complains after %d pictures, want a second after the first", tt.name, at)
+		}
+		if err := e.Err(); err == nil || !strings.Contains(err.Error(), "it has repeated one picture for 1s") {
+			t.Errorf("%s: it says %v", tt.name, err)
+		}
+		s := e.Stats()
+		distinct := s.Captured
+		if distinct > 2 || s.Repeated != 31-distinct {
+			t.Errorf("%s: %d captured and %d repeated, want 31 together", tt.name, s.Captured, s.Repeated)
+		}
+		kept := 0
+		for tap.Next() {
+			kept++
+		}
+		newest, _, _ := e.Newest.Front()
+		if age := newest.At.Sub(began); age > 250*time.Millisecond || kept != int(distinct) {
+			t.Errorf("%s: the newest picture is of %v after the beginning, %d are kept; want the age of the first", tt.name, age, kept)
+		}
+		f.pictures, f.next = [][]byte{tt.moving}, 0
+		if watch(t, e, f, clock, 1); e.Err() != nil || e.Stats().Captured != distinct+1 {
+			t.Errorf("%s: with a new picture it says %v", tt.name, e.Err())
+		}
+		if newest, _, _ = e.Newest.Front(); clock.Now().Sub(newest.At) > 50*time.Millisecond {
+			t.Errorf("%s: the new picture is not the newest", tt.name)
+		}
+	}
+}
+
+// Pictures of files, of a pattern and of a simulation may stand still; SetLive changes that.
+func TestPicturesThatMayStandStill(t *testing.T) {
+	good, _, _, _ := testPictures(t)
+	for _, tt := range []struct {
+		change *bool
+		hangs  bool
+	}{{nil, false}, {new(true), true}, {new(false), false}} {
+		clock := rttest.NewClock(rt.Instant(time.Second))
+		f := brokenCamera(good)
+		f.clock = clock
+		e := New("front", f, 0)
+		if tt.change != nil {
+			e.SetLive(*tt.change)
+		}
+		watch(t, e, f, clock, 20)
+		if s := e.Stats(); (e.Err() != nil) != tt.hangs || (s.Repeated > 0) != tt.hangs {
+			t.Errorf("%v: %v, %+v", tt.change, e.Err(), s)
+		}
+	}
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	f := brokenCamera(good)
+	f.clock = clock
+	e := New("front", liveCamera{f}, 0)
+	if e.SetLive(false); watch(t, e, f, clock, 20) >= 0 || e.Stats().Captured != 20 {
+		t.Errorf("live=no: %v", e.Err())
+	}
+}
+
+// Of a camera whose JPEG leaves as it came the observation has the first picture, and its age.
+func TestARepeatedPictureLeavesWithItsAge(t *testing.T) {
+	good, _, _, _ := testPictures(t)
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	f := brokenCamera(good)
+	f.clock = clock
+	e := New("front", liveCamera{f}, 0)
+	v := newTestEncoder(t, e, Config{}, Encoding{Quality: 90})
+	watch(t, e, f, clock, 10)
+	var m wire.Image
+	if at, err := v.Picture(&m); err != nil || clock.Now().Sub(at) < 900*time.Millisecond || len(m.Data) == 0 {
+		t.Errorf("a picture of %d bytes, %v old, %v; want the first, 900 ms old", len(m.Data), clock.Now().Sub(at), err)
+	}
+}
+
+func TestRepeatsNoAlloc(t *testing.T) {
+	good, _, _, _ := testPictures(t)
+	e := New("front", liveCamera{brokenCamera(good)}, 0)
+	s := &Frame{}
+	s.Format, s.Pix, s.At = camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG}, good, 1
+	if err := checkFrame(s); err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(100, func() { e.repeats.again(s) }); n != 0 {
+		t.Errorf("%v allocations, want 0", n)
+	}
+}

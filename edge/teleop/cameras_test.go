@@ -1,0 +1,57 @@
+package teleop
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"edgert/camera"
+	"edgert/edge/capture"
+	"edgert/rt"
+	"edgert/rt/rttest"
+)
+
+// frozenCamera is a sensor that repeats a picture until it is thawed.
+type frozenCamera struct {
+	clock rt.Clock
+	shade byte
+	n     uint64
+	stop  *atomic.Bool
+	until uint64
+}
+
+func (f *frozenCamera) Format() camera.Format {
+	return camera.Format{Width: 2, Height: 2, Pixels: camera.Gray8, FPS: 10}
+}
+func (f *frozenCamera) Close() error { return nil }
+func (f *frozenCamera) Live()        {}
+func (f *frozenCamera) Grab(dst *camera.Frame) error {
+	f.n++
+	f.stop.Store(f.n >= f.until)
+	f.clock.SleepUntil(f.clock.Now().Add(100 * time.Millisecond))
+	dst.Format, dst.At, dst.Sequence = f.Format(), f.clock.Now(), f.n
+	for i := range dst.Pix {
+		dst.Pix[i] = f.shade
+	}
+	return nil
+}
+
+// The person at the leader is told once of a camera that hangs, and once that it moves again.
+func TestTheTeacherIsToldOfACameraThatHangs(t *testing.T) {
+	clock, stop := rttest.NewClock(rt.Instant(time.Second)), new(atomic.Bool)
+	f := &frozenCamera{clock: clock, stop: stop, until: 20}
+	cam, out := capture.New("top", f, 0), new(strings.Builder)
+	s := &session{cfg: Config{Out: out}, cameras: []*capture.Camera{cam}}
+	cam.Run(clock, stop, new(atomic.Int32))
+	s.reportCameras()
+	s.reportCameras()
+	f.shade, f.until = 9, 21
+	stop.Store(false)
+	cam.Run(clock, stop, new(atomic.Int32))
+	s.reportCameras()
+	lines := strings.Split(strings.TrimSpace(out.String()), "\n")
+	if len(lines) != 2 || !strings.HasPrefix(lines[0], "camera top gives no usable picture: it has repeated one picture for 1s") || lines[1] != "camera top gives pictures again" {
+		t.Errorf("it says %q", lines)
+	}
+}
