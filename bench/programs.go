@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 )
@@ -100,7 +101,10 @@ func NewServer(bin, manifest string, flags ...string) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	argv := []string{Program(bin, "lean-server"), "--manifest", manifest, "--listen", endpoint, "--quiet", "--health-port", "0"}
+	argv := []string{Program(bin, "lean-server"), "--manifest", manifest, "--listen", endpoint, "--quiet"}
+	if !slices.Contains(flags, "--health-port") {
+		argv = append(argv, "--health-port", "0")
+	}
 	return &Server{Endpoint: endpoint, Argv: append(argv, flags...)}, nil
 }
 

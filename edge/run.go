@@ -58,7 +58,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	tickErr := e.watch(ctx, ticked)
 	off := e.torqueOff(tickErr) // before other threads end, which may take long
 	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != device.Sim {
-		e.log.Warn("the arm is held, as --on-exit hold says", "next", "edge-rt torque off --bus "+e.cfg.Bus+" lets it go")
+		e.log.Warn("the arm is held, as --on-exit hold says", "next", device.TorqueOff(e.cfg.Bus, e.robot)+" lets it go")
 	}
 	cancel()
 	e.ending.Store(true)
@@ -122,7 +122,7 @@ func (e *Edge) torqueOff(err error) error {
 		return nil
 	}
 	if err := e.arm.RetryTorqueOff(e.control.operator.hurry.Load); err != nil {
-		return fmt.Errorf("torque may still be on: %w; hold on to the arm: edge-rt torque off --bus %s lets it go once its motors answer", err, e.cfg.Bus)
+		return fmt.Errorf("torque may still be on: %w; hold on to the arm: %s lets it go once its motors answer", err, device.TorqueOff(e.cfg.Bus, e.robot))
 	}
 	return nil
 }

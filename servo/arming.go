@@ -229,7 +229,7 @@ func (a *Arm) checkRange(joints uint32) error {
 		low, high := a.Range(i)
 		names = append(names, fmt.Sprintf("%s is at %.1f, its range is %.1f to %.1f %s", j.name, j.scale.unclamped(a.raws[i]), low, high, a.robot.Motors[i].Norm))
 	}
-	return fmt.Errorf("%w: %s; move it inside by hand, or slowly under power: edge-rt move %s TO, or --rescue",
+	return fmt.Errorf("%w: %s; move it inside by hand, or slowly under power: edge-rt move %s TO with the --bus, --robot and --id of this run, or --rescue",
 		ErrOutOfRange, strings.Join(names, "; "), a.joints[bits.TrailingZeros32(joints)].name)
 }
 

@@ -139,8 +139,8 @@ type runSummary struct {
 func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSummary, actions []record.Tick) {
 	t.Helper()
 	dir := t.TempDir()
-	args = append([]string{"--quiet", "--bus", "sim", "--connect", p.endpoint, "--id", "arm", "--fps", "30", "--rt", "off",
-		"--on-exit", "off", "--duration", d.String(), "--record", "all", "--record-dir", dir, "--json", "-"}, args...)
+	args = instead([]string{"--bus", "sim", "--connect", p.endpoint, "--id", "arm", "--fps", "30", "--rt", "off",
+		"--on-exit", "off", "--duration", d.String(), "--record", "all", "--record-dir", dir, "--json", "-"}, append(args, "--quiet"))
 	code, stdout, stderr := edgeRTFor(t, d+20*time.Second, args...)
 	if code != 0 {
 		t.Fatalf("%v: exit code %d: %s", args, code, stderr)

@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -124,11 +125,22 @@ func underTorque(b *servosim.Bus) (n int) {
 	return n
 }
 
+// instead returns the flags of a test, and those of its helper, each with a value, that
+// the test does not give itself: no flag of one value is taken twice.
+func instead(helpers, own []string) (all []string) {
+	for i := 0; i < len(helpers); i += 2 {
+		if !slices.Contains(own, helpers[i]) {
+			all = append(all, helpers[i], helpers[i+1])
+		}
+	}
+	return append(all, own...)
+}
+
 // edgeCommand is the program on the simulated bus, to be started.
 func edgeCommand(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *exec.Cmd {
 	t.Helper()
-	args = append([]string{"--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"),
-		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "10"}, args...) // slowly, for a busy machine
+	args = instead([]string{"--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"),
+		"--connect", s.endpoint, "--id", "arm", "--request-timeout", "1s", "--fps", "10"}, args) // slowly, for a busy machine
 	cmd := exec.Command(binary, args...)
 	cmd.Env = append(os.Environ(), "STATE_DIRECTORY="+t.TempDir())
 	return cmd

@@ -466,7 +466,10 @@ func start(t *testing.T, args ...string) *running {
 	r := &running{t: t, endpoint: "tcp/127.0.0.1:" + freePort(t), json: filepath.Join(t.TempDir(), "summary.json")}
 	port := freePort(t)
 	r.health = "http://127.0.0.1:" + port
-	r.cmd = exec.Command(built, append([]string{"--manifest", filepath.Join(demo, "server.yaml"), "--listen", r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
+	if !slices.Contains(args, "--manifest") {
+		args = append(args, "--manifest", filepath.Join(demo, "server.yaml"))
+	}
+	r.cmd = exec.Command(built, append([]string{"--listen", r.endpoint, "--health-port", port, "--json", r.json}, args...)...)
 	r.cmd.Stdout, r.cmd.Stderr = &r.log, &r.log
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)

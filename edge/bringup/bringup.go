@@ -168,8 +168,8 @@ func (s *session) pingAll() error {
 	if len(silent) == 0 {
 		return nil
 	}
-	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan --bus %s looks at every speed, edge-rt setup-motors numbers new motors",
-		strings.Join(silent, ", "), s.Robot.Baud, s.Bus, s.Bus)
+	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan --bus %s looks at every speed, edge-rt setup-motors %s numbers new motors",
+		strings.Join(silent, ", "), s.Robot.Baud, s.Bus, device.Quote(s.Bus), s.flags())
 }
 
 // read returns a register of a motor.
@@ -187,15 +187,5 @@ func (s *session) torqueOff() error {
 
 // flags repeats how the operator called the command, for what it says next.
 func (s *session) flags() string {
-	text := "--bus " + s.Bus
-	if s.Robot.Flag() != "so101" {
-		text += " --robot " + s.Robot.Flag()
-	}
-	if s.ID != "" {
-		text += " --id " + s.ID
-	}
-	if s.Calibration != "" {
-		text += " --calibration " + s.Calibration
-	}
-	return text
+	return strings.Replace(s.Place.Command(), " --robot so101", "", 1) // the default
 }

@@ -227,7 +227,7 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
 		return fmt.Sprintf(", %d counts outside its range %d to %d, or on its other side beyond the end of the encoder's turn: will not be armed; "+
 			"move it inside by hand", off, c.RangeMin, c.RangeMax)
 	}
-	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; walk it in with edge-rt move %s TO", off, c.RangeMin, c.RangeMax, m.Name)
+	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; walk it in with edge-rt move %s TO and the flags of this command", off, c.RangeMin, c.RangeMax, m.Name)
 }
 
 // pause waits, but not longer than the operator.

@@ -1,14 +1,18 @@
 package bringup
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
+	"edgert/edge/device"
 	"edgert/internal/exit"
 	"edgert/servo"
+	"edgert/servo/robot"
 	"edgert/servo/table"
 )
 
@@ -131,11 +135,15 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 		s.say("\nConnect the servos one at a time and give each its own id: edge-rt setup-motors %s", s.flags())
 		return nil
 	case !cfg.Named:
-		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot so101 (or koch, omx, FILE.yaml)", s.Bus)
+		s.adviseRobot(all)
 		return nil
 	case len(r.Missing)+len(r.Wrong) == 0:
 		s.say("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s", len(s.Robot.IDs()), s.Robot.Name, s.flags(), s.flags())
 		return nil
+	}
+	if arms, whole := kin(all); whole && !slices.Contains(arms, s.Robot.Flag()) {
+		return exit.Errorf(exit.Absent, "these are not the motors of a %s but those of %s: edge-rt scan --bus %s --robot %s, and that --robot for every other command",
+			s.Robot.Name, strings.Join(arms, " or "), device.Quote(s.Bus), arms[0])
 	}
 	for _, w := range r.Wrong {
 		s.say("%s", w)
@@ -144,6 +152,61 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 		s.say("missing: %s", m)
 	}
 	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
+}
+
+// adviseRobot says which --robot to compare the motors with: the arm that has them all,
+// else those whose motors speak the same.
+func (s *session) adviseRobot(all []found) {
+	switch arms, whole := kin(all); {
+	case whole:
+		s.say("\nThey are the motors of %s. Next: edge-rt scan --bus %s --robot %s", strings.Join(arms, " or "), device.Quote(s.Bus), arms[0])
+	case len(arms) > 0:
+		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot NAME, which is one of %s or a FILE.yaml", device.Quote(s.Bus), strings.Join(arms, ", "))
+	default:
+		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot FILE.yaml: no arm that is built in has such motors", device.Quote(s.Bus))
+	}
+}
+
+// kin names the built-in arms that have the motors that were found, ids and models, and
+// no others: whole. Without one it names those with a motor of one of the models.
+func kin(all []found) (arms []string, whole bool) {
+	var some []string
+	for _, name := range robot.Names() {
+		r, err := robot.ByName(name)
+		if err != nil {
+			continue
+		}
+		has := func(f found) bool {
+			return slices.ContainsFunc(r.Motors, func(m robot.Motor) bool { return m.ID == f.id && m.Model == f.model })
+		}
+		if len(all) == len(r.Motors) && !slices.ContainsFunc(all, func(f found) bool { return !has(f) }) {
+			arms = append(arms, name)
+		}
+		if slices.ContainsFunc(all, func(f found) bool {
+			return slices.ContainsFunc(r.Motors, func(m robot.Motor) bool { return m.Model == f.model })
+		}) {
+			some = append(some, name)
+		}
+	}
+	if len(arms) > 0 {
+		slices.SortStableFunc(arms, func(a, b string) int { return cmp.Compare(likelihood(a), likelihood(b)) })
+		return arms, true
+	}
+	return some, false
+}
+
+// likelihood orders arms with the same motors: the default, followers, leaders, and the
+// description that is only a pattern for others.
+func likelihood(arm string) int {
+	switch {
+	case arm == device.DefaultRobot:
+		return 0
+	case arm == "generic":
+		return 3
+	case strings.HasSuffix(arm, "_leader"):
+		return 2
+	}
+	return 1
 }
 
 // compare names the motors that are missing and those with wrong settings.

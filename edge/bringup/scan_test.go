@@ -72,3 +72,36 @@ func TestScanOfABadCable(t *testing.T) {
 		t.Errorf("%v\n%s", err, out)
 	}
 }
+
+// The advice names the arm whose motors are there, and not so101 for all.
+func TestScanNamesTheArmThatIsThere(t *testing.T) {
+	t.Parallel()
+	motors := func(name string) (all []found) {
+		for _, m := range named(t, name).Motors {
+			all = append(all, found{id: m.ID, model: m.Model})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name string
+		all  []found
+		want string
+	}{
+		{"so101", motors("so101"), "They are the motors of so101 or so100 or so100_leader or so101_leader or generic. Next: edge-rt scan --bus /dev/a --robot so101\n"},
+		{"koch", motors("koch"), "They are the motors of koch. Next: edge-rt scan --bus /dev/a --robot koch\n"},
+		{"a Koch's leader", motors("koch_leader"), "They are the motors of koch_leader. Next: edge-rt scan --bus /dev/a --robot koch_leader\n"},
+		{"a Koch without its last motor", motors("koch")[:5], "--robot NAME, which is one of koch, omx"},
+		{"a motor of no arm", []found{{id: 1}}, "no arm that is built in has such motors"},
+	} {
+		out := new(screen)
+		newSession(Config{Place: device.Place{Bus: "/dev/a"}, Out: out}).adviseRobot(tt.all)
+		if !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: %s, want %q", tt.name, out, tt.want)
+		}
+	}
+	s := newSession(Config{Place: device.Place{Bus: "/dev/a b", Robot: named(t, "so101")}, Out: new(screen)})
+	err := s.advise(ScanConfig{Named: true}, &ScanReport{Missing: []string{"motor 1"}}, motors("koch"))
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch") {
+		t.Errorf("a Koch for an SO-101: %v", err)
+	}
+}

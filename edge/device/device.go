@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 
 	"edgert/internal/exit"
 	"edgert/internal/userpath"
@@ -86,6 +88,42 @@ func (p *Place) File() string {
 	return servo.CalibrationPath(p.Robot, p.ID)
 }
 
+// Command is the arm's flags as a command of its own takes them, a leader's too, for a
+// person to type.
+func (p *Place) Command() string {
+	text := "--bus " + Quote(p.Bus)
+	if flag := p.Robot.Flag(); flag != "" {
+		text += " --robot " + Quote(flag)
+	}
+	if p.ID != "" {
+		text += " --id " + Quote(p.ID)
+	}
+	if p.Calibration != "" {
+		text += " --calibration " + Quote(p.Calibration)
+	}
+	return text
+}
+
+// DefaultRobot is what --robot is where it is not given.
+const DefaultRobot = "so101"
+
+// plainWord is a word that a shell takes as it is.
+var plainWord = regexp.MustCompile(`^[\w@%+=:,./~-]+$`)
+
+// Quote makes a word of a command line for a shell.
+func Quote(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// TorqueOff is the command that makes an arm limp.
+func TorqueOff(bus string, r robot.Robot) string {
+	p := Place{Bus: bus, Robot: r}
+	return "edge-rt torque off " + p.Command()
+}
+
 // Load reads the arm's calibration. Its errors are exit.Config. It returns nil when neither
 // --id nor --calibration is given and LeRobot's folder has files: then Open chooses by the motors.
 func (p *Place) Load() (servo.Calibration, error) {
@@ -107,8 +145,8 @@ func (p *Place) Load() (servo.Calibration, error) {
 		}
 	}
 	if errors.Is(err, os.ErrNotExist) {
-		err = fmt.Errorf("no calibration for %s at %s: give the --%sid under which it was calibrated, or --%[3]scalibration FILE, or run edge-rt calibrate --bus %s --robot %s",
-			p.Robot.Name, p.File(), p.Flags, p.Bus, p.Robot.Flag())
+		err = fmt.Errorf("no calibration for %s at %s: give the --%sid under which it was calibrated, or --%[3]scalibration FILE, or run edge-rt calibrate %s",
+			p.Robot.Name, p.File(), p.Flags, p.Command())
 	}
 	return c, exit.With(exit.Config, err)
 }

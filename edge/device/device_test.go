@@ -48,6 +48,31 @@ func TestFailuresCarryTheirExitCode(t *testing.T) {
 	}
 }
 
+// A hint is a command that works as it is written: with the arm's own id, robot and file.
+func TestHintsHoldTheFlagsThatWereGiven(t *testing.T) {
+	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
+	koch, err := Robot("koch")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "my arm.json")
+	for _, tt := range []struct {
+		place Place
+		want  string
+	}{
+		{Place{Bus: "/dev/ttyUSB0", Robot: koch, ID: "blue"}, "or run edge-rt calibrate --bus /dev/ttyUSB0 --robot koch --id blue"},
+		{Place{Bus: "/dev/ttyUSB0", Robot: koch, ID: "white", Flags: "leader-"}, "or run edge-rt calibrate --bus /dev/ttyUSB0 --robot koch --id white"},
+		{Place{Bus: "/dev/tty'0", Robot: koch, Calibration: file}, `or run edge-rt calibrate --bus '/dev/tty'\''0' --robot koch --calibration '` + file + "'"},
+	} {
+		if _, err := tt.place.Load(); err == nil || !strings.HasSuffix(err.Error(), tt.want) {
+			t.Errorf("%v\nwant %s", err, tt.want)
+		}
+	}
+	if got, want := TorqueOff("/dev/ttyUSB0", koch), "edge-rt torque off --bus /dev/ttyUSB0 --robot koch"; got != want {
+		t.Errorf("TorqueOff = %s, want %s: the motors of another robot speak another protocol", got, want)
+	}
+}
+
 // An arm without a calibration is told by the flags that it is given with.
 func TestNoCalibrationNamesTheArmsFlags(t *testing.T) {
 	for prefix, want := range map[string]string{"": "give the --id under which it was calibrated, or --calibration FILE, or", "leader-": "give the --leader-id under which it was calibrated, or --leader-calibration FILE, or"} {

@@ -19,6 +19,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
+	"edgert/servo/robot"
 )
 
 // Config is one arm that is driven.
@@ -26,6 +27,7 @@ type Config struct {
 	Arm    *follow.Follower
 	Bus    *hotplug.Arm
 	Path   string // --bus, for who has to let the arm go
+	Robot  robot.Robot
 	Loop   rt.LoopConfig
 	OnExit string // one of follow.ExitModes
 	Out    io.Writer
@@ -196,10 +198,10 @@ func (r *Run) End(err error, wake func()) error {
 		err = exit.With(exit.RealTime, err)
 	}
 	if off != nil {
-		err = errors.Join(err, fmt.Errorf("torque may still be on: %w; hold on to the arm: edge-rt torque off --bus %s lets it go once its motors answer", off, r.cfg.Path))
+		err = errors.Join(err, fmt.Errorf("torque may still be on: %w; hold on to the arm: %s lets it go once its motors answer", off, device.TorqueOff(r.cfg.Path, r.cfg.Robot)))
 	}
 	if held && r.touched.Load() && r.cfg.Path != device.Sim {
-		fmt.Fprintf(r.cfg.Out, "The arm is held, as --on-exit hold says: edge-rt torque off --bus %s lets it go.\n", r.cfg.Path)
+		fmt.Fprintf(r.cfg.Out, "The arm is held, as --on-exit hold says: %s lets it go.\n", device.TorqueOff(r.cfg.Path, r.cfg.Robot))
 	}
 	return err
 }

@@ -69,7 +69,7 @@ func Dir() (string, error) {
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {
-		return "", fmt.Errorf("no place for the robot's id: %w; set XDG_STATE_HOME or --id", err)
+		return "", fmt.Errorf("no folder for this robot's state: %w; set HOME, or XDG_STATE_HOME to a folder that this user may write (in a unit of systemd: StateDirectory=edge-rt)", err)
 	}
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
@@ -110,11 +110,11 @@ func Claim(want string) (*Identity, error) {
 		return nil, err
 	}
 	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return nil, fmt.Errorf("robot id: %w; set XDG_STATE_HOME to a writable directory", err)
+		return nil, unwritable(err)
 	}
 	if want == "" {
 		if want, err = hostID(filepath.Join(dir, "id")); err != nil {
-			return nil, fmt.Errorf("robot id: %w", err)
+			return nil, unwritable(err)
 		}
 	}
 	if want, err = Name(want); err != nil {
@@ -130,7 +130,7 @@ func Claim(want string) (*Identity, error) {
 		}
 		f, err := os.OpenFile(filepath.Join(dir, id+".lock"), os.O_CREATE|os.O_RDWR, 0o644)
 		if err != nil {
-			return nil, fmt.Errorf("robot id %s: %w", id, err)
+			return nil, unwritable(err)
 		}
 		err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
 		if err == nil {
@@ -144,6 +144,20 @@ func Claim(want string) (*Identity, error) {
 		}
 	}
 	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host", want, maxSuffix-1)
+}
+
+// unwritable says what helps where the folder of the state, or a file in it, cannot be had.
+func unwritable(err error) error {
+	cure := "set XDG_STATE_HOME to a folder that this user may write"
+	switch {
+	case errors.Is(err, unix.ENOSPC), errors.Is(err, unix.EDQUOT):
+		cure = "the disk is full: make room, or " + cure + " on another"
+	case errors.Is(err, unix.EROFS):
+		cure = "the file system is read-only: mount it writable, or " + cure
+	case errors.Is(err, os.ErrPermission):
+		cure = "it belongs to another user (was edge-rt run by root before?): give it to this one with chown, or " + cure
+	}
+	return fmt.Errorf("this robot's state: %w; %s", err, cure)
 }
 
 // NewInstance is a random text that tells processes apart.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
 func TestClaimGivesTwinsTheirOwnNames(t *testing.T) {
@@ -111,5 +113,35 @@ func TestDirs(t *testing.T) {
 	}
 	if got, closed, err := Dirs(); err != nil || closed != service || !slices.Equal(got, []string{own}) {
 		t.Errorf("a closed folder: %v, %q, %v, want it named", got, closed, err)
+	}
+}
+
+// The cure is one that helps: --id does not make a folder.
+func TestStateWithoutAFolder(t *testing.T) {
+	t.Setenv("STATE_DIRECTORY", "")
+	t.Setenv("XDG_STATE_HOME", "")
+	t.Setenv("HOME", "")
+	if _, err := Claim("black"); err == nil || !strings.Contains(err.Error(), "set HOME, or XDG_STATE_HOME to a folder that this user may write") || strings.Contains(err.Error(), "--id") {
+		t.Errorf("without a home: %v", err)
+	}
+	file := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(file, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("XDG_STATE_HOME", file)
+	if _, err := Claim("black"); err == nil || !strings.Contains(err.Error(), "set XDG_STATE_HOME to a folder that this user may write") {
+		t.Errorf("with a file for a folder: %v", err)
+	}
+	for _, tt := range []struct {
+		err  error
+		want string
+	}{
+		{&os.PathError{Op: "open", Path: "/x", Err: unix.ENOSPC}, "the disk is full"},
+		{&os.PathError{Op: "open", Path: "/x", Err: unix.EROFS}, "read-only"},
+		{&os.PathError{Op: "open", Path: "/x", Err: unix.EACCES}, "it belongs to another user"},
+	} {
+		if text := unwritable(tt.err).Error(); !strings.Contains(text, tt.want) || !strings.Contains(text, "/x") {
+			t.Errorf("%v: %s, want %q", tt.err, text, tt.want)
+		}
 	}
 }

@@ -241,7 +241,7 @@ func (s *session) prepare() {
 		Period: s.period, Safety: s.cfg.Arm.Robot.Safety, Gate: gate, Exit: follow.ExitModes[s.cfg.OnExit], Rescue: s.cfg.Rescue, Events: s.events, Clock: s.clock,
 	}, n)
 	s.run = direct.New(direct.Config{
-		Arm: s.arm, Bus: s.bus, Path: s.cfg.Arm.Bus, OnExit: s.cfg.OnExit, Out: s.cfg.Out,
+		Arm: s.arm, Bus: s.bus, Path: s.cfg.Arm.Bus, Robot: s.cfg.Arm.Robot, OnExit: s.cfg.OnExit, Out: s.cfg.Out,
 		Loop: rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU},
 	})
 }

@@ -221,7 +221,7 @@ func (s *session) prepare() {
 	}, n)
 	s.state.Store(direct.State(follow.Unarmed, false))
 	s.run = direct.New(direct.Config{
-		Arm: s.arm, Bus: s.follower, Path: s.cfg.Follower.Bus, OnExit: s.cfg.OnExit, Out: s.cfg.Out,
+		Arm: s.arm, Bus: s.follower, Path: s.cfg.Follower.Bus, Robot: s.cfg.Follower.Robot, OnExit: s.cfg.OnExit, Out: s.cfg.Out,
 		Loop: rt.LoopConfig{Clock: s.clock, Period: s.period, Mode: s.cfg.RT, CPU: s.cfg.CPU},
 	})
 }

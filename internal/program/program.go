@@ -81,7 +81,9 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 		ctx, err = parser.Parse(negativesLast(args))
 	}
 	if err == nil && left < 0 {
-		err = errors.Join(refuseUnusedFlags(ctx), resetForeignFlags(ctx))
+		if err = refuseUnusedFlags(ctx); err == nil {
+			err = errors.Join(refuseRepeatedFlags(ctx, args), resetForeignFlags(ctx))
+		}
 	}
 	if err == nil && left < 0 {
 		err = checkRanges(ctx)
@@ -238,6 +240,57 @@ func refuseUnusedFlags(ctx *kong.Context) error {
 		return nil
 	}
 	return exit.Errorf(exit.Usage, "%s has no use for %s", commandName(node), strings.Join(foreign, "; nor for "))
+}
+
+// refuseRepeatedFlags refuses a flag of one value that is given more than once: the parser
+// would take the last without a word. A switch may be repeated as it was, for it says the same.
+func refuseRepeatedFlags(ctx *kong.Context, args []string) error {
+	times := map[*kong.Flag]int{}
+	var repeated []string
+	for _, p := range ctx.Path {
+		if p.Flag == nil || p.Resolved || p.Flag.IsCumulative() || p.Flag.IsCounter() {
+			continue
+		}
+		if times[p.Flag]++; times[p.Flag] != 2 {
+			continue
+		}
+		given := written(p.Flag, args)
+		if p.Flag.IsBool() && len(slices.Compact(slices.Clone(given))) < 2 {
+			continue
+		}
+		repeated = append(repeated, fmt.Sprintf("--%s is given more than once (%s)", p.Flag.Name, strings.Join(given, ", ")))
+	}
+	if repeated == nil {
+		return nil
+	}
+	return exit.Errorf(exit.Usage, "%s: it takes one value, want it once", strings.Join(repeated, "; "))
+}
+
+// written finds how a flag stands on the command line, in words of it.
+func written(f *kong.Flag, args []string) (all []string) {
+	names := []string{"--" + f.Name, "--no-" + f.Name}
+	for _, alias := range f.Aliases {
+		names = append(names, "--"+alias)
+	}
+	if f.Short != 0 {
+		names = append(names, "-"+string(f.Short))
+	}
+	for i, arg := range args {
+		if arg == "--" {
+			break
+		}
+		name, value, hasValue := strings.Cut(arg, "=")
+		switch {
+		case !slices.Contains(names, name):
+		case f.IsBool():
+			all = append(all, arg)
+		case hasValue:
+			all = append(all, value)
+		case i+1 < len(args):
+			all = append(all, args[i+1])
+		}
+	}
+	return all
 }
 
 // resetForeignFlags gives the flags of the program that the command does not use, or

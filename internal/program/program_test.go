@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -44,6 +45,60 @@ func TestParse(t *testing.T) {
 	_, _, code, done, _, stderr = parse("--buss", "x")
 	if code != exit.Usage || !done || !strings.HasPrefix(stderr, "robot: ") || !strings.HasSuffix(stderr, "; see robot --help\n") || strings.Count(stderr, "\n") != 1 {
 		t.Errorf("a wrong flag: code %d, done %t, said %q", code, done, stderr)
+	}
+}
+
+// A flag that takes one value and is given two would obey the last without a word: an arm
+// on the other port would move.
+func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
+	type many struct {
+		Bus     string        `help:"A."`
+		FPS     *float64      `help:"A."`
+		Wait    time.Duration `help:"A."`
+		Camera  []string      `help:"A."`
+		Tag     map[string]string
+		Quiet   bool     `help:"A." short:"q"`
+		Verify  bool     `negatable:"" default:"true" help:"A."`
+		Connect string   `short:"c" help:"A."`
+		Run     struct{} `cmd:"" default:"1" help:"Run."`
+		Scan    struct {
+			Last int `help:"A."`
+		} `cmd:"" help:"A."`
+	}
+	file := filepath.Join(t.TempDir(), "flags.yaml")
+	if err := os.WriteFile(file, []byte("bus: f\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PROGRAM_TEST_FPS", "10")
+	for _, tt := range []struct {
+		args []string
+		want string // empty: it is taken
+	}{
+		{[]string{"--bus", "a", "--bus", "b"}, "--bus is given more than once (a, b): it takes one value, want it once"},
+		{[]string{"--bus=a", "--bus", "b"}, "--bus is given more than once (a, b)"},
+		{[]string{"--bus", "a", "--bus", "a"}, "--bus is given more than once (a, a)"},
+		{[]string{"--bus", "a", "--bus=b", "--bus=c"}, "(a, b, c)"},
+		{[]string{"--fps", "3", "--bus", "a", "--fps", "4", "--bus", "b"}, "--fps is given more than once (3, 4); --bus is given more than once (a, b)"},
+		{[]string{"--wait", "1s", "--wait", "2s"}, "--wait is given more than once (1s, 2s)"},
+		{[]string{"-c", "a", "--connect=b"}, "--connect is given more than once (a, b)"},
+		{[]string{"scan", "--last", "3", "--last", "4"}, "--last is given more than once (3, 4)"},
+		{[]string{"--bus", "a", "scan", "--bus", "b"}, "--bus is given more than once (a, b)"},
+		{[]string{"--verify", "--no-verify"}, "--verify is given more than once (--verify, --no-verify)"},
+		{[]string{"--quiet", "--quiet"}, ""},
+		{[]string{"--camera", "a", "--camera", "b", "--tag", "x=1", "--tag", "y=2"}, ""},
+		{[]string{"--fps", "3", "--bus", "--bus"}, ""},
+		{[]string{"--config", file, "--bus", "a"}, ""},
+	} {
+		var g struct {
+			Config kong.ConfigFlag
+			many
+		}
+		var stderr strings.Builder
+		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: io.Discard, Stderr: &stderr}
+		_, code, done := p.Parse(&g, tt.args)
+		if tt.want == "" && strings.Contains(stderr.String(), "more than once") || tt.want != "" && (!done || code != exit.Usage || !strings.Contains(stderr.String(), tt.want)) {
+			t.Errorf("%q: code %d, %q, want %q", tt.args, code, stderr.String(), tt.want)
+		}
 	}
 }
 

@@ -37,7 +37,8 @@ func TestRanges(t *testing.T) {
 		args, says string
 	}{
 		{"--rate 1 --wait 20ms --gain 1.99 --share 1 --soak 0s --last 252 --sizes 8,100 --speed 1e9 --century 876000h", ""},
-		{"--soak 1s --soak 24h --rate 1000", ""},
+		{"--soak 1s --rate 1000", ""},
+		{"--soak 24h --rate 1000", ""},
 		{"move --to 9", ""},
 		{"--rate 0", "robot: --rate is 0, want 1 to 1000; leave it out for the policy's own; see "},
 		{"--rate NaN", "--rate is NaN, want 1 to 1000"},
