@@ -350,6 +350,7 @@ func (l *link) temporaryRefusal(ack *wire.SessionAck) error {
 }
 
 func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, error) {
+	log := l.log.With("session", ack.SessionID)
 	t := contract{
 		prefix: prefix, model: ack.ModelRepo, revision: ack.ModelRevision, sha256: ack.ModelSHA256,
 		horizon: ack.ChunkSize, prefixEnd: ack.RTCExecutionHorizon,
@@ -364,7 +365,7 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 		return t, exit.Errorf(exit.Config, "%s says chunk_size %d, want 2 to %d", prefix, ack.ChunkSize, maxHorizon)
 	}
 	if len(ack.ActionNames) == 0 {
-		l.log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this robot's", "want", l.names)
+		log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this robot's", "want", l.names)
 	} else if !slices.Equal(ack.ActionNames, l.names) {
 		return t, exit.Errorf(exit.Config, "%s maps its chunk columns to %v, this robot has %v: wrong model or robot", prefix, ack.ActionNames, l.names)
 	}
@@ -372,7 +373,7 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 		return t, exit.Errorf(exit.Config, "%s wants a state of %d, this robot has %d joints", prefix, ack.StateDim, len(l.names))
 	}
 	var err error
-	if t.fps, err = l.cfg.agreedFPS(ack.TrainedFPS, l.log); err != nil {
+	if t.fps, err = l.cfg.agreedFPS(ack.TrainedFPS, log); err != nil {
 		return t, err
 	}
 	if want := l.cfg.ExpectModel; !strings.HasPrefix(t.sha256, want) {

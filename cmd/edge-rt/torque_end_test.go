@@ -100,7 +100,10 @@ func (s *holdServer) observe(sample wire.Sample) {
 }
 
 // answer says: stay.
-func (s *holdServer) answer(sample wire.Sample) {
+func (s *holdServer) answer(sample wire.Sample) { s.answerAfter(sample, 0) }
+
+// answerAfter is answer, and says how long that took.
+func (s *holdServer) answerAfter(sample wire.Sample, inferenceMs float64) {
 	h, err := wire.ParseHeader(sample.Attachment)
 	var o wire.Observation
 	if err != nil || wire.ParseObservation(&o, sample.Payload) != nil {
@@ -110,7 +113,7 @@ func (s *holdServer) answer(sample wire.Sample) {
 	for range stillHorizon {
 		m.Data = append(m.Data, o.State...)
 	}
-	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
+	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, InferenceMs: inferenceMs})
 	header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
 	go s.publisher.Put(body, header) // a callback must not call back
 }

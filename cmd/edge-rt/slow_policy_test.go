@@ -1,0 +1,98 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"edgert/wire"
+)
+
+// worker answers one observation at a time, the newest that waits, each after so long.
+type worker struct {
+	took   time.Duration
+	answer func(wire.Sample, float64)
+
+	mu      sync.Mutex
+	waiting *wire.Sample
+	busy    bool
+}
+
+func (w *worker) take(s wire.Sample) {
+	s.Payload, s.Attachment = bytes.Clone(s.Payload), bytes.Clone(s.Attachment) // they are lent
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.waiting = &s; !w.busy {
+		w.begin()
+	}
+}
+
+// begin works on what waits. The caller holds mu.
+func (w *worker) begin() {
+	s := w.waiting
+	if w.busy = s != nil; s == nil {
+		return
+	}
+	w.waiting = nil
+	time.AfterFunc(w.took, func() {
+		w.answer(*s, w.took.Seconds()*1e3)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		w.begin()
+	})
+}
+
+// slowServer takes longer for each chunk than --request-timeout, which is 1 s here.
+func slowServer(t *testing.T, status bool) *holdServer {
+	t.Helper()
+	s := newHoldServer(t)
+	w := &worker{took: 2500 * time.Millisecond, answer: s.answerAfter}
+	s.play = w.take
+	if status {
+		if _, err := s.net.Queryable(wire.StatusKey(s.prefix), func(q wire.Query) {
+			defer q.Finish()
+			q.Reply(q.Key(), wire.AppendStatus(nil, &wire.Status{}))
+		}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}
+
+// Goal: the program moves an arm by a policy that takes longer than --request-timeout: a
+// server that says that it lives keeps its session, and of one that says nothing the answers
+// count although their sessions were given up.
+func TestASlowServerMovesTheArm(t *testing.T) {
+	t.Parallel()
+	good, _, _ := scene(t)
+	for _, tt := range []struct {
+		name   string
+		status bool
+	}{{"it says that it lives", true}, {"it says nothing", false}} {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			run, code, _, log := photographed(t, slowServer(t, tt.status), album(t, good)+"@30", "--duration", "12s")
+			if code != 0 || run.Actions == 0 || run.Chunks == 0 {
+				t.Errorf("exit code %d, %d chunks, %d actions, dropped %v: want some\n%s", code, run.Chunks, run.Actions, run.ChunksDropped, log)
+			}
+			if one := run.Sessions == 1; one != tt.status {
+				t.Errorf("%d sessions opened, want one: %v\n%s", run.Sessions, tt.status, log)
+			}
+		})
+	}
+}
+
+// Goal: a limit that somebody gave and that the policy can never meet ends the start, with
+// the flag and a value that works.
+func TestALimitThatNoActionMeets(t *testing.T) {
+	t.Parallel()
+	good, _, _ := scene(t)
+	s := newHoldServer(t)
+	s.ack = func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8200 }
+	run, code, on, log := photographed(t, s, album(t, good)+"@30", "--max-action-age", "3s")
+	if code != 3 || on != 0 || !strings.Contains(run.Exit.Reason, "--max-action-age 15s or more") {
+		t.Errorf("exit code %d, %d motors under torque, %q; want 3 and a value that works\n%s", code, on, run.Exit.Reason, log)
+	}
+}
