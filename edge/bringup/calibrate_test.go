@@ -293,6 +293,52 @@ func TestCalibrateGoesOn(t *testing.T) {
 	}
 }
 
+// An adapter that is unplugged ends the recording, and what was recorded stays.
+func TestCalibrateUnplugged(t *testing.T) {
+	t.Parallel()
+	h := new(led)
+	h.all(1500)
+	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h})
+	k := startCalibrate(t, cfg)
+	k.out.await(t, "middle of its range")
+	k.enter()
+	k.out.await(t, "move every joint")
+	k.lead(t, h, 1000)
+	bus.Close()
+	err := k.wait(t)
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "has gone") || !strings.Contains(err.Error(), "goes on from here") {
+		t.Errorf("unplugged: %v", err)
+	}
+	p, err := loadProgress(cfg.File() + progressSuffix)
+	if j := p.Joints["elbow_flex"]; err != nil || j.Low != 1547 || j.Offset != -547 {
+		t.Errorf("%+v (%v), want the range down to 1547 and the offset -547", j, err)
+	}
+}
+
+// On a terminal the table is drawn over the one before, with a mark for what has moved enough.
+func TestCalibrateDrawsATable(t *testing.T) {
+	t.Parallel()
+	h := new(led)
+	h.all(1500)
+	_, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{Plant: h})
+	cfg.Screen = true
+	k := startCalibrate(t, cfg)
+	k.out.await(t, "The middle pose, seen from the side")
+	k.out.await(t, "middle of its range")
+	k.enter()
+	k.out.await(t, " [ ] elbow_flex")
+	k.lead(t, h, 1000)
+	k.out.await(t, "one side only so far")
+	k.lead(t, h, 2200, 1500)
+	k.out.await(t, "\x1b[7A") // header, five joints, foot
+	k.out.await(t, " [x] elbow_flex             -8.8 degrees       -44.0 .. 61.5      deg     1547 ..  2047 ..  2747")
+	k.out.await(t, "Every joint has moved enough: press Enter")
+	k.enter()
+	if err := k.wait(t); err != nil {
+		t.Errorf("%v\n%s", err, k.out)
+	}
+}
+
 // What other software has changed meanwhile is not gone on with.
 func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	t.Parallel()

@@ -36,6 +36,9 @@ func (k *calibrator) follow(ctx context.Context, w *keeper) error {
 	for {
 		select {
 		case _, ok := <-k.lines:
+			if k.drawn > 0 {
+				k.drawn++ // the terminal has echoed the key
+			}
 			k.show(true)
 			bad, sure := k.findings()
 			switch {
