@@ -47,6 +47,7 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 			return false, exit.With(exit.Fault, err)
 		}
 		f.rescue.active, f.rescue.end = true, t.Woke.Add(rescueLimit)
+		f.rescue.silent.Reset(t.Woke)
 	}
 	armed, err := f.bus.ArmStep(t.Deadline.Add(f.cfg.Period-f.cfg.Period/armRest), joints)
 	if moving := f.bus.MovedWhileArming(); moving&^f.movedLimp != 0 {

@@ -114,11 +114,12 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 			f.rescue.joints &^= 1 << j // it cannot be driven any more
 		}
 	}
+	f.rescue.silent.Add(now, event.Lacking{Joints: f.silence.stale})
 	if left := f.bus.OutOfRange() & f.rescue.joints; left != 0 || f.silence.stale != 0 {
 		if now < f.rescue.end {
 			return nil
 		}
-		return exit.Errorf(exit.Fault, "joint %d does not come into its range: something blocks it, or its load is too high", bits.TrailingZeros32(left)+1)
+		return f.rescueError(left)
 	}
 	if err := f.bus.EndRescue(); err != nil {
 		if now < f.rescue.end {
@@ -129,6 +130,16 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 	f.rescue.active, f.rescue.joints = false, 0
 	f.StartSlowly(now)
 	return nil
+}
+
+// rescueError explains a rescue that took too long, by what lasted: the joints may have been
+// silent, or left may have stayed outside their range.
+func (f *Follower) rescueError(left uint32) error {
+	silent := f.rescue.silent.Joints()
+	if silent != 0 && (left == 0 || 2*f.rescue.silent.Lasted(event.LackJoints) > rescueLimit) {
+		return exit.Errorf(exit.Fault, "joint %d was silent while it was to come into its range: check the arm's cables and power", bits.TrailingZeros32(silent)+1)
+	}
+	return exit.Errorf(exit.Fault, "joint %d does not come into its range: something blocks it, or its load is too high", bits.TrailingZeros32(left)+1)
 }
 
 // ParkLimit is how long parking takes at most.

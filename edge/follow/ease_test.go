@@ -1,9 +1,12 @@
 package follow
 
 import (
+	"strings"
 	"testing"
 
 	"edgert/edge/event"
+	"edgert/internal/exit"
+	"edgert/rt"
 )
 
 // drained returns the codes of the events so far.
@@ -60,6 +63,46 @@ func TestAKnownPolicyDoesNot(t *testing.T) {
 	for _, c := range drained(events) {
 		if c == event.FirstRun || c == event.FirstRunOver {
 			t.Errorf("event %v without a first run", c)
+		}
+	}
+}
+
+// A rescue that takes too long is explained by what lasted: a joint that was blocked, or that
+// was silent.
+func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
+	for _, tt := range []struct {
+		name        string
+		stale, last uint32 // while it lasts, and on the last tick
+		outside     uint32
+		says        string
+	}{
+		{"blocked", 0, 0, 1, "joint 1 does not come into its range"},
+		{"blocked, and silent at last", 0, 2, 1, "joint 1 does not come into its range"},
+		{"silent", 2, 2, 0, "joint 2 was silent"},
+		{"silent and outside, and there at last", 1, 0, 1, "joint 1 was silent"},
+		{"silent at last alone", 0, 2, 0, "joint 2 was silent"},
+	} {
+		r := newRig(func(c *Config) { c.Rescue = true })
+		r.bus.outside = 1
+		r.StartArming()
+		r.ticks(t, 2)
+		if !r.Rescuing() {
+			t.Fatal("no rescue")
+		}
+		r.bus.outside = 1
+		var err error
+		for n := 0; err == nil && n < 5000; n++ {
+			last := r.now.Add(2*testPeriod) > r.rescue.end
+			r.bus.stale = tt.stale
+			if last {
+				r.bus.stale, r.bus.outside = tt.last, tt.outside
+			}
+			r.now = r.now.Add(testPeriod)
+			r.Read(rt.Tick{Deadline: r.now, Woke: r.now})
+			err = r.RescueStep(r.now)
+		}
+		if exit.Of(err) != exit.Fault || !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s: %v (code %d), want %q", tt.name, err, exit.Of(err), tt.says)
 		}
 	}
 }

@@ -152,6 +152,7 @@ type rescue struct {
 	active bool
 	joints uint32 // one bit each
 	end    rt.Instant
+	silent event.Lacks // since it began
 }
 
 // parking is the way back to where the arm stood when it was armed first.
