@@ -273,8 +273,9 @@ func (a *Arm) storePosition(i int) {
 func (a *Arm) place(i int) int {
 	j := &a.joints[i]
 	raw := a.rawPosition(i) + j.shift
-	if a.health.unchecked&(1<<i) != 0 { // its motor may have restarted, and forgotten its turns
-		raw = j.scale.fit(raw, j.turn)
+	if a.health.unchecked&(1<<i) != 0 && outside(raw, j.min, j.max) > RangeSlack {
+		// Its motor may have restarted, and forgotten its turns.
+		raw = InTurn(raw, a.raws[i]-j.turn/2, a.raws[i]+j.turn/2, j.turn)
 	}
 	return raw
 }

@@ -129,7 +129,7 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	values := map[table.Register]int{}
 	for _, r := range []table.Register{
 		table.PresentPosition, table.PresentLoad, table.PresentTemperature, table.PresentVoltage, table.PresentCurrent, table.TorqueEnable,
-		table.Status, table.OperatingMode,
+		table.Status, table.OperatingMode, table.DriveMode,
 	} {
 		if !m.Model.Has(r) {
 			continue
@@ -159,7 +159,7 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	if c != nil {
 		raw, turned := inTurn(m, c[m.Name], reading.Raw, values[table.OperatingMode])
 		reading.Position = new(float64(servo.Normalize(m, c[m.Name], raw)))
-		reading.State += turned + outside(m, c[m.Name], raw)
+		reading.State += turned + outside(m, c[m.Name], raw) + mirrored(m, c[m.Name], values[table.DriveMode])
 	}
 	return reading, nil
 }
@@ -228,6 +228,18 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
 			"move it inside by hand", off, c.RangeMin, c.RangeMax)
 	}
 	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; walk it in with edge-rt move %s TO and the flags of this command", off, c.RangeMin, c.RangeMax, m.Name)
+}
+
+// mirrored says that a motor counts the other way round than its calibration.
+func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
+	const reverse = 1 // a bit of Drive_Mode
+	if given, ok := m.Setting(table.DriveMode); ok {
+		mode = given // a run sets it
+	}
+	if !m.Model.Has(table.DriveMode) || mode&reverse == c.DriveMode&reverse {
+		return ""
+	}
+	return fmt.Sprintf(", Drive_Mode %d and its calibration's drive_mode %d turn it different ways: a run refuses it; calibrate it again", mode, c.DriveMode)
 }
 
 // pause waits, but not longer than the operator.
