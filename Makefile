@@ -48,6 +48,10 @@ build: ## build bin/edge-rt, bin/lean-server and bin/bench
 demo: setup build ## run server and simulated arm for 20 s and check what the arm did
 	@$(GO) run ./tools/demo --manifest $(MANIFEST) --duration $(DURATION) --seed $(SEED) --tries $(TRIES)
 
+.PHONY: film
+film: setup build ## record the README's 20 seconds of the demo anew (ffmpeg)
+	@$(GO) run ./tools/film
+
 .PHONY: steady
 steady: setup build ## no allocation in 10,000 ticks of the whole edge, three times (9 minutes)
 	@$(GO) run ./tools/steady

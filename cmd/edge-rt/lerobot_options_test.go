@@ -1,0 +1,43 @@
+package main
+
+import (
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/alecthomas/kong"
+)
+
+// What docs/lerobot-options.md gives for an option of LeRobot is a flag that there is.
+func TestTheOptionsOfLeRobotBecomeFlags(t *testing.T) {
+	text, err := os.ReadFile("../../docs/lerobot-options.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	parser, err := kong.New(new(cli), kong.Vars(ctlHelp()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]bool{"listen": true} // lean-server's
+	for _, node := range append(parser.Model.Leaves(false), parser.Model.Node) {
+		for _, f := range node.Flags {
+			known[f.Name] = true
+		}
+	}
+	named := 0
+	for line := range strings.Lines(string(text)) {
+		cells := strings.Split(line, " | ")
+		if len(cells) != 2 {
+			continue
+		}
+		for _, m := range regexp.MustCompile(`--([a-z][a-z0-9-]*)`).FindAllStringSubmatch(cells[1], -1) {
+			if named++; !known[m[1]] {
+				t.Errorf("--%s is no flag: %s", m[1], line)
+			}
+		}
+	}
+	if named < 40 {
+		t.Errorf("%d flags are named, want 40 and more", named)
+	}
+}

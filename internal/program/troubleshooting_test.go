@@ -1,0 +1,79 @@
+package program
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// The words in the first column of docs/troubleshooting.md are in a text of the code: a message
+// that is put otherwise is found there no more.
+func TestTroubleshootingQuotesTheCode(t *testing.T) {
+	const root = "../.."
+	page, err := os.ReadFile(filepath.Join(root, "docs/troubleshooting.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	texts := sources(t, root)
+	rows := regexp.MustCompile("(?m)^\\| `([^`]+)`").FindAllStringSubmatch(string(page), -1)
+	if len(rows) < 30 {
+		t.Fatalf("%d messages, want 30 and more", len(rows))
+	}
+	for _, row := range rows {
+		if !strings.Contains(texts, row[1]) {
+			t.Errorf("no message has the words %q", row[1])
+		}
+	}
+	if strings.Contains(texts, "a message that no program has, "+"of this test alone") {
+		t.Error("tests are looked at, too: every word of theirs would count")
+	}
+}
+
+// sources are all texts that the programs may print: strings of Go without tests, verbs of
+// formats as %v, and the setup script.
+func sources(t *testing.T, root string) string {
+	t.Helper()
+	script, err := os.ReadFile(filepath.Join(root, "tools/setup.sh"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := strings.Builder{}
+	all.Write(script)
+	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+		name := entry.Name()
+		switch {
+		case err != nil:
+			return err
+		case entry.IsDir() && path != root && (name[0] == '.' || name == "testdata" || name == "bin"):
+			return filepath.SkipDir
+		case entry.IsDir() || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go"):
+			return nil
+		}
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, 0)
+		if err != nil {
+			return err
+		}
+		ast.Inspect(file, func(n ast.Node) bool {
+			if lit, ok := n.(*ast.BasicLit); ok && lit.Kind == token.STRING {
+				text, err := strconv.Unquote(lit.Value)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all.WriteString(text + "\n")
+			}
+			return true
+		})
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all.String()
+}

@@ -1,0 +1,141 @@
+// Film makes the recording of the README: the simulated arm's camera in a run like make demo's,
+// as an animated GIF. ffmpeg makes it (Debian: apt install ffmpeg).
+//
+//	make film
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"edgert/bench"
+)
+
+const (
+	startLimit   = 30 * time.Second // for the first picture
+	pictureLimit = time.Second      // for each
+	maxPicture   = 1 << 20
+)
+
+type options struct {
+	bin, manifest, out string
+	duration           time.Duration
+	rate               int
+	seed               uint64
+}
+
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "folder of the two programs")
+	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
+	flag.StringVar(&o.out, "out", "docs/page/demo.gif", "the recording")
+	flag.DurationVar(&o.duration, "duration", 20*time.Second, "of the recording")
+	flag.IntVar(&o.rate, "rate", 10, "pictures a second")
+	flag.Uint64Var(&o.seed, "seed", 1, "seed of the simulated world")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
+	defer stop()
+	if err := film(ctx, &o); err != nil {
+		fmt.Fprintln(os.Stderr, "film:", err)
+		os.Exit(1)
+	}
+}
+
+func film(ctx context.Context, o *options) (err error) {
+	dir, err := os.MkdirTemp("", "edgert-film-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(dir)
+	server, err := bench.NewServer(o.bin, o.manifest)
+	if err != nil {
+		return err
+	}
+	if err := server.Start(ctx); err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, server.Stop()) }()
+	address, err := freeAddress()
+	if err != nil {
+		return err
+	}
+	edge, err := bench.Start(bench.Edge(o.bin, dir, "--bus", "sim", "--camera", "top=sim", "--seed", strconv.FormatUint(o.seed, 10),
+		"--connect", server.Endpoint, "--http", address, "--quiet", "--record", "off"))
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, edge.Stop()) }()
+	if err := takePictures(ctx, o, "http://"+address+"/camera/top", dir); err != nil {
+		return err
+	}
+	return encode(ctx, o, dir)
+}
+
+// freeAddress is one of this machine at which nothing listens.
+func freeAddress() (string, error) {
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		return "", err
+	}
+	return l.Addr().String(), l.Close()
+}
+
+// takePictures saves the newest picture at each instant of the recording. One that does not come
+// is the one before it.
+func takePictures(ctx context.Context, o *options, address, dir string) error {
+	var picture []byte
+	for end := time.Now().Add(startLimit); picture == nil; time.Sleep(100 * time.Millisecond) {
+		if picture, _ = fetch(ctx, address); picture == nil && (time.Now().After(end) || ctx.Err() != nil) {
+			return errors.Join(ctx.Err(), errors.New("no picture of the simulated camera came"))
+		}
+	}
+	began, every := time.Now(), time.Second/time.Duration(o.rate)
+	for n := range int(o.duration / every) {
+		time.Sleep(time.Until(began.Add(time.Duration(n) * every)))
+		if newer, err := fetch(ctx, address); err == nil {
+			picture = newer
+		}
+		if err := errors.Join(ctx.Err(), os.WriteFile(filepath.Join(dir, fmt.Sprintf("%05d.jpg", n)), picture, 0o600)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func fetch(ctx context.Context, address string) ([]byte, error) {
+	limited, cancel := context.WithTimeout(ctx, pictureLimit)
+	defer cancel()
+	request, err := http.NewRequestWithContext(limited, http.MethodGet, address, nil)
+	if err != nil {
+		return nil, err
+	}
+	answer, err := http.DefaultClient.Do(request)
+	if err != nil {
+		return nil, err
+	}
+	defer answer.Body.Close()
+	if answer.StatusCode != http.StatusOK {
+		return nil, fmt.Errorf("%s: %s", address, answer.Status)
+	}
+	return io.ReadAll(io.LimitReader(answer.Body, maxPicture))
+}
+
+// encode makes the GIF, with a palette of its own colours.
+func encode(ctx context.Context, o *options, dir string) error {
+	const filter = "scale=480:-1:flags=lanczos,split[a][b];[a]palettegen=max_colors=32:stats_mode=full[p];[b][p]paletteuse=dither=none:diff_mode=rectangle"
+	cmd := exec.CommandContext(ctx, "ffmpeg", "-loglevel", "error", "-y", "-framerate", strconv.Itoa(o.rate),
+		"-i", filepath.Join(dir, "%05d.jpg"), "-filter_complex", filter, o.out)
+	cmd.Stderr = os.Stderr
+	return cmd.Run()
+}
