@@ -13,8 +13,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-
-	"edgert/internal/capped"
 )
 
 const (
@@ -22,20 +20,12 @@ const (
 	tolerance   = 1e-4 // s of a time stamp: LeRobot's tolerance_s
 )
 
-// How far statistics may be from what they are said to be, in parts of the largest value.
-// LeRobot's own have the rounding of float32 sums, a deviation's that of its square.
-const (
-	meanTolerance     = 1e-3
-	stdTolerance      = 1e-2 // of the deviation itself, or
-	varianceTolerance = 1e-5 // of the largest value's square
-	quantileTolerance = 2e-2
-)
-
 // Verdict is what a check has found.
 type Verdict struct {
 	Summary
 	Findings []string `json:"findings"`
 	More     int      `json:"more_findings"` // than are told
+	Notes    []string `json:"notes"`         // the loader takes it, and a person may want to know
 	Videos   int      `json:"videos_checked"`
 	Rows     int      `json:"rows_checked"`
 }
@@ -49,6 +39,23 @@ func (v *Verdict) find(format string, args ...any) {
 		return
 	}
 	v.Findings = append(v.Findings, fmt.Sprintf(format, args...))
+}
+
+// note keeps what is no finding, once.
+func (v *Verdict) note(format string, args ...any) {
+	text := fmt.Sprintf(format, args...)
+	if len(v.Notes) < maxFindings && !slices.Contains(v.Notes, text) {
+		v.Notes = append(v.Notes, text)
+	}
+}
+
+// bookkeeping are the features that LeRobot counts with. No policy reads their statistics,
+// and LeRobot's own tools leave them as they were before an edit.
+var bookkeeping = []string{timestamp, frameIndex, episodeIndex, index, taskIndex}
+
+// input reports whether a policy may take the feature as input or give it as output.
+func input(name string) bool {
+	return strings.HasPrefix(name, "observation") || strings.HasPrefix(name, actionName)
 }
 
 // episodeRow is an episode as the dataset's meta has it.
@@ -72,7 +79,8 @@ type checker struct {
 	info     *Info
 	episodes []episodeRow
 	tasks    []string
-	before   map[string][]Stats // of the episodes so far
+	before   map[string][]measured // of the episodes so far
+	without  map[string]bool       // features whose statistics cannot be compared
 }
 
 // Check reads a dataset as LeRobot's loader does, and compares it with what it says of
@@ -82,9 +90,12 @@ func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &checker{dir: dir, info: info, before: map[string][]Stats{}}
-	c.Findings = []string{}
+	c := &checker{dir: dir, info: info, before: map[string][]measured{}, without: map[string]bool{}}
+	c.Findings, c.Notes = []string{}, []string{}
 	c.Summary = summary(dir, info)
+	if info.Codebase != Version {
+		c.note("%s says version %s: the loader takes it, and this check knows %s", infoPath, info.Codebase, Version)
+	}
 	if err := c.readEpisodes(); err != nil {
 		return nil, err
 	}
@@ -102,6 +113,7 @@ func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 			return nil, err
 		}
 	}
+	slices.Sort(c.Notes)
 	return &c.Verdict, nil
 }
 
@@ -154,10 +166,8 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 	places := map[string][2][]int64{}
 	for _, v := range c.info.videos() {
 		places[v] = [2][]int64{read("videos/" + v + "/chunk_index"), read("videos/" + v + "/file_index")}
-		for _, end := range []string{"from", "to"} {
-			if t := columns["videos/"+v+"/"+end+"_timestamp"]; t == nil || t.size != 1 || len(t.numbers) != t.rows {
-				err = errors.Join(err, refuse("%s: no column videos/%s/%s_timestamp", episodePath, v, end))
-			}
+		if t := columns["videos/"+v+"/from_timestamp"]; t == nil || t.size != 1 && t.rows > 0 || len(t.numbers) != t.rows {
+			err = errors.Join(err, refuse("%s: no column videos/%s/from_timestamp", episodePath, v))
 		}
 	}
 	if err != nil {
@@ -175,7 +185,12 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 			e.tasks = t.text(i)
 		}
 		for v, place := range places {
-			e.videos[v] = videoPart{[2]int64{place[0][i], place[1][i]}, columns["videos/"+v+"/from_timestamp"].row(i)[0], columns["videos/"+v+"/to_timestamp"].row(i)[0]}
+			p := videoPart{file: [2]int64{place[0][i], place[1][i]}, from: columns["videos/"+v+"/from_timestamp"].row(i)[0]}
+			p.to = p.from + float64(e.length)/c.info.FPS
+			if t := columns["videos/"+v+"/to_timestamp"]; t != nil && t.size == 1 && len(t.numbers) == t.rows { // the loader does without
+				p.to = t.row(i)[0]
+			}
+			e.videos[v] = p
 		}
 		for name, values := range columns {
 			if strings.HasPrefix(name, "stats/") && len(values.texts) == 0 {
@@ -233,8 +248,8 @@ func (c *checker) checkEpisodes() {
 		}
 		frames = e.to
 		for v, p := range e.videos {
-			if math.Abs(p.to-p.from-float64(e.length)/float64(c.info.FPS)) > 0.5/float64(c.info.FPS) || p.from < 0 {
-				c.find("episode %d has %d frames at %d per second, and %s for it from %v to %v s", i, e.length, c.info.FPS, v, p.from, p.to)
+			if math.Abs(p.to-p.from-float64(e.length)/c.info.FPS) > 0.5/c.info.FPS || p.from < 0 {
+				c.find("episode %d has %d frames at %v per second, and %s for it from %v to %v s", i, e.length, c.info.FPS, v, p.from, p.to)
 			}
 		}
 	}
@@ -245,6 +260,7 @@ func (c *checker) checkEpisodes() {
 
 // checkData reads all numbers, a file at a time.
 func (c *checker) checkData(ctx context.Context) error {
+	named := map[string]bool{}
 	for first := 0; first < len(c.episodes); {
 		place := c.episodes[first].data
 		last := first + 1
@@ -254,10 +270,21 @@ func (c *checker) checkData(ctx context.Context) error {
 		if err := ctx.Err(); err != nil {
 			return err
 		}
-		c.checkFile(first, last, fill(c.info.DataPath, "", place[0], place[1]))
+		name := fill(c.info.DataPath, "", place[0], place[1])
+		if !filepath.IsLocal(name) {
+			return refuse("%s: the data_path %q leads out of the dataset", infoPath, c.info.DataPath)
+		}
+		named[name] = true
+		c.checkFile(first, last, name)
 		first = last
 	}
-	return nil
+	there, err := fs.Glob(os.DirFS(c.dir), "data/*/*.parquet")
+	for _, name := range there {
+		if !named[name] {
+			c.find("%s is no episode's, and the loader reads all files of the folder", name)
+		}
+	}
+	return err
 }
 
 // checkFile compares the file that has the episodes from first to last.
@@ -321,14 +348,20 @@ func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 		want string
 	}{
 		{timestamp, func(i int, v float64) bool {
-			return math.Abs(v-float64(i)/float64(c.info.FPS)) <= tolerance
+			return math.Abs(v-float64(i)/c.info.FPS) <= tolerance
 		}, "frame_index/fps"},
 		{frameIndex, func(i int, v float64) bool { return v == float64(i) }, "0, 1, 2 and so on"},
 		{index, func(i int, v float64) bool { return v == float64(e.from+i) }, "the frames of before and one more"},
 		{episodeIndex, func(_ int, v float64) bool { return v == float64(n) }, "the episode's"},
 		{taskIndex, func(_ int, v float64) bool {
-			return v >= 0 && v < float64(len(c.tasks)) && v == math.Trunc(v) && (len(e.tasks) == 0 || slices.Contains(e.tasks, c.tasks[int(v)]))
-		}, "one of the episode's tasks"},
+			if !(v >= 0 && v < float64(len(c.tasks)) && v == math.Trunc(v)) {
+				return false
+			}
+			if task := c.tasks[int(v)]; len(e.tasks) > 0 && !slices.Contains(e.tasks, task) {
+				c.note("episode %d has frames of the task %q, and meta/episodes has another for it: the loader takes the frames'", n, task)
+			}
+			return true
+		}, "the number of a task"},
 	}
 	for _, r := range rules {
 		col := columns[r.name]
@@ -346,160 +379,18 @@ func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 	for name, col := range columns {
 		size := c.info.Features[name].size()
 		for i, v := range col.numbers[row*size : (row+e.length)*size] {
-			if math.IsNaN(v) || math.IsInf(v, 0) {
+			if !math.IsNaN(v) && !math.IsInf(v, 0) {
+				continue
+			}
+			if input(name) || slices.Contains(bookkeeping, name) {
 				c.find("episode %d, frame %d: %s has %v", n, i/size, name, v)
-				break
+			} else {
+				c.without[name] = true
+				c.note("%s has %v, first in episode %d, frame %d: no policy takes it as input", name, v, n, i/size)
 			}
+			break
 		}
 	}
-}
-
-// checkStats compares an episode's statistics with its numbers.
-func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
-	e := &c.episodes[n]
-	for name, col := range columns {
-		f := c.info.Features[name]
-		size := f.size()
-		got := columnStats(col.numbers[row*size:(row+e.length)*size], size, f.DType != float32Type && f.DType != boolType)
-		c.before[name] = append(c.before[name], got)
-		said := map[string][]float64{}
-		for _, stat := range append(statNames, "count") {
-			if v, ok := e.stats["stats/"+name+"/"+stat]; ok && len(v) > 0 {
-				said[stat] = v
-			}
-		}
-		if len(said) > 0 {
-			c.compare(fmt.Sprintf("episode %d", n), name, &got, said)
-		}
-	}
-	for _, name := range c.info.videos() {
-		c.comparePictures(fmt.Sprintf("episode %d", n), name, func(stat string) []float64 { return e.stats["stats/"+name+"/"+stat] })
-	}
-}
-
-// compare compares statistics with what they are said to be.
-func (c *checker) compare(where, name string, got *Stats, said map[string][]float64) {
-	scale := make([]float64, len(got.Max))
-	for i := range scale {
-		scale[i] = max(math.Abs(got.Max[i]), math.Abs(got.Min[i]), 1e-6)
-	}
-	allowed := map[string]float64{"min": 1e-6, "max": 1e-6, "mean": meanTolerance, "std": 0}
-	for stat, values := range got.series() {
-		v, there := said[stat]
-		if !there && stat[0] == 'q' { // older datasets have none
-			continue
-		}
-		if len(v) != len(values) {
-			c.find("%s: the %s of %s has %d numbers, want %d", where, stat, name, len(v), len(values))
-			return
-		}
-		limit, fixed := allowed[stat]
-		if !fixed {
-			limit = quantileTolerance
-		}
-		for i := range v {
-			near := math.Abs(v[i]-values[i]) <= limit*scale[i]
-			if stat == "std" {
-				near = math.Abs(v[i]-values[i]) <= stdTolerance*values[i] || math.Abs(v[i]*v[i]-values[i]*values[i]) <= varianceTolerance*scale[i]*scale[i]
-			}
-			if !near {
-				c.find("%s: %s of %s is said to be %v, and is %v", where, stat, name, v[i], values[i])
-				break
-			}
-		}
-	}
-	if n := said["count"]; len(n) != 1 || n[0] != float64(got.Count) {
-		c.find("%s: count of %s is said to be %v, and is %d", where, name, n, got.Count)
-	}
-}
-
-// comparePictures looks whether a camera's statistics make sense; they come from pictures
-// before compression.
-func (c *checker) comparePictures(where, name string, of func(stat string) []float64) {
-	low, high, mean, std := of("min"), of("max"), of("mean"), of("std")
-	f := c.info.Features[name]
-	channels := 3
-	if len(f.Shape) == 3 {
-		channels = f.Shape[2]
-	}
-	if len(low) != channels || len(high) != channels || len(mean) != channels || len(std) != channels {
-		c.find("%s: %s has statistics of %d, %d, %d and %d numbers, want %d each", where, name, len(low), len(high), len(mean), len(std), channels)
-		return
-	}
-	for i := range low {
-		if channels == 3 && !(low[i] >= 0 && low[i] <= mean[i] && mean[i] <= high[i] && high[i] <= 1 && std[i] >= 0 && std[i] <= 0.5+1e-6) {
-			c.find("%s: %s has min, mean, max, std %v, %v, %v, %v, which no picture of 0 to 1 has", where, name, low[i], mean[i], high[i], std[i])
-		}
-	}
-}
-
-// checkWhole compares meta/stats.json with all episodes.
-func (c *checker) checkWhole() {
-	data, err := capped.ReadFile(filepath.Join(c.dir, statsPath), maxText)
-	if err != nil {
-		c.find("%s: %v: a policy cannot be trained without", statsPath, err)
-		return
-	}
-	var all map[string]map[string]any
-	if err := json.Unmarshal(data, &all); err != nil {
-		c.find("%s: %v", statsPath, err)
-		return
-	}
-	for name, f := range c.info.Features {
-		stats := all[name]
-		if stats == nil && (numeric(f.DType) || f.DType == videoType) {
-			c.find("%s has nothing of %s", statsPath, name)
-			continue
-		}
-		said := map[string][]float64{}
-		for stat, v := range stats {
-			said[stat] = flat(v, nil)
-		}
-		if episodes := c.before[name]; len(episodes) > 0 && len(episodes) == len(c.episodes) {
-			got := together(episodes)
-			c.compareQuantiles(name, &got, episodes, said)
-			c.compare("all", name, &got, said)
-		} else if f.DType == videoType {
-			c.comparePictures("all", name, func(stat string) []float64 { return said[stat] })
-		}
-	}
-}
-
-// compareQuantiles looks whether those of all lie among the episodes', and takes them out
-// of said: releases of LeRobot to 0.6 have their mean, later ones the outermost.
-func (c *checker) compareQuantiles(name string, got *Stats, episodes []Stats, said map[string][]float64) {
-	for k, q := range quantiles {
-		v, there := said[q.name]
-		delete(said, q.name)
-		if !there || len(v) != len(got.Max) {
-			continue
-		}
-		for d := range v {
-			low, high := math.Inf(1), math.Inf(-1)
-			for i := range episodes {
-				x := (*episodes[i].quantile(k))[d]
-				low, high = min(low, x), max(high, x)
-			}
-			slack := quantileTolerance * max(math.Abs(got.Max[d]), math.Abs(got.Min[d]), 1e-6)
-			if !(v[d] >= low-slack && v[d] <= high+slack) {
-				c.find("all: %s of %s is said to be %v, and the episodes' are from %v to %v", q.name, name, v[d], low, high)
-				break
-			}
-		}
-	}
-}
-
-// flat has the numbers of lists in lists.
-func flat(v any, to []float64) []float64 {
-	switch v := v.(type) {
-	case float64:
-		return append(to, v)
-	case []any:
-		for _, x := range v {
-			to = flat(x, to)
-		}
-	}
-	return to
 }
 
 // checkVideos looks at every video once.
@@ -512,6 +403,9 @@ func (c *checker) checkVideos(ctx context.Context) error {
 		}
 		for file, until := range need {
 			path := fill(*c.info.VideoPath, name, file[0], file[1])
+			if !filepath.IsLocal(path) {
+				return refuse("%s: the video_path %q leads out of the dataset for %q", infoPath, *c.info.VideoPath, name)
+			}
 			if _, err := os.Stat(filepath.Join(c.dir, path)); err != nil {
 				c.find("%s is not there", path)
 				continue
@@ -533,12 +427,12 @@ func (c *checker) checkVideos(ctx context.Context) error {
 
 func (c *checker) checkVideo(name, path string, v *Video, until float64) {
 	f := c.info.Features[name]
-	fps := float64(c.info.FPS)
-	if len(f.Shape) == 3 && (v.H != f.Shape[0] || v.W != f.Shape[1]) {
-		c.find("%s is %dx%d, %s says %dx%d", path, v.W, v.H, infoPath, f.Shape[1], f.Shape[0])
+	fps := c.info.FPS
+	if h, w, _ := f.picture(); len(f.Shape) == 3 && (v.H != h || v.W != w) {
+		c.find("%s is %dx%d, %s says %dx%d", path, v.W, v.H, infoPath, w, h)
 	}
 	if math.Abs(v.FPS-fps) > fps*1e-6 {
-		c.find("%s has %v frames per second on average, the dataset %d: torchcodec would pick wrong ones", path, v.FPS, c.info.FPS)
+		c.find("%s has %v frames per second on average, the dataset %v: torchcodec would pick wrong ones", path, v.FPS, c.info.FPS)
 	}
 	if v.Uneven > 0 {
 		c.find("%s has %d frames off their time", path, v.Uneven)
@@ -548,12 +442,12 @@ func (c *checker) checkVideo(name, path string, v *Video, until float64) {
 	}
 	if info, ok := f.Info.(map[string]any); ok {
 		if codec, _ := info["video.codec"].(string); codec != "" && codec != v.Codec {
-			c.find("%s is %s, %s says %s", path, v.Codec, infoPath, codec)
+			c.note("%s is %s, %s says %s: the loader looks at the video", path, v.Codec, infoPath, codec)
 		}
 	}
 }
 
 // Seconds is how long all episodes are together.
 func (s *Summary) Seconds() time.Duration {
-	return time.Duration(float64(s.Frames) / float64(max(s.FPS, 1)) * float64(time.Second))
+	return time.Duration(float64(s.Frames) / s.FPS * float64(time.Second))
 }

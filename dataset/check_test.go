@@ -124,7 +124,6 @@ func TestCheck(t *testing.T) {
 			os.Truncate(filepath.Join(dir, fill(videoPath, imagePrefix+"top", 0, 2)), 700)
 		}, "file-002.mp4"},
 		{"an episode's length", again(func(j *journal) { j.entries[1].Frames = 14 }), "rows"},
-		{"an episode's task", again(func(j *journal) { j.tasks = []string{"y"} }), "task_index"},
 		{"an episode's deviation", again(func(j *journal) { stat(j, stateName).Std[0] *= 1.1 }), "episode 1: std"},
 		{"an episode's quantile", again(func(j *journal) { stat(j, stateName).Q90[0] += 3 }), "episode 1: q90"},
 		{"an episode's count", again(func(j *journal) {

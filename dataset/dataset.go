@@ -16,7 +16,9 @@ package dataset
 
 import (
 	"fmt"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -82,17 +84,34 @@ func (f Feature) size() int {
 	return n
 }
 
+// picture is the size of a feature's pictures, and how many channels they have: LeRobot has
+// both orders, and says which in the names.
+func (f Feature) picture() (h, w, channels int) {
+	if len(f.Shape) != 3 {
+		return 0, 0, 3
+	}
+	first := f.Shape[0] <= 4 && f.Shape[2] > 4
+	if names, ok := f.Names.([]any); ok && len(names) == 3 {
+		name, _ := names[0].(string)
+		first = strings.HasPrefix(name, "channel")
+	}
+	if first {
+		return f.Shape[1], f.Shape[2], f.Shape[0]
+	}
+	return f.Shape[0], f.Shape[1], f.Shape[2]
+}
+
 // Info is meta/info.json.
 type Info struct {
 	Codebase     string             `json:"codebase_version"`
-	FPS          int                `json:"fps"`
+	FPS          float64            `json:"fps"`
 	Features     map[string]Feature `json:"features"`
 	Episodes     int                `json:"total_episodes"`
 	Frames       int                `json:"total_frames"`
 	Tasks        int                `json:"total_tasks"`
-	ChunksSize   int                `json:"chunks_size"`
-	DataFileMB   int                `json:"data_files_size_in_mb"`
-	VideoFileMB  int                `json:"video_files_size_in_mb"`
+	ChunksSize   float64            `json:"chunks_size"`
+	DataFileMB   float64            `json:"data_files_size_in_mb"`
+	VideoFileMB  float64            `json:"video_files_size_in_mb"`
 	DataPath     string             `json:"data_path"`
 	VideoPath    *string            `json:"video_path"`
 	RobotType    *string            `json:"robot_type"`
@@ -126,8 +145,20 @@ const (
 	tasksPath   = "meta/tasks.parquet"
 )
 
+// field is one of a template of info.json, as Python's format has it.
+var field = regexp.MustCompile(`\{(video_key|chunk_index|file_index)(?::(?:0?(\d{1,2}))?d)?\}`)
+
 // fill puts numbers and the name of a video into a template of info.json.
 func fill(template, video string, chunk, file int64) string {
-	return strings.NewReplacer("{video_key}", video,
-		"{chunk_index:03d}", fmt.Sprintf("%03d", chunk), "{file_index:03d}", fmt.Sprintf("%03d", file)).Replace(template)
+	return field.ReplaceAllStringFunc(template, func(text string) string {
+		m := field.FindStringSubmatch(text)
+		width, _ := strconv.Atoi(m[2])
+		switch m[1] {
+		case "chunk_index":
+			return fmt.Sprintf("%0*d", width, chunk)
+		case "file_index":
+			return fmt.Sprintf("%0*d", width, file)
+		}
+		return video
+	})
 }

@@ -33,8 +33,9 @@ func TestLeRobotTakesIt(t *testing.T) {
 			pictures := t.TempDir()
 			shown(t, s, cfg.Out, pictures)
 			args := []string{"../tools/dataset/judge.py", cfg.Out, pictures}
+			made := filepath.Join(t.TempDir(), "made")
 			if codec == "h264" {
-				args = append(args, "--tools")
+				args = append(args, "--tools", "--keep", made)
 			}
 			var said tail
 			said.keep = 8000
@@ -43,9 +44,30 @@ func TestLeRobotTakesIt(t *testing.T) {
 			out, err := cmd.Output()
 			t.Logf("%s", out)
 			if err != nil {
-				t.Errorf("%v: %s", err, said.text())
+				t.Fatalf("%v: %s", err, said.text())
+			}
+			if codec == "h264" {
+				checkTheirs(t, made)
 			}
 		})
+	}
+}
+
+// checkTheirs has a check take all that LeRobot's own tools and its writer have made: the
+// loader has loaded it.
+func checkTheirs(t *testing.T, made string) {
+	t.Helper()
+	dirs, err := os.ReadDir(made)
+	if err != nil || len(dirs) < 14 {
+		t.Fatalf("%d datasets of LeRobot's, %v", len(dirs), err)
+	}
+	for _, d := range dirs {
+		v, err := Check(t.Context(), filepath.Join(made, d.Name()), true)
+		if err != nil || !v.Whole() {
+			t.Errorf("%s, which LeRobot has made: %v, %+v", d.Name(), err, v)
+			continue
+		}
+		t.Logf("%s: whole, notes %q", d.Name(), v.Notes)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 
@@ -70,7 +71,7 @@ func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 func (f *folder) writeInfo(j *journal, videos []string, extra map[string]any) error {
 	set := &j.settings
 	info := Info{
-		Codebase: Version, FPS: set.FPS, Features: set.Features, Episodes: len(j.entries), Frames: j.frames, Tasks: len(j.tasks),
+		Codebase: Version, FPS: float64(set.FPS), Features: set.Features, Episodes: len(j.entries), Frames: j.frames, Tasks: len(j.tasks),
 		ChunksSize: chunksSize, DataFileMB: dataFileMB, VideoFileMB: videoFileMB, DataPath: dataPath,
 		Splits: map[string]string{"train": fmt.Sprintf("0:%d", len(j.entries))},
 	}
@@ -203,16 +204,21 @@ func readInfo(dir string) (*Info, error) {
 	return parseInfo(data)
 }
 
+// loadable are the versions that LeRobot's loader takes for v3.0: those of the same number
+// before the dot.
+var loadable = regexp.MustCompile(`^v?3(\.\d+)*$`)
+
 func parseInfo(data []byte) (*Info, error) {
-	i := &Info{}
+	video := videoPath // LeRobot's defaults
+	i := &Info{DataPath: dataPath, VideoPath: &video, ChunksSize: chunksSize, DataFileMB: dataFileMB, VideoFileMB: videoFileMB}
 	if err := json.Unmarshal(data, i); err != nil {
 		return nil, refuse("%s: %w", infoPath, err)
 	}
 	switch {
-	case i.Codebase != Version:
-		return nil, refuse("%s: a dataset of version %q, want %s: LeRobot's convert_dataset_v21_to_v30 converts older ones", infoPath, i.Codebase, Version)
-	case i.FPS < 1 || i.FPS > maxFPS:
-		return nil, refuse("%s: %d frames per second, want 1 to %d", infoPath, i.FPS, maxFPS)
+	case !loadable.MatchString(i.Codebase):
+		return nil, refuse("%s: a dataset of version %q, want %s: LeRobot's convert_dataset_v21_to_v30 converts those of v2.1", infoPath, i.Codebase, Version)
+	case !(i.FPS > 0 && i.FPS <= maxFPS):
+		return nil, refuse("%s: %v frames per second, want more than 0, and at most %d", infoPath, i.FPS, maxFPS)
 	case i.Episodes < 0 || i.Episodes > maxEpisodes || i.Frames < i.Episodes || i.Tasks < 0:
 		return nil, refuse("%s: %d episodes of %d frames together, with %d tasks, make no sense", infoPath, i.Episodes, i.Frames, i.Tasks)
 	case i.DataPath == "":

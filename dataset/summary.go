@@ -11,7 +11,7 @@ import (
 type Summary struct {
 	Path         string             `json:"path"`
 	Robot        string             `json:"robot"`
-	FPS          int                `json:"fps"`
+	FPS          float64            `json:"fps"`
 	Episodes     int                `json:"episodes"`
 	Frames       int                `json:"frames"`
 	Tasks        []TaskCount        `json:"tasks"`

@@ -176,7 +176,7 @@ func (c *datasetInfoCmd) Run(flags *cli) error {
 		return datasetError(err)
 	}
 	return flags.tell(s, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: LeRobotDataset %s, robot %s, %d episodes, %d frames at %d per second (%v), %s\n", s.Path, dataset.Version, cmp.Or(s.Robot, "not said"), s.Episodes, s.Frames, s.FPS, s.Seconds().Round(time.Second), megabytes(s.Bytes))
+		fmt.Fprintf(w, "%s: LeRobotDataset %s, robot %s, %d episodes, %d frames at %v per second (%v), %s\n", s.Path, dataset.Version, cmp.Or(s.Robot, "not said"), s.Episodes, s.Frames, s.FPS, s.Seconds().Round(time.Second), megabytes(s.Bytes))
 		for _, t := range s.Tasks {
 			fmt.Fprintf(w, "  %4d episodes: %s\n", t.Episodes, t.Task)
 		}
@@ -209,6 +209,9 @@ func (c *datasetCheckCmd) Run(flags *cli) error {
 	err = flags.tell(v, func(w io.Writer) {
 		for _, f := range v.Findings {
 			fmt.Fprintln(w, f)
+		}
+		for _, n := range v.Notes {
+			fmt.Fprintln(w, "note:", n)
 		}
 		if v.More > 0 {
 			fmt.Fprintf(w, "and %d more\n", v.More)

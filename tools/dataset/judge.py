@@ -1,7 +1,8 @@
-"""LeRobot's own code on a dataset that edge-rt exported: judge.py DATASET RECORD-JPEGS [--tools]
+"""LeRobot's own code on a dataset that edge-rt exported: judge.py DATASET RECORD-JPEGS [--tools] [--keep DIR]
 
 Every line that it prints is a fact that held; anything else is an exception. RECORD-JPEGS is
-a folder CAMERA/NNNNNN.jpg of what the record had for each frame.
+a folder CAMERA/NNNNNN.jpg of what the record had for each frame. DIR gets the datasets that
+LeRobot's tools make of it, and some that LeRobot's own writer makes: all of them load.
 """
 
 import argparse
@@ -25,7 +26,14 @@ from importlib.metadata import version  # noqa: E402
 import lerobot  # noqa: E402
 from lerobot.datasets.aggregate import aggregate_datasets  # noqa: E402
 from lerobot.datasets.compute_stats import aggregate_stats, get_feature_stats, sample_images  # noqa: E402
-from lerobot.datasets.dataset_tools import delete_episodes, split_dataset  # noqa: E402
+from lerobot.datasets.dataset_tools import (  # noqa: E402
+    add_features,
+    convert_image_to_video_dataset,
+    delete_episodes,
+    modify_tasks,
+    remove_feature,
+    split_dataset,
+)
 from lerobot.datasets.io_utils import load_stats  # noqa: E402
 from lerobot.datasets.lerobot_dataset import LeRobotDataset  # noqa: E402
 
@@ -118,12 +126,62 @@ def stats(ds: LeRobotDataset, root: Path, pictures: Path) -> None:
     check("statistics of all, largest difference to aggregate_stats, relative", max(differences) < 1e-9, f"{max(differences):.1e} (its quantiles: {max(quantiles):.1e})")
 
 
-def tools(root: Path) -> None:
+def more_tools(root: Path, out: Path) -> None:
+    """The other tools, each of which leaves something else of a dataset as it was."""
+    ds = open_set(root)
+    added = {
+        "reward": (np.linspace(0, 1, len(ds)).astype(np.float32), {"dtype": "float32", "shape": (1,), "names": None}),
+        "embedding": (np.random.default_rng(1).random((len(ds), 2, 3)).astype(np.float32), {"dtype": "float32", "shape": (2, 3), "names": None}),
+    }
+    check("add_features", "embedding" in add_features(ds, added, output_dir=out / "added", repo_id="judge/added").features)
+    removed = remove_feature(ds, ["edge_rt.seq", ds.meta.video_keys[-1]], output_dir=out / "removed", repo_id="judge/removed")
+    check("remove_feature", "edge_rt.seq" not in removed.features)
+    shutil.copytree(root, out / "tasks")
+    modify_tasks(open_set(out / "tasks"), new_task="hebe auf", episode_tasks={1: "把方块捡起来"})
+    check("modify_tasks", {open_set(out / "tasks")[i]["task"] for i in (0, len(ds) - 1)} == {"hebe auf"})
+    delete_episodes(open_set(out / "merged"), [2], output_dir=out / "less", repo_id="judge/less")
+    small = {"data_files_size_in_mb": 0.0001, "video_files_size_in_mb": 0.0001, "chunk_size": 1}
+    aggregate_datasets(["judge/deleted", "judge/less"], "judge/chunks", roots=[out / "deleted", out / "less"], aggr_root=out / "chunks", **small)
+    check("merge into many chunks", len(open_set(out / "chunks")) > 0, f"{len(list((out / 'chunks/data').iterdir()))} chunks")
+
+
+def written(out: Path) -> None:
+    """What LeRobot's own writer makes: pictures in tables, both orders of their sizes, matrices, texts, other types."""
+    rng = np.random.default_rng(2)
+    camera, names = "observation.images.top", ["height", "width", "channels"]
+    for name, video, extra in (
+        ("images", False, {camera: {"dtype": "image", "shape": (48, 64, 3), "names": names}}),
+        ("videos", True, {camera: {"dtype": "video", "shape": (48, 64, 3), "names": names}}),
+        ("channels", True, {camera: {"dtype": "video", "shape": (3, 48, 64), "names": names[2:] + names[:2]}}),
+        ("matrix", False, {"m": {"dtype": "float32", "shape": (2, 3), "names": None}, "n": {"dtype": "float64", "shape": (2, 3, 2), "names": None}, "i": {"dtype": "int32", "shape": (2,), "names": None}}),
+        ("text", False, {"note": {"dtype": "string", "shape": (1,), "names": None}, "b": {"dtype": "bool", "shape": (2,), "names": None}}),
+    ):
+        features = {k: {"dtype": "float32", "shape": (3,), "names": ["a", "b", "c"]} for k in ("observation.state", "action")} | extra
+        ds = LeRobotDataset.create("judge/" + name, fps=30, features=features, root=out / name, use_videos=video, robot_type="so101")
+        for episode in range(3):
+            for _ in range(12):
+                frame = {"task": ("pick", "hebe auf")[episode % 2]}
+                for k, f in features.items():
+                    if f["dtype"] in ("image", "video"):
+                        frame[k] = rng.integers(0, 255, f["shape"], dtype=np.uint8)
+                    else:
+                        frame[k] = "text" if f["dtype"] == "string" else (rng.random(f["shape"]) * 5).astype(f["dtype"])
+                ds.add_frame(frame)
+            ds.save_episode()
+        ds.finalize()
+        check(f"LeRobot's own {name}", len(open_set(out / name)) == 36)
+    convert_image_to_video_dataset(open_set(out / "images"), output_dir=out / "converted", repo_id="judge/converted")
+    aggregate_datasets(["judge/images", "judge/images"], "judge/twice", roots=[out / "images"] * 2, aggr_root=out / "twice")
+    for path in (out / "split").iterdir():  # beside the others
+        path.rename(out / path.name)
+    (out / "split").rmdir()
+
+
+def tools(root: Path, out: Path) -> None:
     """What LeRobot's editing tools make of it is loaded again."""
     ds = open_set(root)
     if ds.num_episodes < 3:
         raise SystemExit("judge: want three episodes")
-    out = Path(HOME) / "edited"
     less = delete_episodes(ds, [1], output_dir=out / "deleted", repo_id="judge/deleted")
     check("delete_episodes", less.num_episodes == ds.num_episodes - 1 and len(less) == len(ds) - ds.meta.episodes[1]["length"], f"{less.num_episodes} episodes")
     first, item = less.meta.episodes[1]["dataset_from_index"], ds[ds.meta.episodes[2]["dataset_from_index"]]
@@ -177,6 +235,7 @@ def main() -> None:
     parser.add_argument("dataset", type=Path)
     parser.add_argument("pictures", type=Path)
     parser.add_argument("--tools", action="store_true", help="the editing tools, and training")
+    parser.add_argument("--keep", type=Path, help="where the datasets that they make stay")
     args = parser.parse_args()
     try:
         root = args.dataset.resolve()
@@ -185,7 +244,10 @@ def main() -> None:
         frames(ds, root, args.pictures)
         stats(ds, root, args.pictures)
         if args.tools:
-            tools(root)
+            out = args.keep or Path(HOME) / "edited"
+            tools(root, out)
+            more_tools(root, out)
+            written(out)
             train(root)
     finally:
         shutil.rmtree(HOME, ignore_errors=True)
