@@ -40,7 +40,7 @@ func TestSummaryKeepsItsKeys(t *testing.T) {
 		"lateness_us": `{"p50":0,"p99":0,"p999":0,"max":0}`, "rtt_ms": `{"p50":0,"p99":0,"max":0}`,
 		"bus": `{"cycles":0,"lost":0,"corrupt":0,"retries":0,"us_p50":0,"us_p99":0}`,
 		"rt":  `{"granted":false,"why":""}`, "exit": `{"code":4,"reason":"gone"}`,
-		"frames": `{"top":{"captured":5,"dropped":0,"age_ms_p99":0,"errors":0,"missed":0,"skipped":0,"broken":0,"restarts":0,"stale":0,"warned":0,"undecoded":0}}`,
+		"frames": `{"top":{"captured":5,"dropped":0,"age_ms_p99":0,"errors":0,"missed":0,"skipped":0,"broken":0,"restarts":0,"stale":0,"warned":0,"undecoded":0,"repeated":0}}`,
 	} {
 		var got bytes.Buffer
 		json.Compact(&got, m[key])

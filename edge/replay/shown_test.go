@@ -106,12 +106,17 @@ func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
 	}
 }
 
+// noBus is the bus of an arm that is not ticked.
+type noBus struct{ follow.Bus }
+
+func (noBus) SetPeriod(time.Duration) {}
+
 // A joint whose goal is after the episode's catches up at the approach's pace, or at the
 // fastest that was shown where that is slower.
 func TestBehindTheEpisode(t *testing.T) {
 	s := &session{
 		row: []float32{50, 50, -50}, before: []float32{49, 50, -50}, bounded: make([]float32, 3),
-		catchUp: []float32{0.5, 0.5, 0.25}, arm: follow.New(nil, follow.Config{}, 3),
+		catchUp: []float32{0.5, 0.5, 0.25}, arm: follow.New(noBus{}, follow.Config{}, 3),
 	}
 	copy(s.arm.Goal, []float32{10, 10, 10})
 	s.bound()
