@@ -426,13 +426,13 @@ func (c *control) merge(now rt.Instant) {
 		c.dropAnswer(a, key, dropEpisode, chunk.Result{})
 		return
 	}
-	c.learnPace(&a.body)
 	robot := a.body.ChunkRobot
 	c.merged = chunk.Chunk{
 		Key: key, Rows: robot.Rows, DOF: robot.Cols, Robot: robot.Data, Model: a.body.ChunkModel.Data,
 		Prov: chunk.Provenance{Seq: uint64(key), Epoch: a.epoch, Episode: a.episode},
 	}
 	res := c.core.Schedule.OnChunk(c.clock.Now(), &c.merged)
+	c.learnPace(a.body.InferenceMs, res.RTT)
 	switch res.Outcome {
 	case chunk.Joined:
 	case chunk.Unknown:
@@ -471,7 +471,7 @@ func (c *control) ask(now rt.Instant) {
 		if epoch != 0 {
 			c.session.recent[epoch%uint32(len(c.session.recent))] = c.flags.session.Load()
 			c.core.Schedule.RequestNow()
-			c.learnPace(nil)
+			c.learnPace(0, 0)
 			c.change(now, causeOpened)
 		}
 	}

@@ -246,15 +246,16 @@ func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []
 	return notes
 }
 
-// learnPace has the limits of the run follow how long the server takes.
+// learnPace has the limits of the run follow how long the server takes. inferenceMs is what
+// an answer says that came after rtt; it took no longer than that, whatever it says. A rtt of
+// 0 is no answer.
 //
 //rt:noalloc
-func (c *control) learnPace(answered *wire.ActionChunk) {
-	p := c.flags.said.load()
-	if answered != nil {
-		c.answers.add(answered.InferenceMs)
+func (c *control) learnPace(inferenceMs float64, rtt time.Duration) {
+	if rtt > 0 {
+		c.answers.add(min(inferenceMs, float64(rtt)/float64(time.Millisecond)))
 	}
-	p = c.answers.learn(p)
+	p := c.answers.learn(c.flags.said.load())
 	if c.answers.n > 0 {
 		c.flags.pace.store(p)
 	}

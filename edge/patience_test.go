@@ -323,6 +323,22 @@ func TestAnswersThatAreAllTooOldEndTheRun(t *testing.T) {
 	}
 }
 
+// Goal: what a server says of its time counts up to what was measured: one that claims hours
+// does not let old actions run.
+func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
+	r := newRig(t)
+	cfg := usual()
+	r.patience = cfg.patience(testHorizon, 100)
+	r.flags.said.store(serverPace{time.Hour, time.Hour, 0})
+	r.step(5)
+	r.inbox.Back().body.InferenceMs = 3_600_000
+	r.answer(1, 6)
+	r.step(2)
+	if r.stats.chunks.Load() != 1 || r.core.MaxAge != DefaultMaxActionAge {
+		t.Errorf("%d chunks; actions may be %v old after an answer that came within 50 ms, want %v", r.stats.chunks.Load(), r.core.MaxAge, DefaultMaxActionAge)
+	}
+}
+
 // Goal: an answer to a lost session moves the arm and does not say that all is well.
 func TestAnEarlierSessionsAnswerIsMerged(t *testing.T) {
 	r := newRig(t)

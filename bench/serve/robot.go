@@ -19,12 +19,16 @@ import (
 )
 
 const (
-	// answerLimit is how long a robot waits for a chunk before it counts as lost.
+	// answerLimit is how long a robot waits for a chunk before it counts as lost, at least:
+	// of a slow policy answerTurns turns of all robots.
 	answerLimit = 10 * time.Second
+	answerTurns = 3
 	queryLimit  = 10 * time.Second
-	imagePrefix = "observation.images."
-	jpegQuality = 90
-	prefixRows  = 3
+	// longestInference bounds what is believed of a server.
+	longestInference = 10 * time.Minute
+	imagePrefix      = "observation.images."
+	jpegQuality      = 90
+	prefixRows       = 3
 )
 
 // robot asks a server over a link of its own.
@@ -41,6 +45,8 @@ type robot struct {
 	lost        int
 	trips       []float64 // ms
 	timer       *time.Timer
+	inference   time.Duration // of the policy, as the server says
+	limit       time.Duration // of an answer
 
 	// Owner: the link's receiver.
 	chunk wire.ActionChunk
@@ -68,6 +74,7 @@ func (s *stand) join(ctx context.Context, endpoint string, n int) (*crowd, error
 			c.leave()
 			return nil, err
 		}
+		r.limit = max(answerLimit, answerTurns*time.Duration(n)*r.inference)
 		c.robots = append(c.robots, r)
 	}
 	return c, nil
@@ -189,6 +196,7 @@ func (r *robot) open(ctx context.Context, meta *policy.Meta, id string) error {
 	if !ack.Accepted {
 		return fmt.Errorf("%s gets no session: %s", id, ack.Error)
 	}
+	r.inference = time.Duration(min(ack.InferenceMsP99, longestInference.Seconds()*1e3) * float64(time.Millisecond))
 	key, err := wire.ActionKey(r.prefix, id)
 	if err != nil {
 		return err
@@ -239,7 +247,7 @@ func (r *robot) ask(ctx context.Context) bool {
 		r.lost++
 		return false
 	}
-	r.timer.Reset(answerLimit)
+	r.timer.Reset(r.limit)
 	select {
 	case <-r.answers:
 		r.answered++
