@@ -202,12 +202,15 @@ func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
 			return 0, nil
 		}
 	case table.GoalCurrent:
-		mode, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.OperatingMode))
-		if err != nil {
-			return got, a.wrap(u, err)
+		mode, given := a.robot.Motors[u.joint].Setting(table.OperatingMode)
+		if !given {
+			var err error
+			if mode, _, err = a.bus.ReadRegister(u.id, u.model.Row(table.OperatingMode)); err != nil {
+				return got, a.wrap(u, err)
+			}
 		}
-		if given, ok := a.robot.Motors[u.joint].Setting(table.OperatingMode); !ok && mode != table.ModeCurrentPosition || ok && given != table.ModeCurrentPosition {
-			return got, nil
+		if mode != table.ModeCurrentPosition {
+			return got, nil // it obeys none
 		}
 		limit, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.CurrentLimit))
 		if err != nil {

@@ -201,9 +201,7 @@ func (s *session) openArm(ctx context.Context) (err error) {
 	if place.Taken != "" {
 		s.cfg.Log.Info(place.Taken)
 	}
-	for _, note := range arm.Notes() {
-		fmt.Fprintln(s.cfg.Out, note)
-	}
+	s.sayNotes(arm)
 	s.bus = hotplug.New(arm, cfg, s.clock)
 	limit := time.Duration(busShare * float64(s.period))
 	var all servo.Measurement
@@ -259,6 +257,13 @@ func (s *session) drive(ctx context.Context) error {
 	return s.end(s.run.Drive(ctx, s.tick))
 }
 
+// sayNotes says what the opening of the arm has found, as after a reconnect.
+func (s *session) sayNotes(arm *servo.Arm) {
+	for _, note := range arm.Notes() {
+		fmt.Fprintln(s.cfg.Out, note)
+	}
+}
+
 // speak says what the tick has to say, and once more when it has ended.
 func (s *session) speak() {
 	for ended := false; !ended; {
@@ -268,6 +273,9 @@ func (s *session) speak() {
 			if e.Code.Fault() {
 				level = slog.LevelWarn
 				fmt.Fprintln(s.cfg.Out, e.Code.String())
+			}
+			if e.Code == event.BusBack {
+				s.sayNotes(s.bus.Arm())
 			}
 			s.recording.Event(e, level, nil)
 		})

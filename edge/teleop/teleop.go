@@ -273,6 +273,7 @@ func (s *session) say(e event.Event) {
 	case event.JointFrozen, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
 		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
 	case event.BusBack:
+		s.sayNotes(s.follower.Arm())
 		if e.B>>1 != 0 {
 			joint = s.cfg.Follower.Robot.Joints(uint32(e.B>>1)) + ": a motor had restarted; "
 		}
