@@ -49,7 +49,7 @@ func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibrat
 	bus := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
 	for _, m := range r.Motors {
 		k := c[m.Name]
-		for register, v := range map[table.Register]int{table.HomingOffset: k.HomingOffset, table.MinPositionLimit: k.RangeMin, table.MaxPositionLimit: k.RangeMax} {
+		for register, v := range map[table.Register]int{table.HomingOffset: k.HomingOffset, table.DriveMode: k.DriveMode, table.MinPositionLimit: k.RangeMin, table.MaxPositionLimit: k.RangeMax} {
 			if !m.Model.Has(register) {
 				continue
 			}
@@ -141,6 +141,22 @@ func TestTheMotorsChooseTheCalibration(t *testing.T) {
 	}
 }
 
+// Two files that differ in a drive mode alone are two: on a Dynamixel the register tells them apart.
+func TestDriveModesChoose(t *testing.T) {
+	arm := ranges(t, "koch", 100, 900, 3100)
+	mirrored := changed(arm, "elbow_flex", func(m *servo.MotorCalibration) { m.DriveMode = 1 - m.DriveMode })
+	p, folder := calibratedArm(t, "koch", arm, map[string]servo.Calibration{"a": mirrored, "black": arm})
+	cfg := servo.ArmConfig{Path: p.Bus, Robot: p.Robot, Clock: rt.KernelClock()}
+	opened, err := p.Open(&cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer opened.Close()
+	if want := filepath.Join(folder, "black.json"); cfg.File != want || !strings.Contains(p.Taken, want) {
+		t.Errorf("it took %s (%s), want %s", cfg.File, p.Taken, want)
+	}
+}
+
 // A file that cannot be read is named when no other one matches, and passed over else.
 func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 	arm := ranges(t, "so101", 0, 900, 3100)
@@ -167,7 +183,7 @@ func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 	}
 }
 
-// Choosing writes nothing into the motors, and an arm that is away is only absent.
+// An arm that is away while its calibration is chosen is absent, and a cancel ends the choice.
 func TestChoosingNeedsTheArm(t *testing.T) {
 	arm := ranges(t, "koch", 0, 900, 3100)
 	p, _ := calibratedArm(t, "koch", arm, map[string]servo.Calibration{"black": arm})
