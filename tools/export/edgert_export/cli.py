@@ -19,19 +19,30 @@ class Parser(argparse.ArgumentParser):
         raise ExportError(f"{message}; edgert-export --help lists the flags")
 
 
+class Once(argparse.Action):
+    """Stores a flag's value and refuses a second one: argparse would take the last without a word."""
+
+    def __call__(self, parser, namespace, values, option_string=None):
+        given = vars(namespace).setdefault("given", set())
+        if self.dest in given:
+            raise argparse.ArgumentError(self, "is given more than once, want it once")
+        given.add(self.dest)
+        setattr(namespace, self.dest, values)
+
+
 def parser() -> Parser:
     p = Parser(prog="edgert-export", description="Exports a LeRobot checkpoint as a bundle for lean-server, and proves it against LeRobot's own code.", allow_abbrev=False)
     p.add_argument("checkpoint", type=Path, help="folder with config.json and model.safetensors (.../checkpoints/last/pretrained_model)")
     p.add_argument("out", type=Path, help="the bundle's folder, which must not exist yet")
-    p.add_argument("--dataset-info", type=Path, metavar="FILE", help="meta/info.json of the training data: fps and joint names")
-    p.add_argument("--fps", type=float, default=0.0, help="control rate of the training data in Hz, instead of --dataset-info")
-    p.add_argument("--joints", type=names, default=[], metavar="A,B,...", help="joint names in the order of action and state, instead of --dataset-info")
-    p.add_argument("--units", type=names, default=[], metavar="U,...", help="unit of all joints, or of each (degrees, range_0_100, range_m100_100): the server then refuses robots with other units")
-    p.add_argument("--vlm", type=Path, metavar="DIR", help="folder of the vision-language model that the checkpoint names (SmolVLA)")
-    p.add_argument("--steps", type=int, default=0, metavar="N", help="denoising steps (default: the checkpoint's)")
-    p.add_argument("--cameras", type=sizes, default={}, metavar="NAME=HxW,...", help="height and width of the robot's pictures where they differ from the checkpoint's: front=480x640; left=none for a camera that the robot lacks (SmolVLA, Pi0, Pi0.5)")
-    p.add_argument("--dtype", choices=DTYPES, default="fp32", help="Pi0, Pi0.5: type that the graph computes in; others: type that their weights are rounded to, in half the memory, and computed from in fp32 (default fp32)")
-    p.add_argument("--form", choices=FORMS, default="loop", help="where the denoising loop is: in the graph, in the graph unrolled, or in the server between two graphs")
+    p.add_argument("--dataset-info", action=Once, type=Path, metavar="FILE", help="meta/info.json of the training data: fps and joint names")
+    p.add_argument("--fps", action=Once, type=float, default=0.0, help="control rate of the training data in Hz, instead of --dataset-info")
+    p.add_argument("--joints", action=Once, type=names, default=[], metavar="A,B,...", help="joint names in the order of action and state, instead of --dataset-info")
+    p.add_argument("--units", action=Once, type=names, default=[], metavar="U,...", help="unit of all joints, or of each (degrees, range_0_100, range_m100_100): the server then refuses robots with other units")
+    p.add_argument("--vlm", action=Once, type=Path, metavar="DIR", help="folder of the vision-language model that the checkpoint names (SmolVLA)")
+    p.add_argument("--steps", action=Once, type=int, default=0, metavar="N", help="denoising steps (default: the checkpoint's)")
+    p.add_argument("--cameras", action=Once, type=sizes, default={}, metavar="NAME=HxW,...", help="height and width of the robot's pictures where they differ from the checkpoint's: front=480x640; left=none for a camera that the robot lacks (SmolVLA, Pi0, Pi0.5)")
+    p.add_argument("--dtype", action=Once, choices=DTYPES, default="fp32", help="Pi0, Pi0.5: type that the graph computes in; others: type that their weights are rounded to, in half the memory, and computed from in fp32 (default fp32)")
+    p.add_argument("--form", action=Once, choices=FORMS, default="loop", help="where the denoising loop is: in the graph, in the graph unrolled, or in the server between two graphs")
     p.add_argument("--simulation-only", action="store_true", help="the policy was trained in a simulated world: robots with a real arm refuse the bundle")
     return p
 
