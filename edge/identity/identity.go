@@ -143,7 +143,7 @@ func Claim(want string) (*Identity, error) {
 			return nil, fmt.Errorf("robot id %s: lock: %w", id, err)
 		}
 	}
-	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host", want, maxSuffix-1)
+	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host: end some of these runs, or give another --id", want, maxSuffix-1)
 }
 
 // unwritable says what helps where the folder of the state, or a file in it, cannot be had.
