@@ -66,6 +66,9 @@ type TLS struct {
 	Key  string
 }
 
+// fallbackRepeat is the --fallback beside hold.
+const fallbackRepeat = "repeat_last"
+
 // Config is one robot's run.
 type Config struct {
 	FPS         float64 // actions per second; 0: the policy's, known once a session is open
@@ -97,7 +100,7 @@ type Config struct {
 	Reencode    bool // a camera's own JPEG is encoded anew at JPEGQuality
 	OnExit      string
 	Rescue      bool   // an arm outside its range is moved into it slowly instead of refused
-	Fallback    string // hold or repeat_last: for goals that are positions both keep the last goal
+	Fallback    string // hold: nothing is sent when no action is fit to run; repeat_last: the last one again, until MaxActionAge
 
 	MaxActionAge            time.Duration
 	DegradedAfter           time.Duration
@@ -131,8 +134,10 @@ func (c *Config) Check() error {
 		return usage("--connect is missing: give the server's endpoint, such as tcp/localhost:7447")
 	case len(c.Cameras) > maxCameras:
 		return usage("%d cameras, at most %d", len(c.Cameras), maxCameras)
-	case c.Fallback != "hold" && c.Fallback != "repeat_last":
-		return usage("--fallback is %q, want hold or repeat_last: zero is for robots that are driven by velocity", c.Fallback)
+	case c.Fallback == "zero":
+		return usage("--fallback is zero, which is for joints that are driven by velocity, and this arm has none: want hold or %s", fallbackRepeat)
+	case c.Fallback != "hold" && c.Fallback != fallbackRepeat:
+		return usage("--fallback is %q, want hold or %s", c.Fallback, fallbackRepeat)
 	}
 	if err := errors.Join(c.checkNames(), c.checkConnect(), c.CheckSchedule()); err != nil {
 		return err

@@ -48,6 +48,7 @@ type control struct {
 	needResume bool       // an operator is waited for, since a motor has restarted
 	warned     uint32     // joints that a warning was emitted for
 	source     rt.Instant // when what the last action is made from was measured; 0: none ran
+	last       lastAction
 	merged     chunk.Chunk
 	answers    answers
 	restedFrom rt.Instant            // between two episodes: since when the arm holds; 0: it does not
@@ -74,6 +75,7 @@ type controlConfig struct {
 	inbox         *rt.Latest[answer]
 	stats         *tickStats
 	returns       bool // between two episodes the arm goes back to where it was armed
+	repeats       bool // --fallback repeat_last
 }
 
 // bus is what the tick asks of an arm beside what its Follower does: of a
@@ -103,6 +105,12 @@ type sessionState struct {
 	episode uint32
 	start   bool                          // the next observation starts the episode
 	recent  [pastSessions]*record.Session // by epoch
+}
+
+// lastAction is the one that ran last, for --fallback repeat_last.
+type lastAction struct {
+	row  []float32  // [dof], behind the stages
+	from rt.Instant // when what it is made from was measured; 0: nothing may be repeated
 }
 
 // of returns the session of a recorded action, nil when it is long gone.
@@ -177,7 +185,7 @@ func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 	}
 	c := &control{
 		controlConfig: cfg, core: core, phases: rt.NewLaps(cfg.clock, numPhases),
-		run:     runState{state: stateConnecting},
+		run: runState{state: stateConnecting}, last: lastAction{row: make([]float32, dof)},
 		session: sessionState{episode: 1, start: true},
 		out: mailboxes{
 			sources: rt.NewRing[source](sourceSlots),
@@ -223,6 +231,9 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	c.phases.Mark(phaseRead)
 	c.applyRequests(now)
 	c.blocked = c.blocks()
+	if c.arm.Phase != follow.Armed || c.blocked&(blockHeld|blockBusSilent|blockCorrecting|blockResting) != 0 {
+		c.last.from = 0
+	}
 	switch c.arm.Phase {
 	case follow.Arming:
 		c.armStep(t)
@@ -306,6 +317,7 @@ func (c *control) applyRequests(now rt.Instant) {
 	c.paused = pause
 	if n := c.operator.resets.Load(); n != c.run.resets {
 		c.run.resets, c.run.firstRequest = n, 0
+		c.last.from = 0
 		c.core.Reset(c.arm.Goal)
 		c.session.episode++
 		c.session.start = true
@@ -400,12 +412,26 @@ func (c *control) act(now rt.Instant) {
 		c.stats.starved.Add(1)
 		c.recordStarved()
 		c.change(now, causeStarved)
+		c.repeatLast(now)
 		return
 	}
+	copy(c.last.row, action.Row)
+	c.last.from = c.source
 	c.arm.Drive(now, action.Row)
 	if action.Policy != nil {
 		c.recordAction(action.Policy)
 	}
+}
+
+// repeatLast gives the last action again where --fallback says so, until it is too old to run.
+//
+//rt:noalloc
+func (c *control) repeatLast(now rt.Instant) {
+	if !c.repeats || c.last.from == 0 || c.core.MaxAge > 0 && now.Sub(c.last.from) > c.core.MaxAge {
+		return
+	}
+	c.arm.Drive(now, c.last.row)
+	c.stats.repeated.Add(1)
 }
 
 //rt:noalloc

@@ -352,6 +352,51 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	}
 }
 
+// With repeat_last a starved arm gets its last action again, until that is too old; a joint
+// that had not got there goes on to it. Nothing of it outlives a pause or an episode.
+func TestFallbackRepeatsTheLastAction(t *testing.T) {
+	dry := func(change func(*rig)) (r *rig, repeated int) {
+		r = newRig(t)
+		r.repeats = true
+		r.core.MaxAge = (testHorizon + 20) * testPeriod
+		change(r)
+		r.serve(40, 3, 10)
+		for end := r.stats.starved.Load(); r.stats.starved.Load() == end; {
+			r.step(1)
+		}
+		return r, len(r.bus.writes)
+	}
+	r, before := dry(func(*rig) {})
+	last := r.arm.Goal[0]
+	r.step(30)
+	n := uint64(len(r.bus.writes) - before + 1)
+	if got := r.stats.repeated.Load(); got == 0 || got != n || got > 20 || r.stats.starved.Load() < 30 {
+		t.Errorf("%d goals in 30 starved ticks, %d counted; want some, until the action is too old", n, got)
+	}
+	if r.arm.Goal[0] != last || r.run.state != stateStalled {
+		t.Errorf("goal %v, was %v, state %v", r.arm.Goal[0], last, r.run.state)
+	}
+	r, before = dry(func(r *rig) {})
+	r.operator.pause.Store(true)
+	r.step(2)
+	r.operator.pause.Store(false)
+	r.step(5)
+	if n := len(r.bus.writes) - before; n != 0 {
+		t.Errorf("%d goals after a pause, want none: the action was of before", n)
+	}
+	r, before = dry(func(r *rig) {})
+	r.operator.resets.Add(1)
+	r.step(5)
+	if n := len(r.bus.writes) - before; n != 0 {
+		t.Errorf("%d goals after a new episode, want none", n)
+	}
+	r, before = dry(func(r *rig) { r.repeats = false })
+	r.step(20)
+	if n := len(r.bus.writes) - before; n != 0 || r.stats.repeated.Load() != 0 {
+		t.Errorf("%d goals with --fallback hold, want none", n)
+	}
+}
+
 func TestQuietServerIsDegradedWhileActionsLast(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)

@@ -157,6 +157,7 @@ func (e *Edge) build(context.Context) error {
 		bus: e.arm, record: e.record, events: events, waker: waker, stop: &e.stop,
 		flags: e.receiver.flags, inbox: e.receiver.inbox, stats: e.receiver.stats,
 	}, tick.Core{Schedule: schedule, Stages: stages, MaxAge: e.cfg.MaxActionAge}, contract.horizon)
+	e.control.repeats = e.cfg.Fallback == fallbackRepeat
 	e.control.returns = e.cfg.Episodes.Strategy == episode.Episodic
 	e.episodes = e.newEpisodes()
 	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID

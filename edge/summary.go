@@ -37,7 +37,8 @@ type Summary struct {
 	Horizon      int                       `json:"horizon"`
 	SMin         int                       `json:"s_min"`
 	LatencySteps int                       `json:"latency_estimate_steps"`
-	StarvedBus   uint64                    `json:"starved_by_bus"` // those of starved_ticks on which the bus was silent
+	StarvedBus   uint64                    `json:"starved_by_bus"`   // those of starved_ticks on which the bus was silent
+	Repeated     uint64                    `json:"starved_repeated"` // those of starved_ticks on which the last action ran again: --fallback repeat_last
 	Skipped      uint64                    `json:"ticks_skipped"`
 	Replaced     uint64                    `json:"observations_replaced"`
 	SendErrors   uint64                    `json:"send_errors"`
@@ -133,7 +134,7 @@ func (e *Edge) summarize(err error) *Summary {
 		Status: e.status(), Bus: busSummary(e.arm.Stats()), Frames: map[string]Frames{}, Phases: map[string]ShortQuantiles{},
 		ExcusedMS: round3(loop.Excused.Seconds() * 1e3), Skipped: loop.Skipped, LatenessHist: histogram(loop.Lateness, time.Microsecond),
 		Compat: e.cfg.Schedule.Compat, Multiplier: c.core.Stages.Multiplier(), Horizon: e.link.contract.horizon,
-		SMin: c.core.Schedule.View().SMin, LatencySteps: c.core.Schedule.View().Estimate, StarvedBus: st.starvedBus.Load(),
+		SMin: c.core.Schedule.View().SMin, LatencySteps: c.core.Schedule.View().Estimate, StarvedBus: st.starvedBus.Load(), Repeated: st.repeated.Load(),
 		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
 		RangeClips: c.arm.Gate().RangeClips, StepClips: c.arm.Gate().StepClips, Sessions: e.link.opened.Load(),
 		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
