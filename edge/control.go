@@ -49,6 +49,7 @@ type control struct {
 	warned     uint32     // joints that a warning was emitted for
 	source     rt.Instant // when what the last action is made from was measured; 0: none ran
 	last       lastAction
+	heldAll    uint32 // every joint, where none is driven; else 0
 	merged     chunk.Chunk
 	answers    answers
 	restedFrom rt.Instant            // between two episodes: since when the arm holds; 0: it does not
@@ -105,12 +106,6 @@ type sessionState struct {
 	episode uint32
 	start   bool                          // the next observation starts the episode
 	recent  [pastSessions]*record.Session // by epoch
-}
-
-// lastAction is the one that ran last, for --fallback repeat_last.
-type lastAction struct {
-	row  []float32  // [dof], behind the stages
-	from rt.Instant // when what it is made from was measured; 0: nothing may be repeated
 }
 
 // of returns the session of a recorded action, nil when it is long gone.
@@ -205,6 +200,7 @@ func (c *control) showViews() {
 	dof := len(c.arm.Goal)
 	c.out.views = rt.NewLatest(func(v *view) {
 		v.state, v.goal, v.joints.Conditions = make([]float32, dof), make([]float32, dof), make([]follow.Condition, dof)
+		v.joints.Complaints = make([]int64, dof)
 	})
 }
 
@@ -266,33 +262,6 @@ func (c *control) onSuspend(t rt.Tick) {
 	c.takeover.since = t.Woke
 	c.operator.resets.Add(1)
 	c.flags.resumedAt.Store(int64(t.Woke))
-}
-
-// checkArm reacts to an arm that is back, must be armed again, or has to end the run.
-//
-//rt:noalloc
-func (c *control) checkArm(now rt.Instant, before follow.Phase) {
-	if before >= follow.Arming && c.arm.Phase == follow.Unarmed {
-		c.operator.resets.Add(1) // what was planned is for an arm that stood elsewhere
-	}
-	if waits := c.arm.NeedsResume(); waits && !c.needResume {
-		c.needResume, c.paused = true, true
-		c.stats.needResume.Store(true)
-		c.operator.pause.Store(true)
-		c.operator.correct.Store(false)
-	}
-	warned := c.bus.Warned()
-	if warned&^c.warned != 0 {
-		hottest, volts := c.bus.Extremes()
-		c.events.Emit(now, event.JointWarned, int64(warned), int64(hottest)<<16|int64(volts*10+0.5))
-	}
-	c.warned = warned
-	if c.operator.leave.Load() {
-		return
-	}
-	if err := c.arm.Fatal(); err != nil {
-		c.abort(err)
-	}
 }
 
 //rt:noalloc
@@ -423,17 +392,6 @@ func (c *control) act(now rt.Instant) {
 	}
 }
 
-// repeatLast gives the last action again where --fallback says so, until it is too old to run.
-//
-//rt:noalloc
-func (c *control) repeatLast(now rt.Instant) {
-	if !c.repeats || c.last.from == 0 || c.core.MaxAge > 0 && now.Sub(c.last.from) > c.core.MaxAge {
-		return
-	}
-	c.arm.Drive(now, c.last.row)
-	c.stats.repeated.Add(1)
-}
-
 //rt:noalloc
 func (c *control) merge(now rt.Instant) {
 	for s := c.out.sources.Peek(); s != nil; s = c.out.sources.Peek() {
@@ -479,7 +437,7 @@ func (c *control) merge(now rt.Instant) {
 	if c.blocked&(blockHeld|blockCorrecting|blockResting) == 0 {
 		c.arm.StartArming()
 	}
-	if c.session.epoch != 0 { // else it answers one that is lost
+	if c.heldAll == 0 && c.session.epoch != 0 { // without a session it answers one that is lost
 		c.change(now, causeMerged)
 	}
 }
@@ -559,6 +517,10 @@ func (c *control) keepStep(now rt.Instant) (key int64) {
 func (c *control) updateState(now rt.Instant) {
 	if c.blocked&blockBusSilent != 0 {
 		c.change(now, causeBusSilent)
+	}
+	if c.heldAll != 0 {
+		c.change(now, causeHeld)
+		c.stats.heldAll.Add(1)
 	}
 	// A discipline that asks rarely is not degraded before it has asked for a while.
 	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4

@@ -53,6 +53,8 @@ type fakeBus struct {
 	deadline  rt.Instant
 }
 
+func (b *fakeBus) Complaint(int) (servo.Fault, int) { return servo.FaultVoltage, 124 }
+
 func (b *fakeBus) RenewTorque(joints uint32) { b.renewed |= joints }
 
 func (b *fakeBus) Push(int, rt.Instant) (float32, bool) { return 0, false }
@@ -394,6 +396,47 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 	r.step(20)
 	if n := len(r.bus.writes) - before; n != 0 || r.stats.repeated.Load() != 0 {
 		t.Errorf("%d goals with --fallback hold, want none", n)
+	}
+}
+
+// A run in which every joint is held is not STREAMING, whatever chunks come; it goes on when
+// the motors are well.
+func TestEveryJointHeldIsStalled(t *testing.T) {
+	r := newRig(t)
+	r.serve(40, 3, 10)
+	r.bus.says.Hold = 1 // one of two
+	r.serve(40, 3, 10)
+	if r.run.state != stateStreaming {
+		t.Errorf("one joint is held: state %v, want STREAMING", r.run.state)
+	}
+	r.bus.says.Hold = 1<<testDOF - 1
+	before := len(r.bus.writes)
+	r.serve(60, 3, 20)
+	if r.run.state != stateStalled || len(r.bus.writes) > before+1 || r.stats.heldAll.Load() < 50 {
+		t.Errorf("state %v after %d goals, %d ticks counted, want STALLED and none", r.run.state, len(r.bus.writes)-before, r.stats.heldAll.Load())
+	}
+	r.bus.silent = 1
+	r.step(1)
+	r.bus.silent = 0
+	r.serve(10, 3, 20)
+	told, changes := 0, 0
+	r.events.Drain(func(e event.Event) {
+		switch e.Code {
+		case event.ArmHeld:
+			if told++; e.A != 1<<testDOF-1 || event.ComplaintText(e.B) != "supply: 12.4 V" {
+				t.Errorf("told %b, %q", e.A, event.ComplaintText(e.B))
+			}
+		case event.StateChanged:
+			changes++
+		}
+	})
+	if told != 1 || changes > 6 {
+		t.Errorf("told %d times, %d changes of state, want one and few", told, changes)
+	}
+	r.bus.says.Hold = 0
+	r.serve(40, 3, 10)
+	if r.run.state != stateStreaming {
+		t.Errorf("state %v after the motors are well, want STREAMING", r.run.state)
 	}
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"edgert/edge/capture"
+	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/page"
 	"edgert/edge/timeline"
@@ -141,6 +142,12 @@ func (e *Edge) live() *Live {
 			Stale: g.joints.Stale&bit != 0, Frozen: g.joints.Frozen&bit != 0, Held: g.joints.Held&bit != 0,
 			Conditions: g.joints.Conditions[j].String(), Why: g.joints.Conditions[j].Why(),
 		})
+		if g.joints.Conditions[j]&follow.HeatOrSupply != 0 {
+			joint := &l.Joints[j]
+			if joint.Complaint = event.ComplaintText(g.joints.Complaints[j]); joint.Complaint != "" {
+				joint.Why += " (" + joint.Complaint + ")"
+			}
+		}
 	}
 	return l
 }

@@ -19,7 +19,7 @@ const (
 	stateConnecting                // no chunk of this session yet
 	stateStreaming                 // actions run, chunks arrive
 	stateDegraded                  // actions run, chunks have stopped
-	stateStalled                   // nothing fit to run, or the bus is silent: hold
+	stateStalled                   // nothing fit to run, the bus is silent, or no joint may be driven: hold
 	stateReconnecting              // the session is lost; what is left still runs
 	numStates
 )
@@ -37,6 +37,7 @@ const (
 	causeQuiet                  // no chunk for degraded_after
 	causeStarved                // an action was due and none was fit to run
 	causeBusSilent              // the bus rules say hold; reported on every such tick
+	causeHeld                   // no joint is driven, since the motors complain; likewise
 	causeLinkLost               // the session or the server's token is gone
 	causeOffline                // no chunk for max_offline
 	causeRefused                // the server refuses the contract for good
@@ -46,11 +47,11 @@ const (
 // transitions has a row for each state. Only a merge leads to Streaming.
 var transitions = [numStates][numCauses]state{
 	stateDead:         {},
-	stateConnecting:   {causeOpened: stateConnecting, causeMerged: stateStreaming, causeQuiet: stateConnecting, causeStarved: stateConnecting, causeBusSilent: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
-	stateStreaming:    {causeOpened: stateStreaming, causeMerged: stateStreaming, causeQuiet: stateDegraded, causeStarved: stateStalled, causeBusSilent: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
-	stateDegraded:     {causeOpened: stateDegraded, causeMerged: stateStreaming, causeQuiet: stateDegraded, causeStarved: stateStalled, causeBusSilent: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
-	stateStalled:      {causeOpened: stateStalled, causeMerged: stateStreaming, causeQuiet: stateStalled, causeStarved: stateStalled, causeBusSilent: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
-	stateReconnecting: {causeOpened: stateConnecting, causeMerged: stateStreaming, causeQuiet: stateReconnecting, causeStarved: stateReconnecting, causeBusSilent: stateReconnecting, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
+	stateConnecting:   {causeOpened: stateConnecting, causeMerged: stateStreaming, causeQuiet: stateConnecting, causeStarved: stateConnecting, causeBusSilent: stateStalled, causeHeld: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
+	stateStreaming:    {causeOpened: stateStreaming, causeMerged: stateStreaming, causeQuiet: stateDegraded, causeStarved: stateStalled, causeBusSilent: stateStalled, causeHeld: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
+	stateDegraded:     {causeOpened: stateDegraded, causeMerged: stateStreaming, causeQuiet: stateDegraded, causeStarved: stateStalled, causeBusSilent: stateStalled, causeHeld: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
+	stateStalled:      {causeOpened: stateStalled, causeMerged: stateStreaming, causeQuiet: stateStalled, causeStarved: stateStalled, causeBusSilent: stateStalled, causeHeld: stateStalled, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
+	stateReconnecting: {causeOpened: stateConnecting, causeMerged: stateStreaming, causeQuiet: stateReconnecting, causeStarved: stateReconnecting, causeBusSilent: stateReconnecting, causeHeld: stateReconnecting, causeLinkLost: stateReconnecting, causeOffline: stateDead, causeRefused: stateDead},
 }
 
 //rt:noalloc
@@ -236,4 +237,53 @@ func (c *control) giveUp(err error) {
 func (c *control) fail(err error) {
 	c.failed.CompareAndSwap(nil, &err)
 	c.stop.Store(true)
+}
+
+// checkArm reacts to an arm that is back, must be armed again, or has to end the run.
+//
+//rt:noalloc
+func (c *control) checkArm(now rt.Instant, before follow.Phase) {
+	if before >= follow.Arming && c.arm.Phase == follow.Unarmed {
+		c.operator.resets.Add(1) // what was planned is for an arm that stood elsewhere
+	}
+	if waits := c.arm.NeedsResume(); waits && !c.needResume {
+		c.needResume, c.paused = true, true
+		c.stats.needResume.Store(true)
+		c.operator.pause.Store(true)
+		c.operator.correct.Store(false)
+	}
+	held := c.arm.AllHeld()
+	if held != 0 && c.heldAll == 0 {
+		c.events.Emit(now, event.ArmHeld, int64(held), c.arm.Complaint(0))
+	}
+	c.heldAll = held
+	warned := c.bus.Warned()
+	if warned&^c.warned != 0 {
+		hottest, volts := c.bus.Extremes()
+		c.events.Emit(now, event.JointWarned, int64(warned), int64(hottest)<<16|int64(volts*10+0.5))
+	}
+	c.warned = warned
+	if c.operator.leave.Load() {
+		return
+	}
+	if err := c.arm.Fatal(); err != nil {
+		c.abort(err)
+	}
+}
+
+// lastAction is the one that ran last, for --fallback repeat_last.
+type lastAction struct {
+	row  []float32  // [dof], behind the stages
+	from rt.Instant // when what it is made from was measured; 0: nothing may be repeated
+}
+
+// repeatLast gives the last action again where --fallback says so, until it is too old to run.
+//
+//rt:noalloc
+func (c *control) repeatLast(now rt.Instant) {
+	if !c.repeats || c.last.from == 0 || c.core.MaxAge > 0 && now.Sub(c.last.from) > c.core.MaxAge {
+		return
+	}
+	c.arm.Drive(now, c.last.row)
+	c.stats.repeated.Add(1)
 }

@@ -15,9 +15,9 @@ func TestStateAfterEveryPair(t *testing.T) {
 			return stateReconnecting
 		case s == stateReconnecting && c == causeOpened:
 			return stateConnecting
-		case s == stateReconnecting, s == stateConnecting && c != causeBusSilent:
+		case s == stateReconnecting, s == stateConnecting && c != causeBusSilent && c != causeHeld:
 			return s // already waiting for the server
-		case c == causeBusSilent:
+		case c == causeBusSilent, c == causeHeld:
 			return stateStalled
 		case c == causeStarved && (s == stateStreaming || s == stateDegraded):
 			return stateStalled

@@ -33,6 +33,7 @@ type tickStats struct {
 	// Written by the tick.
 	requests, chunks, starved, actions, tooOld atomic.Uint64
 	starvedBus                                 atomic.Uint64 // starved ticks on which the bus was silent
+	heldAll                                    atomic.Uint64 // ticks on which no joint was driven, since the motors complained
 	repeated                                   atomic.Uint64 // starved ticks on which the last action ran again
 	size                                       atomic.Int64
 	maxAge                                     atomic.Int64 // ns: how old an action may be now

@@ -81,11 +81,12 @@ type Joint struct {
 	Unit       string  `json:"unit"`
 	State      float64 `json:"state"` // measured
 	Goal       float64 `json:"goal"`
-	Stale      bool    `json:"stale"`  // it did not answer in this tick
-	Frozen     bool    `json:"frozen"` // it has not for so long that it keeps its goal
-	Held       bool    `json:"held"`   // it is not driven, or only to relieve it: its motor complains, has restarted or was let go
-	Conditions string  `json:"life"`   // what is known of it, follow.Condition
-	Why        string  `json:"why"`    // why it is told what it is
+	Stale      bool    `json:"stale"`               // it did not answer in this tick
+	Frozen     bool    `json:"frozen"`              // it has not for so long that it keeps its goal
+	Held       bool    `json:"held"`                // it is not driven, or only to relieve it: its motor complains, has restarted or was let go
+	Conditions string  `json:"life"`                // what is known of it, follow.Condition
+	Why        string  `json:"why"`                 // why it is told what it is
+	Complaint  string  `json:"complaint,omitempty"` // of heat or supply, with what its motor measures
 }
 
 // Quantiles are of a histogram, in the unit that the key names.

@@ -12,6 +12,7 @@ import (
 	"text/tabwriter"
 	"time"
 
+	"edgert/edge/event"
 	"edgert/edge/page"
 	"edgert/edge/recording"
 	"edgert/internal/exit"
@@ -37,8 +38,10 @@ type Summary struct {
 	Horizon      int                       `json:"horizon"`
 	SMin         int                       `json:"s_min"`
 	LatencySteps int                       `json:"latency_estimate_steps"`
-	StarvedBus   uint64                    `json:"starved_by_bus"`   // those of starved_ticks on which the bus was silent
-	Repeated     uint64                    `json:"starved_repeated"` // those of starved_ticks on which the last action ran again: --fallback repeat_last
+	StarvedBus   uint64                    `json:"starved_by_bus"`       // those of starved_ticks on which the bus was silent
+	HeldAll      uint64                    `json:"ticks_all_held"`       // on which no joint was driven, since the motors complained
+	Complaints   map[string]string         `json:"complaints,omitempty"` // [joint] of heat or supply, the last: supply: 12.4 V
+	Repeated     uint64                    `json:"starved_repeated"`     // those of starved_ticks on which the last action ran again: --fallback repeat_last
 	Skipped      uint64                    `json:"ticks_skipped"`
 	Replaced     uint64                    `json:"observations_replaced"`
 	SendErrors   uint64                    `json:"send_errors"`
@@ -126,15 +129,34 @@ func (e *Edge) asked() string {
 	return "stopped by signal"
 }
 
+// complaints are the last ones of heat or supply by joint; nil: there were none.
+func (e *Edge) complaints() (all map[string]string) {
+	for j, m := range e.robot.Motors {
+		text := event.ComplaintText(e.control.arm.Complaint(j))
+		if text == "" {
+			continue
+		}
+		if all == nil {
+			all = map[string]string{}
+		}
+		all[m.Name] = text
+	}
+	return all
+}
+
 func (e *Edge) summarize(err error) *Summary {
 	c, st, loop := e.control, e.control.stats, e.loop.Stats()
-	asked := e.asked()
+	asked, complaints := e.asked(), e.complaints()
+	if held := st.heldAll.Load(); 2*held > loop.Ticks { // the greater part of the run
+		asked += fmt.Sprintf("; no joint was driven for %.0f s: %s", (time.Duration(held) * e.cfg.period()).Seconds(), distinct(complaints))
+	}
 	took := e.clock.Now().Sub(e.started)
 	s := &Summary{
 		Status: e.status(), Bus: busSummary(e.arm.Stats()), Frames: map[string]Frames{}, Phases: map[string]ShortQuantiles{},
 		ExcusedMS: round3(loop.Excused.Seconds() * 1e3), Skipped: loop.Skipped, LatenessHist: histogram(loop.Lateness, time.Microsecond),
 		Compat: e.cfg.Schedule.Compat, Multiplier: c.core.Stages.Multiplier(), Horizon: e.link.contract.horizon,
 		SMin: c.core.Schedule.View().SMin, LatencySteps: c.core.Schedule.View().Estimate, StarvedBus: st.starvedBus.Load(), Repeated: st.repeated.Load(),
+		HeldAll: st.heldAll.Load(), Complaints: complaints,
 		Replaced: st.replaced.Load(), SendErrors: st.sendErrors.Load(),
 		RangeClips: c.arm.Gate().RangeClips, StepClips: c.arm.Gate().StepClips, Sessions: e.link.opened.Load(),
 		StealMS: round3(float64(rt.StealTime()-e.steal) / 1e6), RSSMB: round3(float64(rt.ResidentSize()) / (1 << 20)), Seconds: round3(took.Seconds()),
@@ -235,17 +257,25 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	} else {
 		row("real time", "no: %s", s.RT.Why)
 	}
+	if len(s.Complaints) > 0 {
+		row("complaints", "%s; no joint was driven on %d ticks", list(s.Complaints, "%s"), s.HeldAll)
+	}
 	row("states", "%s", list(s.InState, "%.1f s"))
 	row("targets", "%d reached, %d collisions, %d timed out", s.Targets, s.Collisions, s.Timeouts)
 	row("exit", "%d, %s", s.Exit.Code, s.Exit.Reason)
 	return t.Flush()
 }
 
+// distinct are a map's values, each once; "the motors complained" where there are none.
+func distinct(m map[string]string) string {
+	return cmp.Or(strings.Join(slices.Compact(slices.Sorted(maps.Values(m))), ", "), "the motors complained")
+}
+
 // list prints a map's values above 0 in the order of their names.
-func list[V uint64 | float64](m map[string]V, format string) string {
+func list[V uint64 | float64 | string](m map[string]V, format string) string {
 	var out []string
 	for _, name := range keys(m) {
-		if m[name] > 0 {
+		if m[name] != *new(V) {
 			out = append(out, name+" "+fmt.Sprintf(format, m[name]))
 		}
 	}

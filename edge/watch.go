@@ -178,8 +178,10 @@ func (e *Edge) report(ev event.Event) {
 		attrs[0], attrs[1] = slog.Duration("took", time.Duration(ev.A)), slog.Duration("host_took", time.Duration(ev.B))
 	case event.BusBack:
 		level, attrs[0], n = slog.LevelWarn, slog.String("why", hotplug.Cause(ev.A).String()), 2
-		for _, note := range e.arm.Arm().Notes() { // what opening it again has found
-			e.log.Warn(note)
+		if e.arm != nil {
+			for _, note := range e.arm.Arm().Notes() { // what opening it again has found
+				e.log.Warn(note)
+			}
 		}
 		attrs[1] = slog.String("next", "it is armed where it stands, with the next chunk")
 		if ev.B&1 != 0 {
@@ -188,7 +190,16 @@ func (e *Edge) report(ev event.Event) {
 		if ev.B>>1 != 0 {
 			attrs[2], n = e.joint(ev.B>>1), 3
 		}
-	case event.JointFrozen, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
+	case event.JointHeld, event.ArmHeld:
+		level, n = slog.LevelWarn, 2
+		attrs[0], attrs[1] = e.joint(ev.A), slog.Int64("joint_bits", ev.A)
+		switch of, value := event.ComplaintOf(ev.B); of {
+		case event.ComplainsOfSupply:
+			attrs[2], attrs[3], n = slog.String("complaint", "supply"), slog.Float64("volts", value), 4
+		case event.ComplainsOfHeat:
+			attrs[2], attrs[3], n = slog.String("complaint", "heat"), slog.Float64("celsius", value), 4
+		}
+	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
 		level, n = slog.LevelWarn, 2
 		attrs[0], attrs[1] = e.joint(ev.A), slog.Int64("joint_bits", ev.A)
 	case event.Suspended:

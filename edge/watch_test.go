@@ -26,6 +26,8 @@ var incidents = []event.Event{
 	{Code: event.BusBack, A: int64(hotplug.Restarted), B: 0b111},
 	{Code: event.JointFrozen, A: 1},
 	{Code: event.JointHeld, A: 3},
+	{Code: event.JointHeld, A: 1, B: event.Complaint(event.ComplainsOfSupply, 124)},
+	{Code: event.ArmHeld, A: 3, B: event.Complaint(event.ComplainsOfHeat, 71)},
 	{Code: event.JointStalled, A: 2},
 	{Code: event.None},
 }
@@ -39,7 +41,8 @@ func TestReport(t *testing.T) {
 		e.report(ev)
 	}
 	for _, want := range []string{"from=STREAMING to=STALLED", "silent_joints=1099511627776", "took=21ms host_took=1ms",
-		"joint=lift joint_bits=2 hottest_celsius=66 lowest_volts=6.3", "armed where it stands", "next=\"edge-rt ctl resume\"", "its joint gets no goal\" joint=pan", "motor complains\" joint=\"pan, lift\"", "ctl resume\" joint=\"pan, lift\""} {
+		"joint=lift joint_bits=2 hottest_celsius=66 lowest_volts=6.3", "armed where it stands", "next=\"edge-rt ctl resume\"", "its joint gets no goal\" joint=pan", "motor complains\" joint=\"pan, lift\"",
+		"motor complains\" joint=pan joint_bits=1 complaint=supply volts=12.4", "nothing moves\" joint=\"pan, lift\" joint_bits=3 complaint=heat celsius=71", "ctl resume\" joint=\"pan, lift\""} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("log lacks %q:\n%s", want, &b)
 		}

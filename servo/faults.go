@@ -213,6 +213,21 @@ func (h *health) updateExceeded(joint int) {
 //rt:noalloc
 func (a *Arm) Reactions() Reactions { return a.health.reactions }
 
+// Complaint returns the fault of heat or supply that joint i's motor has, with the degrees
+// Celsius or tenths of a volt that it measures, 0 where they were not read yet; 0, 0 for none.
+//
+//rt:noalloc
+func (a *Arm) Complaint(i int) (fault Fault, value int) {
+	u := &a.health.readings[i] // the joint's first motor: its position carries the fault
+	switch f := a.health.last[i]; {
+	case f&(FaultVoltage|FaultShock) != 0:
+		return FaultVoltage, u.voltage
+	case f&FaultTemperature != 0:
+		return FaultTemperature, u.temperature
+	}
+	return 0, 0
+}
+
 // Warned returns the joints with a motor that is hotter, or whose supply is lower,
 // than the warning bounds of the robot's description.
 //

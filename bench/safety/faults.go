@@ -68,6 +68,8 @@ var supply = []fault{
 		Script: []servosim.Fault{{Kind: "reboot", IDs: []uint8{wrist}}}},
 	{Name: "low-supply", Title: "supply of one motor at 4.2 V for 2 s", Safe: safeOn, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
 		Script: []servosim.Fault{{Kind: "voltage", IDs: []uint8{elbow}, Volts: 4.2, Until: 2 * s}}},
+	{Name: "wrong-supply", Title: "supply of all motors at 12.4 V for 3 s", Safe: safeHeld, For: 3 * s, Soak: true,
+		Script: []servosim.Fault{{Kind: "voltage", Volts: 12.4, Until: 3 * s}}},
 	{Name: "unplug", Title: "adapter unplugged for 2 s", Safe: safeHeld, For: 2 * s, Soak: true,
 		Script: []servosim.Fault{{Kind: "unplug", Until: 2 * s}}},
 	{Name: "unplug-power", Title: "adapter and supply unplugged for 2 s", Safe: safeHeld, For: 4 * s, Soak: true,

@@ -131,6 +131,9 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 		case m.arm.Fatal() != nil:
 			return 0, exit.With(exit.Fault, m.arm.Fatal())
 		case m.giveUp != 0 && t.Woke > m.giveUp:
+			if text := m.arm.Complains(m.joint); text != "" {
+				return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: its motor complains of its %s", m.cfg.Joint, present, text)
+			}
 			return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high (%s)", m.cfg.Joint, present, m.arm.Why(m.joint))
 		}
 		if done, err := m.step(t, present); done || err != nil {

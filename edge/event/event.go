@@ -20,7 +20,7 @@ const (
 	BusLost              // A: how many joints are silent
 	BusBack              // A: why the arm was away, hotplug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the arm waits for an operator
 	JointFrozen          // A: the joints that have become silent, one bit each
-	JointHeld            // likewise, as in those below
+	JointHeld            // likewise, as in those below; B: what its motor complains of, from Complaint
 	JointOverloaded      //
 	JointBlind           //
 	JointLimp            //
@@ -52,8 +52,49 @@ const (
 	FirstRun     // of a bundle on this arm, which is armed. A: ms that it is slow; B: % of the velocity limits that it may use
 	FirstRunOver // so long was it driven slowly
 	SlowPolicy   // from the link: a limit of the run that its server exceeds. A: ns of an inference; B: ns of waiting for other robots
+	ArmHeld      // no joint is driven, since the motors complain. A: the joints, one bit each; B: what one complains of, as of JointHeld
 	numCodes
 )
+
+// What a motor complains of, in Complaint.
+const (
+	ComplainsOfSupply = iota + 1 // in tenths of a volt
+	ComplainsOfHeat              // in degrees Celsius
+)
+
+// Complaint packs what a motor complains of, with what it measures of it; 0: not known.
+//
+//rt:noalloc
+func Complaint(of, value int) int64 { return int64(of)<<32 | int64(uint32(value)) }
+
+// ComplaintOf unpacks a Complaint, in volts or degrees Celsius; 0: it was not measured yet.
+//
+//rt:noalloc
+func ComplaintOf(b int64) (of int, value float64) {
+	of, value = int(b>>32), float64(uint32(b))
+	if of == ComplainsOfSupply {
+		value /= 10
+	}
+	return of, value
+}
+
+// ComplaintText is a Complaint in words; "" where none is known.
+func ComplaintText(b int64) string {
+	name, unit := "", ""
+	of, value := ComplaintOf(b)
+	switch of {
+	case ComplainsOfSupply:
+		name, unit = "supply", "V"
+	case ComplainsOfHeat:
+		name, unit = "heat", "C"
+	default:
+		return ""
+	}
+	if value == 0 {
+		return name
+	}
+	return name + ": " + strconv.FormatFloat(value, 'f', -1, 64) + " " + unit
+}
 
 // Why is why a connection does not stand.
 type Why int64
@@ -152,6 +193,7 @@ var messages = [numCodes]string{
 	FirstRun:        "this bundle runs on this arm for the first time: it starts slowly",
 	FirstRunOver:    "the slow start of this bundle's first run is over",
 	SlowPolicy:      "the policy is slow",
+	ArmHeld:         "every joint keeps its goal because the motors complain: nothing moves",
 }
 
 // kinds group the codes on record.
@@ -162,7 +204,7 @@ var kinds = [...]string{
 	LinkUp: "link", LinkDown: "link", SessionLost: "link", SessionWaits: "link", SessionRefused: "link", Notice: "server",
 	CameraSilent: "camera", CameraBack: "camera", CameraSpoilt: "camera", TickMissing: "tick", Operated: "operator", Ended: "exit",
 	LeaderHeld: "leader", LeaderLeads: "leader",
-	FirstRun: "joint", FirstRunOver: "joint",
+	FirstRun: "joint", FirstRunOver: "joint", ArmHeld: "joint",
 	SlowPolicy: "server",
 }
 
@@ -179,7 +221,7 @@ func (c Code) Kind() string {
 // before it is worth keeping.
 func (c Code) Fault() bool {
 	switch c {
-	case TickOverrun, BusLost, JointFrozen, JointHeld, JointOverloaded, JointBlind, JointLimp, JointStalled:
+	case TickOverrun, BusLost, JointFrozen, JointHeld, JointOverloaded, JointBlind, JointLimp, JointStalled, ArmHeld:
 		return true
 	}
 	return false

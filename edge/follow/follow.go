@@ -44,6 +44,7 @@ type Bus interface {
 	Recheck()             // compares every motor with the values it should have, as after a silence
 	Unchecked() uint32    // joints that were silent and have not been compared since
 	GoalMismatch() uint32 // joints whose motors have another goal than they were given, reported once
+	Complaint(joint int) (fault servo.Fault, value int)
 	Effort(joint int, since rt.Instant) float64
 	Push(joint int, since rt.Instant) (way float32, known bool) // which way its motor pushes
 	RenewTorque(joints uint32)
@@ -116,6 +117,7 @@ type Follower struct {
 	stalls      []stall
 	push        []push
 	unloading   unloading
+	complaints  complaints
 	scratch     []float32
 	reactions   servo.Reactions // the last tick's
 	silence     silence
@@ -171,7 +173,7 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	bus.SetPeriod(cfg.Period)
 	return &Follower{
 		State: row(), Place: row(), Goal: row(), cfg: cfg, bus: bus, gate: cfg.Gate,
-		joints: make([]Condition, n), may: make([]permission, n), stalls: make([]stall, n), push: make([]push, n), scratch: row(),
+		joints: make([]Condition, n), may: make([]permission, n), stalls: make([]stall, n), push: make([]push, n), complaints: complaints{of: make([]int64, n)}, scratch: row(),
 		silence: silence{lastReply: make([]rt.Instant, n)}, slow: slowStart{easeIn: cfg.EaseIn}, parking: parking{place: row()}, suspension: rt.NewSuspension(cfg.Clock),
 	}
 }
@@ -240,6 +242,7 @@ type View struct {
 	Frozen     uint32      // have not answered for so long that they keep their goal
 	Held       uint32      // keep it for another reason
 	Conditions []Condition // [joint]
+	Complaints []int64     // [joint] of heat or supply, event.Complaint; of a joint that has none any more, the last
 }
 
 // View fills in v; Conditions has its length.
@@ -249,6 +252,7 @@ func (f *Follower) View(v *View) {
 	v.Stale, v.Frozen = f.silence.stale, f.silence.frozen
 	v.Held = f.Held()
 	copy(v.Conditions, f.joints)
+	copy(v.Complaints, f.complaints.of)
 }
 
 // Held returns the joints that keep their goal for another reason than silence.
@@ -262,8 +266,35 @@ func (f *Follower) Held() (joints uint32) {
 	return joints
 }
 
+// AllHeld returns every joint's bit where the arm is armed and none of them is driven, since
+// their motors complain or were let go; else 0. A reply that is lost meanwhile changes nothing.
+//
+//rt:noalloc
+func (f *Follower) AllHeld() (joints uint32) {
+	held := f.Held()
+	for j := range f.joints {
+		if f.Phase != Armed || held&(1<<j) == 0 || f.may[j] >= mayRelieve {
+			return 0
+		}
+	}
+	return held
+}
+
 // Why returns the reason for what joint j may get, in words.
-func (f *Follower) Why(j int) string { return f.joints[j].Why() }
+func (f *Follower) Why(j int) string {
+	if text := f.Complains(j); text != "" {
+		return f.joints[j].Why() + " (" + text + ")"
+	}
+	return f.joints[j].Why()
+}
+
+// Complains says of what heat or supply joint j's motor complains now; "" where of nothing.
+func (f *Follower) Complains(j int) string {
+	if f.joints[j]&HeatOrSupply == 0 {
+		return ""
+	}
+	return event.ComplaintText(f.Complaint(j))
+}
 
 // Gate returns the arm's gate.
 func (f *Follower) Gate() *Gate { return &f.gate }

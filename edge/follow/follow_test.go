@@ -27,6 +27,8 @@ type motors struct {
 	restarted uint32
 	outside   uint32
 	effort    float64
+	fault     servo.Fault
+	measured  int
 	pushes    float32
 	loadRead  bool
 	renewed   uint32
@@ -67,14 +69,15 @@ func (m *motors) Reconnected() (hotplug.Cause, uint32) {
 	m.back, m.restarted = 0, 0
 	return why, r
 }
-func (m *motors) Reactions() servo.Reactions     { return m.says }
-func (m *motors) DisableTorque(joints uint32)    { m.relaxed |= joints }
-func (m *motors) Recheck()                       { m.doubted = 3 }
-func (m *motors) Unchecked() uint32              { return m.doubted }
-func (m *motors) GoalMismatch() uint32           { s := m.strayed; m.strayed = 0; return s }
-func (m *motors) Effort(int, rt.Instant) float64 { return m.effort }
-func (m *motors) Prioritize(uint32)              {}
-func (m *motors) RenewTorque(joints uint32)      { m.renewed |= joints }
+func (m *motors) Reactions() servo.Reactions       { return m.says }
+func (m *motors) DisableTorque(joints uint32)      { m.relaxed |= joints }
+func (m *motors) Recheck()                         { m.doubted = 3 }
+func (m *motors) Unchecked() uint32                { return m.doubted }
+func (m *motors) GoalMismatch() uint32             { s := m.strayed; m.strayed = 0; return s }
+func (m *motors) Effort(int, rt.Instant) float64   { return m.effort }
+func (m *motors) Prioritize(uint32)                {}
+func (m *motors) Complaint(int) (servo.Fault, int) { return m.fault, m.measured }
+func (m *motors) RenewTorque(joints uint32)        { m.renewed |= joints }
 func (m *motors) Push(j int, _ rt.Instant) (float32, bool) {
 	return m.pushes, m.loadRead
 }

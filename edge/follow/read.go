@@ -194,7 +194,7 @@ func (f *Follower) applyReactions(now rt.Instant) {
 			f.joints[j] = f.joints[j].after(torqueTaken)
 		}
 	}
-	f.emitEach(now, event.JointHeld, r.Hold&^f.reactions.Hold)
+	f.tellHeld(now, r.Hold, r.Hold&^f.reactions.Hold)
 	f.emitEach(now, event.JointOverloaded, r.Overload&^f.reactions.Overload)
 	f.emitEach(now, event.JointBlind, r.Encoder&^f.reactions.Encoder)
 	f.emitEach(now, event.JointLimp, r.Limp&^f.reactions.Limp)

@@ -270,7 +270,12 @@ func (s *session) say(e event.Event) {
 		}
 	case event.LeaderBack:
 		s.sayNotes(s.leader.Arm())
-	case event.JointFrozen, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
+	case event.JointHeld:
+		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
+		if text := event.ComplaintText(e.B); text != "" {
+			why = ": " + text
+		}
+	case event.JointFrozen, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.JointMoved:
 		joint = s.cfg.Follower.Robot.Joints(uint32(e.A)) + ": "
 	case event.BusBack:
 		s.sayNotes(s.follower.Arm())

@@ -66,7 +66,7 @@ var faultCauses = []struct {
 	fault servo.Fault
 	cause Cause
 }{
-	{servo.FaultEncoder, Encoder}, {servo.FaultTemperature, HeatOrSupply}, {servo.FaultVoltage, HeatOrSupply}, {servo.FaultShock, HeatOrSupply},
+	{servo.FaultEncoder, Encoder}, {servo.FaultTemperature, HeatOrSupply}, {servo.FaultVoltage, Supply}, {servo.FaultShock, Supply},
 	{servo.FaultOverload, Overload}, {servo.FaultCurrent, Overload},
 }
 
@@ -89,7 +89,7 @@ func (x *explainer) fault(e happened) *reason {
 	// What stopped the arm was told last; a warning only counts where nothing else was.
 	r := &reason{cause: HeatOrSupply, evidence: evidenceOf(told)}
 	for _, t := range told {
-		if c, held := jointCauses[t.code]; held {
+		if c := jointCause(t); c != "" && c != HeldJoints {
 			r.cause = c
 		}
 	}

@@ -86,7 +86,7 @@ func (x *explainer) holds(stutters []Finding) (all []Finding) {
 			all = append(all, f)
 		}
 	}
-	for _, e := range l.between(l.first, l.last-endTicks*l.period, event.JointFrozen, event.BusBack, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled) {
+	for _, e := range l.between(l.first, l.last-endTicks*l.period, event.JointFrozen, event.BusBack, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.ArmHeld) {
 		if e.code == event.JointFrozen && x.disturbed(e.at) {
 			continue // who does not run hears nothing
 		}
@@ -219,14 +219,25 @@ func (x *explainer) leader() (all []Finding) {
 // jointCauses are what events about joints say.
 var jointCauses = map[event.Code]Cause{
 	event.JointFrozen: MotorSilent, event.JointHeld: HeatOrSupply, event.JointOverloaded: Overload,
-	event.JointBlind: Encoder, event.JointLimp: Limp, event.JointStalled: Stalled,
+	event.JointBlind: Encoder, event.JointLimp: Limp, event.JointStalled: Stalled, event.ArmHeld: HeldJoints,
+}
+
+// jointCause is what an event about joints says; one of a motor that complains says of what.
+func jointCause(e happened) Cause {
+	if of, _ := event.ComplaintOf(e.b); e.code == event.JointHeld && of == event.ComplainsOfSupply {
+		return Supply
+	}
+	return jointCauses[e.code]
 }
 
 // jointHold is a joint that was not driven, or an arm that was away.
 func (x *explainer) jointHold(e happened) (f Finding) {
 	l := x.log
 	text, _, _ := strings.Cut(e.text, "  ")
-	f = Finding{Kind: Hold, Cause: jointCauses[e.code], From: e.at, To: e.at, Evidence: []Evidence{{e.at, text}}}
+	f = Finding{Kind: Hold, Cause: jointCause(e), From: e.at, To: e.at, Evidence: []Evidence{{e.at, text}}}
+	if complaint := event.ComplaintText(e.b); complaint != "" && (e.code == event.JointHeld || e.code == event.ArmHeld) {
+		f.Evidence = append(f.Evidence, Evidence{e.at, complaint})
+	}
 	if e.code == event.BusBack {
 		r := x.away(e.at, e.at)
 		f.Cause, f.Evidence = r.cause, r.evidence

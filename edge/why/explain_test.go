@@ -415,6 +415,12 @@ var cases = []struct {
 		}
 	}, want: []told{{kind: Overrun, cause: MachineBusy}}},
 	{name: "heat", tell: func(s *story) { s.event(event.JointHeld, 1, 0, "complains").ticks(30, held(1)).well() }, want: []told{{kind: Hold, cause: HeatOrSupply}}},
+	{name: "supply", tell: func(s *story) {
+		s.event(event.JointHeld, 1, event.Complaint(event.ComplainsOfSupply, 124), "complains").ticks(30, held(1)).well()
+	}, want: []told{{kind: Hold, cause: Supply}}},
+	{name: "every joint is held", tell: func(s *story) {
+		s.event(event.ArmHeld, 3, event.Complaint(event.ComplainsOfSupply, 124), "nothing moves").ticks(30, held(3)).well()
+	}, want: []told{{kind: Hold, cause: HeldJoints}}},
 	{name: "a warning of heat", tell: func(s *story) { s.event(event.JointWarned, 1, 0, "hot").well() }, want: []told{{kind: Warning, cause: HeatOrSupply}}},
 	{name: "overload", tell: func(s *story) { s.event(event.JointOverloaded, 1, 0, "overloaded").ticks(30, held(1)).well() }, want: []told{{kind: Hold, cause: Overload}}},
 	{name: "stalled", tell: func(s *story) { s.event(event.JointStalled, 1, 0, "stalled").ticks(30, held(1)).well() }, want: []told{{kind: Hold, cause: Stalled}}},

@@ -78,6 +78,8 @@ const (
 	Unplugged     Cause = "arm-unplugged"
 	Restarted     Cause = "motor-restarted"
 	HeatOrSupply  Cause = "heat-or-supply"
+	Supply        Cause = "supply"
+	HeldJoints    Cause = "held-joints"
 	Overload      Cause = "overload"
 	Stalled       Cause = "stalled"
 	Encoder       Cause = "encoder"
@@ -146,6 +148,8 @@ var Causes = []struct {
 	{Unplugged, "the arm's adapter was away"},
 	{Restarted, "a motor restarted, as after a loss of supply: an operator has to resume"},
 	{HeatOrSupply, "a motor is too hot, or its supply too low or too high"},
+	{Supply, "a motor's supply is out of its range: its joint keeps its goal"},
+	{HeldJoints, "every joint kept its goal because the motors complained: nothing moved"},
 	{Overload, "a motor is overloaded: its joint follows only what takes load off it"},
 	{Stalled, "a joint works hard and does not move"},
 	{Encoder, "a motor's encoder complains: its joint is not driven"},
