@@ -45,6 +45,14 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		}
 		e := &Edge{cfg: Config{MaxOffline: 2 * time.Second}, control: r.control, robot: so101}
 		e.control.flags.sessionError.Store(&why)
+		for range 2 { // outages that are over are no reason
+			blind(r)
+			r.step(limit * 3 / 4)
+			back(r)
+			r.step(1)
+			r.answer(r.session.key, 10)
+			r.step(1)
+		}
 		tt.lacks[0](r)
 		r.step(limit - 5)
 		tt.lacks[1](r)

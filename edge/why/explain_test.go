@@ -514,6 +514,10 @@ var cases = []struct {
 		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, away).ticks(2, func(t *record.Tick) { silent(t); away(t) })
 		s.event(event.Ended, 4, 0, "code 4: joints were silent for 6 s")
 	}, want: []told{{kind: Stutter, cause: ServerGone, also: []Cause{BusSilent}}, {kind: Exit, cause: ServerGone}}},
+	{name: "gave up without a server, long before what is on record", tell: func(s *story) {
+		s.event(event.SessionLost, int64(event.LossToken), 0, "session lost: token").ticks(360, func(t *record.Tick) { t.Action.N, t.NoPicture = 0, true })
+		s.event(event.Ended, 4, int64(event.LackSession), "code 4: no chunk for 6 s")
+	}, want: []told{{kind: Exit, cause: ServerGone}}},
 	{name: "gave up without motors, which answer at last", tell: func(s *story) {
 		s.event(event.BusLost, 2, 0, "motors").ticks(360, silent).ticks(2, starved).event(event.Ended, 4, int64(event.LackJoints), "code 4: joints were silent")
 	}, want: []told{{kind: Stutter, cause: BusSilent}, {kind: Exit, cause: BusSilent}}},
