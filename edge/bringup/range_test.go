@@ -101,6 +101,25 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	if gap.low != 1000 || gap.high != 2047 || gap.at != 2010 || gap.restarts != 0 {
 		t.Errorf("%d to %d at %d with %d restarts, want the range of before", gap.low, gap.high, gap.at, gap.restarts)
 	}
+	for _, tt := range []struct {
+		gap      time.Duration
+		way      int
+		restarts int
+	}{
+		{700 * time.Millisecond, 1400, 1}, // or 2696 counts the other way round
+		{600 * time.Millisecond, 300, 0},  // 3796 counts are too far
+		{20 * time.Millisecond, 1400, 0},
+		{20 * time.Millisecond, 1900, 1}, // almost half a turn: either way
+	} {
+		w := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
+		byHand(w, modulo, 2047, 1000)
+		later := w.seen.Add(tt.gap)
+		w.add(1000+tt.way, later)
+		w.add(1002+tt.way, later.Add(readEvery))
+		if w.at != 1002+tt.way || w.restarts != tt.restarts {
+			t.Errorf("%d counts in %v: at %d with %d restarts, want %d", tt.way, tt.gap, w.at, w.restarts, tt.restarts)
+		}
+	}
 	rest := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
 	byHand(rest, modulo, 2047, 1000)
 	rest.add(1002, rest.seen.Add(time.Minute)) // it rested meanwhile
