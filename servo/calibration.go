@@ -176,6 +176,24 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 	return nil
 }
 
+// narrowest is how many degrees the range of any joint has at least. Less was made by an encoder's
+// noise: no goal has a meaning in it.
+const narrowest = 2.0
+
+// wide refuses the range of a joint that was not moved, whoever recorded it.
+func (m MotorCalibration) wide(motor robot.Motor) error {
+	least := narrowest
+	if motor.MinTravel > 0 {
+		least = min(least, motor.MinTravel)
+	}
+	counts := m.RangeMax - m.RangeMin
+	if degrees := float64(counts) * motor.Model.Span / float64(motor.Model.MaxRaw()); degrees < least {
+		return fmt.Errorf("got range %d to %d, which is %.1f degrees (%d counts): the joint was not moved while its range was recorded, "+
+			"calibrate again (edge-rt calibrate)", m.RangeMin, m.RangeMax, degrees, counts)
+	}
+	return nil
+}
+
 // Check fails with ErrCalibration unless the robot has the same motors, each with its id.
 func (c Calibration) Check(r robot.Robot) error {
 	for _, m := range r.Motors {
@@ -186,7 +204,7 @@ func (c Calibration) Check(r robot.Robot) error {
 		if entry.ID != int(m.ID) {
 			return fmt.Errorf("%w: motor %s: got id %d, want %d as on a %s", ErrCalibration, m.Name, entry.ID, m.ID, r.Name)
 		}
-		if err := cmp.Or(entry.check(), entry.fits(m)); err != nil {
+		if err := cmp.Or(entry.check(), entry.fits(m), entry.wide(m)); err != nil {
 			return fmt.Errorf("%w: motor %s: %w", ErrCalibration, m.Name, err)
 		}
 	}

@@ -77,6 +77,8 @@ func TestCheckNamesTheMotor(t *testing.T) {
 		{"an unknown motor", func(c Calibration) { c["tail"] = MotorCalibration{ID: 7, RangeMax: 1} }, "unknown motor tail"},
 		{"a wrong id", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 5, RangeMax: 1} }, "motor gripper: got id 5, want 6"},
 		{"an empty range", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMin: 7, RangeMax: 7} }, "motor gripper: range_min and range_max are both 7"},
+		{"an encoder's noise", func(c Calibration) { c["elbow_flex"] = MotorCalibration{ID: 3, RangeMin: 2046, RangeMax: 2048} },
+			"motor elbow_flex: got range 2046 to 2048, which is 0.2 degrees (2 counts): the joint was not moved"},
 		{"more than a turn", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMax: 4096} }, "motor gripper: got range 0 to 4096, want 0 <= range_min < range_max <= 4095"},
 		{"less than nothing", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMin: -1, RangeMax: 4095} }, "motor gripper: got range -1 to 4095, want 0 <= range_min"},
 		{"an offset that does not fit", func(c Calibration) { c["gripper"] = MotorCalibration{ID: 6, RangeMax: 9, HomingOffset: 2048} }, "Homing_Offset = 2048 does not fit"},

@@ -419,7 +419,7 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 		{1200, 4400, -300, []int{-300, 0, 4095}, ""},
 		{900, 3100, 100, []int{100, 900, 3100}, ""},
 		{-200, 4200, 0, []int{0, 0, 4095}, "shoulder_lift: its range -200 to 4200 is 386.8 degrees (4400 counts), more than one turn"},
-		{2044, 2052, 0, []int{0, 0, 4095}, "shoulder_lift: its range 2044 to 2052 is 0.7 degrees (8 counts), want at least 45"},
+		{2000, 2100, 0, []int{0, 0, 4095}, "shoulder_lift: its range 2000 to 2100 is 8.8 degrees (100 counts), want at least 45"},
 	} {
 		_, cfg, out := simArm(t, r, servosim.Config{})
 		whole(t, cfg)
