@@ -32,7 +32,7 @@ func (e *entry) of(r *run) bool { return strings.HasPrefix(e.Key, r.key+"/") }
 
 // outdated are the entries whose episodes are not as their records say now, and why: a run
 // went on since it was exported, or a person has changed their mind.
-func (x *export) outdated(runs []*run, entries []entry) (stale map[int]string, err error) {
+func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (stale map[int]string, err error) {
 	stale = map[int]string{}
 	for _, r := range runs {
 		parts := map[uint32][]int{}
@@ -48,7 +48,7 @@ func (x *export) outdated(runs []*run, entries []entry) (stale map[int]string, e
 			return nil, err
 		}
 		for number, of := range parts {
-			why, err := x.compare(r, number, entries, of)
+			why, err := x.compare(ctx, r, number, entries, of)
 			if err != nil {
 				return nil, err
 			}
@@ -64,7 +64,7 @@ func (x *export) outdated(runs []*run, entries []entry) (stale map[int]string, e
 }
 
 // compare says why the parts of one episode are outdated; empty: they are not.
-func (x *export) compare(r *run, number uint32, entries []entry, parts []int) (why string, err error) {
+func (x *export) compare(ctx context.Context, r *run, number uint32, entries []entry, parts []int) (why string, err error) {
 	frames, outcome := 0, ""
 	for _, i := range parts {
 		frames += entries[i].Frames
@@ -101,7 +101,7 @@ func (x *export) compare(r *run, number uint32, entries []entry, parts []int) (w
 	if err != nil || n <= frames {
 		return "", err
 	}
-	if err := r.checkPictures(context.Background(), all, c.age); err != nil { // torn ones may be the difference
+	if err := r.checkPictures(ctx, all, c.age); err != nil { // torn ones may be the difference
 		return "", err
 	}
 	if n, _, err = count(); err != nil || n <= frames {

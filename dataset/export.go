@@ -114,7 +114,7 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 		Cameras: runs[0].cams,
 		Left:    Left{},
 	}}
-	done, err := x.prepare(runs, set)
+	done, err := x.prepare(ctx, runs, set)
 	if err != nil {
 		return nil, err
 	}
@@ -221,7 +221,7 @@ type export struct {
 }
 
 // prepare finds the place, and what is there already.
-func (x *export) prepare(runs []*run, set settings) (done func(), err error) {
+func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done func(), err error) {
 	out, there, err := resolve(x.cfg.Out)
 	switch {
 	case err != nil:
@@ -243,7 +243,7 @@ func (x *export) prepare(runs []*run, set settings) (done func(), err error) {
 	if err != nil {
 		return nil, err
 	}
-	if err := x.takeUp(runs, set); err != nil {
+	if err := x.takeUp(ctx, runs, set); err != nil {
 		unlock()
 		return nil, err
 	}
@@ -251,7 +251,7 @@ func (x *export) prepare(runs []*run, set settings) (done func(), err error) {
 }
 
 // takeUp goes on from what an interrupted export has left, or begins.
-func (x *export) takeUp(runs []*run, set settings) error {
+func (x *export) takeUp(ctx context.Context, runs []*run, set settings) error {
 	var there []entry // that out has, and keeps
 	var old *journal
 	if x.cfg.Append {
@@ -259,7 +259,7 @@ func (x *export) takeUp(runs []*run, set settings) error {
 		if old, err = x.readOld(set); err != nil {
 			return err
 		}
-		stale, err := x.outdated(runs, old.entries)
+		stale, err := x.outdated(ctx, runs, old.entries)
 		if err != nil {
 			return err
 		}
@@ -277,7 +277,7 @@ func (x *export) takeUp(runs []*run, set settings) error {
 	}
 	j, err := readJournal(x.dir)
 	if err == nil && len(j.entries) > 0 {
-		ok, err := x.resume(j, runs, set, there, old != nil)
+		ok, err := x.resume(ctx, j, runs, set, there, old != nil)
 		if err != nil || ok {
 			return err
 		}
@@ -314,7 +314,7 @@ func (x *export) readOld(set settings) (*journal, error) {
 
 // resume takes up what an interrupted export has left; ok: it did. there is what out keeps,
 // with which that has to begin.
-func (x *export) resume(j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool, err error) {
+func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool, err error) {
 	if err := j.fits(set, "what is asked for", "the interrupted export in "+x.dir, "ask for the same, or remove that folder to begin anew"); err != nil {
 		return false, err
 	}
@@ -327,7 +327,7 @@ func (x *export) resume(j *journal, runs []*run, set settings, there []entry, ad
 			return false, refuse("the interrupted export in %s has an episode of %s, which is not among the records: name that too, or remove the folder", x.dir, e.Record)
 		}
 	}
-	stale, err := x.outdated(runs, added)
+	stale, err := x.outdated(ctx, runs, added)
 	if err != nil || len(stale) > 0 { // begun anew: its runs went on since
 		return false, err
 	}

@@ -11,6 +11,7 @@ import (
 	"io"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"edgert/record"
@@ -132,7 +133,7 @@ func appendInfo(b []byte, run map[string]string) []byte {
 
 func cut(text string) string {
 	if len(text) > maxInfoText {
-		return text[:maxInfoText] + " …"
+		return strings.ToValidUTF8(text[:maxInfoText], "") + " …" // not within a character
 	}
 	return text
 }

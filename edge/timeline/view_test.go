@@ -13,6 +13,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+	"unicode/utf8"
 
 	"edgert/internal/exit"
 	"edgert/internal/webpage/webpagetest"
@@ -268,5 +269,15 @@ func TestAStrangersRecordInChromium(t *testing.T) {
 	b.Wait("document.getElementById('span').textContent !== " + string(appendText(nil, before)))
 	if len(b.Errors) > 0 || len(b.Dialogs) > 0 {
 		t.Errorf("errors %q, dialogs %q", b.Errors, b.Dialogs)
+	}
+}
+
+// A setting that is too long is cut between two characters.
+func TestSettingsAreCutBetweenCharacters(t *testing.T) {
+	for _, text := range []string{strings.Repeat("ü", 400), "x" + strings.Repeat("把", 400), "short"} {
+		got := cut(text)
+		if !utf8.ValidString(got) || !strings.HasPrefix(text, strings.TrimSuffix(got, " …")) {
+			t.Errorf("%q is cut to %q", text, got)
+		}
 	}
 }
