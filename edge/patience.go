@@ -152,12 +152,18 @@ func (p *patience) waited(s serverPace) time.Duration {
 	return s.queue
 }
 
-// age is how old an action may be, 0 for no limit: the flag's value, or what half of a chunk
-// needs at this pace where that is more and nobody gave the flag.
+// age is how old an action may be, 0 for no limit: the flag's value, or what a chunk needs at
+// this pace where that is more and nobody gave the flag. Of a quick policy half of a chunk is
+// enough, since the next one comes before its end.
 //
 //rt:noalloc
 func (p *patience) age(s serverPace) time.Duration {
-	if p.given.MaxActionAge || p.maxAge == 0 || p.maxAge >= s.least+p.waited(s)+p.chunk/2 {
+	due := s.least + p.waited(s)
+	need := due + p.chunk/2
+	if due > p.maxAge/3 {
+		need = due + p.chunk
+	}
+	if p.given.MaxActionAge || p.maxAge == 0 || p.maxAge >= need {
 		return p.maxAge
 	}
 	return max(p.maxAge, p.ageThatWorks(s))

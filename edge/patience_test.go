@@ -40,6 +40,8 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 		{"8 s, and the age is a flag's", serverPace{8 * time.Second, 8 * time.Second, 0}, Given{MaxActionAge: true}, 3 * time.Second, 12 * time.Second, true, "--max-action-age --request-timeout", ""},
 		{"4.9 s", serverPace{4900 * time.Millisecond, 4900 * time.Millisecond, 0}, Given{}, 10 * time.Second, 7350 * time.Millisecond, false, "SLOW POLICY --max-action-age", "--request-timeout"},
 		{"seven robots at 1.6 s", serverPace{1600 * time.Millisecond, 1600 * time.Millisecond, 9600 * time.Millisecond}, Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age --request-timeout", "SLOW"},
+		{"seven robots at 1.35 s", serverPace{1350 * time.Millisecond, 1600 * time.Millisecond, 9600 * time.Millisecond}, Given{}, 5 * time.Second, 12 * time.Second, false, "--max-action-age", "SLOW"},
+		{"quick, with chunks that outlast the limit", serverPace{50 * time.Millisecond, 60 * time.Millisecond, 0}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
 		{"a minute and a half", serverPace{90 * time.Second, 90 * time.Second, 0}, Given{DegradedAfter: true}, 137 * time.Second, time.Second, false, "--max-offline --degraded-after", ""},
 		{"1 s: a smaller s_min helps", serverPace{1100 * time.Millisecond, 1100 * time.Millisecond, 0}, Given{}, 3 * time.Second, 1650 * time.Millisecond, false, "--s-min 16", "SLOW"},
 	} {
