@@ -108,6 +108,10 @@ func run(args []string) exit.Code {
 	p := program.Program{
 		Name: name, Description: description, Brief: brief, Version: versionLine(), Env: "EDGE_RT",
 		Stdout: os.Stdout, Stderr: os.Stderr, Vars: ctlHelp(),
+		Once: []string{
+			"bus", "robot", "calibration", "id", "service", "link", "expect-model",
+			"leader", "leader-robot", "leader-calibration", "leader-id",
+		},
 	}
 	ctx, code, done := p.Parse(&c, args)
 	if done {

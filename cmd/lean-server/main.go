@@ -128,7 +128,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	var c cli
 	p := program.Program{
 		Name: "lean-server", Description: description, Brief: brief, Version: versionLine(), Env: "LEAN_SERVER",
-		Stdout: stdout, Stderr: os.Stderr,
+		Stdout: stdout, Stderr: os.Stderr, Once: []string{"manifest"},
 	}
 	if err := loadEnvironment(args, os.Stderr); err != nil {
 		return report(os.Stderr, err)

@@ -30,6 +30,7 @@ type Program struct {
 	Version           string            // what --version prints
 	Env               string            // the prefix of its variables
 	Vars              map[string]string // what stands for ${name} in the grammar's tags
+	Once              []string          // flags that name a device, a file or a robot: two different values are refused
 	Stdout, Stderr    io.Writer
 }
 
@@ -82,7 +83,7 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 	}
 	if err == nil && left < 0 {
 		if err = refuseUnusedFlags(ctx); err == nil {
-			err = errors.Join(refuseRepeatedFlags(ctx, args), resetForeignFlags(ctx))
+			err = errors.Join(p.checkRepeatedFlags(ctx, args), resetForeignFlags(ctx))
 		}
 	}
 	if err == nil && left < 0 {
@@ -242,28 +243,35 @@ func refuseUnusedFlags(ctx *kong.Context) error {
 	return exit.Errorf(exit.Usage, "%s has no use for %s", commandName(node), strings.Join(foreign, "; nor for "))
 }
 
-// refuseRepeatedFlags refuses a flag of one value that is given more than once: the parser
-// would take the last without a word. A switch may be repeated as it was, for it says the same.
-func refuseRepeatedFlags(ctx *kong.Context, args []string) error {
+// checkRepeatedFlags looks for flags of one value that are given several. The parser takes the
+// last, which suits a script that overrides a setting, so it is a warning; a second device, file
+// or robot (Once) is refused, because an arm on the other port would move.
+func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
 	times := map[*kong.Flag]int{}
-	var repeated []string
-	for _, p := range ctx.Path {
-		if p.Flag == nil || p.Resolved || p.Flag.IsCumulative() || p.Flag.IsCounter() {
+	var refused []string
+	for _, part := range ctx.Path {
+		f := part.Flag
+		if f == nil || part.Resolved || f.IsCumulative() || f.IsCounter() {
 			continue
 		}
-		if times[p.Flag]++; times[p.Flag] != 2 {
+		if times[f]++; times[f] != 2 {
 			continue
 		}
-		given := written(p.Flag, args)
-		if p.Flag.IsBool() && len(slices.Compact(slices.Clone(given))) < 2 {
+		given := written(f, args)
+		if len(slices.Compact(slices.Sorted(slices.Values(given)))) < 2 {
+			continue // the same again
+		}
+		text := fmt.Sprintf("--%s is given more than once (%s)", f.Name, strings.Join(given, ", "))
+		if slices.Contains(p.Once, f.Name) {
+			refused = append(refused, text)
 			continue
 		}
-		repeated = append(repeated, fmt.Sprintf("--%s is given more than once (%s)", p.Flag.Name, strings.Join(given, ", ")))
+		fmt.Fprintf(p.Stderr, "%s: %s: the last one counts\n", p.Name, text)
 	}
-	if repeated == nil {
+	if refused == nil {
 		return nil
 	}
-	return exit.Errorf(exit.Usage, "%s: it takes one value, want it once", strings.Join(repeated, "; "))
+	return exit.Errorf(exit.Usage, "%s: it takes one value, want it once", strings.Join(refused, "; "))
 }
 
 // written finds how a flag stands on the command line, in words of it.

@@ -48,11 +48,12 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// A flag that takes one value and is given two would obey the last without a word: an arm
-// on the other port would move.
+// Of a flag that takes one value and is given two the last counts, with a warning. A flag that
+// names a device, a file or a robot is refused: an arm on the other port would move.
 func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 	type many struct {
 		Bus     string        `help:"A."`
+		File    string        `help:"A."`
 		FPS     *float64      `help:"A."`
 		Wait    time.Duration `help:"A."`
 		Camera  []string      `help:"A."`
@@ -72,31 +73,35 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 	t.Setenv("PROGRAM_TEST_FPS", "10")
 	for _, tt := range []struct {
 		args []string
-		want string // empty: it is taken
+		want string // empty: it is taken without a warning
+		warn bool
 	}{
-		{[]string{"--bus", "a", "--bus", "b"}, "--bus is given more than once (a, b): it takes one value, want it once"},
-		{[]string{"--bus=a", "--bus", "b"}, "--bus is given more than once (a, b)"},
-		{[]string{"--bus", "a", "--bus", "a"}, "--bus is given more than once (a, a)"},
-		{[]string{"--bus", "a", "--bus=b", "--bus=c"}, "(a, b, c)"},
-		{[]string{"--fps", "3", "--bus", "a", "--fps", "4", "--bus", "b"}, "--fps is given more than once (3, 4); --bus is given more than once (a, b)"},
-		{[]string{"--wait", "1s", "--wait", "2s"}, "--wait is given more than once (1s, 2s)"},
-		{[]string{"-c", "a", "--connect=b"}, "--connect is given more than once (a, b)"},
-		{[]string{"scan", "--last", "3", "--last", "4"}, "--last is given more than once (3, 4)"},
-		{[]string{"--bus", "a", "scan", "--bus", "b"}, "--bus is given more than once (a, b)"},
-		{[]string{"--verify", "--no-verify"}, "--verify is given more than once (--verify, --no-verify)"},
-		{[]string{"--quiet", "--quiet"}, ""},
-		{[]string{"--camera", "a", "--camera", "b", "--tag", "x=1", "--tag", "y=2"}, ""},
-		{[]string{"--fps", "3", "--bus", "--bus"}, ""},
-		{[]string{"--config", file, "--bus", "a"}, ""},
+		{[]string{"--bus", "a", "--bus", "b"}, "--bus is given more than once (a, b): it takes one value, want it once", false},
+		{[]string{"--bus=a", "--bus", "b"}, "--bus is given more than once (a, b)", false},
+		{[]string{"--bus", "a", "--bus=b", "--bus=c"}, "(a, b, c)", false},
+		{[]string{"--bus", "a", "--bus", "b", "--file=x", "--file=y"}, "(a, b); --file is given more than once (x, y)", false},
+		{[]string{"--bus", "a", "scan", "--bus", "b"}, "--bus is given more than once (a, b)", false},
+		{[]string{"--bus", "a", "--bus", "a"}, "", false},
+		{[]string{"--fps", "3", "--fps", "4"}, "robot: --fps is given more than once (3, 4): the last one counts\n", true},
+		{[]string{"--wait", "1s", "--wait", "2s"}, "--wait is given more than once (1s, 2s)", true},
+		{[]string{"-c", "a", "--connect=b"}, "--connect is given more than once (a, b)", true},
+		{[]string{"scan", "--last", "3", "--last", "4"}, "--last is given more than once (3, 4)", true},
+		{[]string{"--verify", "--no-verify"}, "--verify is given more than once (--verify, --no-verify)", true},
+		{[]string{"--quiet", "--quiet"}, "", false},
+		{[]string{"--camera", "a", "--camera", "b", "--tag", "x=1", "--tag", "y=2"}, "", false},
+		{[]string{"--fps", "3", "--bus", "--bus"}, "", false},
+		{[]string{"--config", file, "--bus", "a"}, "", false},
 	} {
 		var g struct {
 			Config kong.ConfigFlag
 			many
 		}
 		var stderr strings.Builder
-		p := Program{Name: "robot", Env: "PROGRAM_TEST", Stdout: io.Discard, Stderr: &stderr}
+		p := Program{Name: "robot", Env: "PROGRAM_TEST", Once: []string{"bus", "file"}, Stdout: io.Discard, Stderr: &stderr}
 		_, code, done := p.Parse(&g, tt.args)
-		if tt.want == "" && strings.Contains(stderr.String(), "more than once") || tt.want != "" && (!done || code != exit.Usage || !strings.Contains(stderr.String(), tt.want)) {
+		refused := done && code == exit.Usage
+		repeated := strings.Contains(stderr.String(), "more than once")
+		if repeated != (tt.want != "") || !strings.Contains(stderr.String(), tt.want) || repeated && refused == tt.warn {
 			t.Errorf("%q: code %d, %q, want %q", tt.args, code, stderr.String(), tt.want)
 		}
 	}
