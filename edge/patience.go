@@ -265,7 +265,9 @@ func (c *control) learnPace(inferenceMs float64, rtt time.Duration) {
 	if c.answers.n > 0 {
 		c.flags.pace.store(p)
 	}
-	c.core.MaxAge = c.patience.age(p)
+	if !c.patience.given.MaxActionAge {
+		c.core.MaxAge = c.patience.age(p)
+	}
 	c.stats.maxAge.Store(int64(c.core.MaxAge))
 	if limit := c.patience.maxAge; c.patience.given.MaxActionAge && limit > 0 && c.answers.n >= paceKnown && c.stats.actions.Load() == 0 && p.least >= limit {
 		c.flags.tooSlow.Store(true)
