@@ -360,7 +360,7 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 	dry := func(change func(*rig)) (r *rig, repeated int) {
 		r = newRig(t)
 		r.repeats = true
-		r.patience.maxAge = (testHorizon + 20) * testPeriod
+		r.core.MaxAge = (testHorizon + 20) * testPeriod
 		change(r)
 		r.serve(40, 3, 10)
 		for end := r.stats.starved.Load(); r.stats.starved.Load() == end; {
