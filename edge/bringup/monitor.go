@@ -57,7 +57,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	if err := s.pingAll(); err != nil {
 		return err
 	}
-	calibration, err := s.Find(&servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Port: s.port, Clock: s.Clock})
+	calibration, _, err := s.Find(&servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Port: s.port, Clock: s.Clock})
 	if err == nil {
 		err = calibration.Check(s.Robot)
 	}

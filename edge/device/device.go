@@ -152,14 +152,12 @@ func (p *Place) Load() (servo.Calibration, error) {
 }
 
 // Find is Load, and where that leaves the choice to the motors, the calibration that matches
-// them.
-func (p *Place) Find(cfg *servo.ArmConfig) (servo.Calibration, error) {
-	c, err := p.Load()
-	if c != nil || err != nil {
-		return c, err
+// them. It returns the calibration's file, too.
+func (p *Place) Find(cfg *servo.ArmConfig) (c servo.Calibration, file string, err error) {
+	if c, err = p.Load(); c != nil || err != nil {
+		return c, p.File(), err
 	}
-	c, _, err = p.choose(*cfg)
-	return c, err
+	return p.choose(*cfg)
 }
 
 // Open opens the arm with cfg.Calibration. Where that is nil, Open puts in the only calibration

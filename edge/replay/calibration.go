@@ -17,15 +17,27 @@ const (
 	otherArmDegrees = 10.0
 )
 
-// loadCalibration reads the arm's calibration; the simulated arm brings its own.
-func (s *session) loadCalibration(context.Context) (err error) {
-	place := s.cfg.Arm
+// loadCalibration reads the arm's calibration, which has to be known before the arm is opened;
+// without an id its motors choose it. The simulated arm brings its own.
+func (s *session) loadCalibration(ctx context.Context) (err error) {
+	place := &s.cfg.Arm
 	if place.Bus == device.Sim {
 		s.calibration = device.SimCalibration(place.Robot)
 		return nil
 	}
-	s.calibration, err = place.Load()
+	s.calibration, s.file, err = place.Find(s.armConfig(ctx))
+	if place.Taken != "" {
+		s.cfg.Log.Info(place.Taken)
+	}
 	return err
+}
+
+// armConfig is that of the arm, without the calibration.
+func (s *session) armConfig(ctx context.Context) *servo.ArmConfig {
+	return &servo.ArmConfig{
+		Path: s.cfg.Arm.Bus, Robot: s.cfg.Arm.Robot, Clock: s.clock,
+		Canceled: func() bool { return ctx.Err() != nil },
+	}
 }
 
 // compareCalibrations names the joints whose numbers mean another place on this arm than on

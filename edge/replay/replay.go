@@ -85,6 +85,7 @@ type session struct {
 	catchUp   []float32 // of each joint, its travel per tick while its goal is after the episode's
 
 	calibration servo.Calibration
+	file        string // of calibration; empty: the simulated arm's has none
 
 	// Owner: tick thread.
 	arm      *follow.Follower
@@ -183,26 +184,20 @@ func (s *session) openRecord(context.Context) (err error) {
 
 // openArm opens the arm, and refuses one whose bus does not keep the record's rate.
 func (s *session) openArm(ctx context.Context) (err error) {
-	place := s.cfg.Arm
-	cfg := servo.ArmConfig{
-		Path: place.Bus, Robot: place.Robot, Calibration: s.calibration, Clock: s.clock,
-		Canceled: func() bool { return ctx.Err() != nil },
-	}
-	if place.Bus == device.Sim {
-		if s.simBus, _, err = device.OpenSim(place.Robot, s.cfg.Seed, s.clock); err != nil {
+	cfg := s.armConfig(ctx)
+	cfg.Calibration, cfg.File = s.calibration, s.file
+	if s.cfg.Arm.Bus == device.Sim {
+		if s.simBus, _, err = device.OpenSim(cfg.Robot, s.cfg.Seed, s.clock); err != nil {
 			return err
 		}
 		cfg.Path = s.simBus.Path()
 	}
-	arm, err := place.Open(&cfg)
+	arm, err := device.OpenArm(*cfg)
 	if err != nil {
 		return err
 	}
-	if place.Taken != "" {
-		s.cfg.Log.Info(place.Taken)
-	}
 	s.sayNotes(arm)
-	s.bus = hotplug.New(arm, cfg, s.clock)
+	s.bus = hotplug.New(arm, *cfg, s.clock)
 	limit := time.Duration(busShare * float64(s.period))
 	var all servo.Measurement
 	for range measureTries {

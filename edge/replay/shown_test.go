@@ -193,6 +193,43 @@ func TestCalibrationsAreCompared(t *testing.T) {
 	}
 }
 
+// Without an id the motors choose the arm's calibration. It is compared with the record's and
+// noted in the new record as one that was named.
+func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
+	for by, code := range map[int]exit.Code{0: exit.Clean, 300: exit.Config} {
+		s := newStage(t, "")
+		run := settings(so101(t))
+		run["id"], run[recording.Calibration] = "other", otherwise(t, s, 0)
+		if by != 0 {
+			run[recording.Calibration] = strings.Replace(otherwise(t, s, 0), "3900", fmt.Sprint(3900-by), 1)
+		}
+		s.File = written(t, run, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
+		folder := t.TempDir()
+		t.Setenv("HF_LEROBOT_CALIBRATION", folder)
+		c, err := servo.LoadCalibration(s.Arm.Calibration)
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.Arm.ID, s.Arm.Calibration = "", ""
+		if err := c.Save(servo.CalibrationPath(s.Arm.Robot, "mine")); err != nil {
+			t.Fatal(err)
+		}
+		if err := Run(t.Context(), s.Config); exit.Of(err) != code {
+			t.Errorf("a range that differs by %d: %v (code %d), want code %d\n%s", by, err, exit.Of(err), code, s)
+		}
+		if by != 0 {
+			continue
+		}
+		infos, err := record.ReadFolder(s.RecordDir, record.Visitor{})
+		if err != nil || len(infos) == 0 {
+			t.Fatalf("%d records, %v", len(infos), err)
+		}
+		if got := infos[0].Run[recording.Calibration]; got != c.Text() {
+			t.Errorf("the record has the calibration %s, want %s", got, c.Text())
+		}
+	}
+}
+
 func TestARecordWithoutACalibration(t *testing.T) {
 	for text, want := range map[string]string{"": "does not hold its arm's calibration", "{}": "calibration in its metadata"} {
 		s := newStage(t, "")
