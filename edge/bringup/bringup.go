@@ -187,5 +187,9 @@ func (s *session) torqueOff() error {
 
 // flags repeats how the operator called the command, for what it says next.
 func (s *session) flags() string {
-	return strings.Replace(s.Place.Command(), " --robot so101", "", 1) // the default
+	p := s.Place
+	if p.Robot.Flag() == device.DefaultRobot {
+		p.Robot = robot.Robot{} // it need not be named
+	}
+	return p.Command()
 }

@@ -189,6 +189,20 @@ func TestSetupMotorsWantsThemAlone(t *testing.T) {
 	}
 }
 
+// The flags of the next command name every robot but the default, whose name begins others' names.
+func TestFlagsNameTheRobot(t *testing.T) {
+	for name, want := range map[string]string{
+		"so101":        "--bus /dev/a --id x",
+		"so101_leader": "--bus /dev/a --robot so101_leader --id x",
+		"koch":         "--bus /dev/a --robot koch --id x",
+	} {
+		s := newSession(Config{Place: device.Place{Bus: "/dev/a", Robot: named(t, name), ID: "x"}})
+		if got := s.flags(); got != want {
+			t.Errorf("%s: %s, want %s", name, got, want)
+		}
+	}
+}
+
 // Calibration as LeRobot does it: the middle becomes 2047, the ends become the
 // range, and the file says what the servos know.
 func TestCalibrate(t *testing.T) {
