@@ -28,6 +28,9 @@ func loadEnvironment(args []string, stderr io.Writer) error {
 		return nil
 	}
 	path := filepath.Join(filepath.Dir(manifest), environmentFile)
+	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
+		return nil // a folder of that name, or a pipe, is a person's
+	}
 	data, err := capped.ReadFile(path, maxEnvironment)
 	switch {
 	case errors.Is(err, os.ErrNotExist):

@@ -46,6 +46,18 @@ func TestTheEnvironmentBesideTheManifest(t *testing.T) {
 	}
 }
 
+// A folder called environment, or no file at all, keeps no manifest from being served.
+func TestAFolderCalledEnvironmentIsNoFileOfVariables(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, environmentFile), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	var said strings.Builder
+	if err := loadEnvironment([]string{"--manifest", filepath.Join(dir, "server.yaml")}, &said); err != nil || said.Len() > 0 {
+		t.Errorf("loadEnvironment: %v, it says %q", err, said.String())
+	}
+}
+
 func FuzzVariable(f *testing.F) {
 	for _, line := range []string{"A=b", "A=\"b c\"", "; x", "A='", "=", "A", " A = b "} {
 		f.Add(line)
