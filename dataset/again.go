@@ -1,6 +1,7 @@
 package dataset
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,12 +12,15 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 	"unicode"
 	"unicode/utf8"
 
 	"edgert/internal/capped"
 	"edgert/record"
+	"edgert/rt"
 )
 
 // Why an episode that a dataset has is no longer what its record says.
@@ -29,6 +33,54 @@ const (
 
 // of reports whether an episode came from a run.
 func (e *entry) of(r *run) bool { return strings.HasPrefix(e.Key, r.key+"/") }
+
+// begin is the instant of an episode's first frame.
+func (e *entry) begin() rt.Instant {
+	at, _ := strconv.ParseInt(e.Key[strings.LastIndexByte(e.Key, '/')+1:], 10, 64)
+	return rt.Instant(at)
+}
+
+// end is the instant after an episode's last frame.
+func (e *entry) end(fps int) rt.Instant {
+	return e.begin() + rt.Instant(float64(e.Frames)*1e9/float64(fps))
+}
+
+// has reports whether a run's files still hold all of an episode. Files may have been
+// deleted since it was exported, the oldest by the recorder itself.
+func (r *run) has(e *entry, gap time.Duration) bool {
+	slack := rt.Instant(gap) + rt.Instant(2*r.period)
+	at := func(t tick, want rt.Instant) int { return cmp.Compare(t.at, want) }
+	from, _ := slices.BinarySearchFunc(r.ticks, e.begin(), at)
+	if from == len(r.ticks) || r.ticks[from].at > e.begin()+slack {
+		return false
+	}
+	end := e.end(r.fps) - slack
+	for i := from; i+1 < len(r.ticks) && r.ticks[i].at < end; i++ {
+		if r.ticks[i+1].at > r.ticks[i].at+slack {
+			return false
+		}
+	}
+	return r.ticks[len(r.ticks)-1].at >= end
+}
+
+// once leaves those episodes of a run out that begin elsewhere than one which the dataset has,
+// and share frames with it: files of the record were deleted, or it is cut otherwise now. The
+// dataset would have those frames twice.
+func (x *export) once(r *run, all []episode) []episode {
+	const apart = 100 * time.Millisecond // longer than two episodes overlap by lateness
+	fps := x.journal.settings.FPS
+	return slices.DeleteFunc(all, func(e episode) bool {
+		begin := e.frames[0].at
+		end := begin + rt.Instant(float64(len(e.frames))*1e9/float64(fps))
+		twice := !x.journal.known[e.key] && slices.ContainsFunc(x.journal.entries, func(o entry) bool {
+			return o.of(r) && min(end, o.end(fps))-max(begin, o.begin()) > rt.Instant(apart)
+		})
+		if twice {
+			x.report.Left.add(1, "episodes that the dataset has in other parts, since their record was whole then, or was cut otherwise: it keeps those")
+		}
+		return twice
+	})
+}
 
 // outdated are the entries whose episodes are not as their records say now, and why: a run
 // went on since it was exported, or a person has changed their mind.
@@ -73,6 +125,12 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 		}
 	}
 	i := slices.IndexFunc(r.marks, func(m mark) bool { return m.number == number })
+	thrown := i >= 0 && (r.marks[i].outcome == record.Discard || r.marks[i].outcome == record.Rerecord)
+	for _, k := range parts {
+		if !thrown && !r.has(&entries[k], max(x.cfg.MaxGap, DefaultGap)) {
+			return "", nil // what is left of the record is less than what the dataset has
+		}
+	}
 	switch {
 	case i < 0 && number == 0:
 		return parted, nil
@@ -81,7 +139,7 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	}
 	m := r.marks[i]
 	switch {
-	case m.outcome == record.Discard || m.outcome == record.Rerecord:
+	case thrown:
 		return discarded, nil
 	case outcome != outcomeWord(outcomeNumber(m.outcome)):
 		return changed, nil

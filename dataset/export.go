@@ -145,11 +145,10 @@ func survey(cfg *Config, codec Codec, files []string) (runs []*run, set settings
 		if err := r.describe(cfg.FPS, cfg.Cameras); err != nil {
 			return nil, set, err
 		}
-		sizes, err := r.measure()
-		if err != nil {
+		if err := r.measure(); err != nil {
 			return nil, set, err
 		}
-		own := settings{Robot: r.info["robot"], FPS: r.fps, VCodec: codec.name, CRF: cmp.Or(cfg.CRF, codec.crf), Features: features(r, sizes, codec, cfg)}
+		own := settings{Robot: r.info["robot"], FPS: r.fps, VCodec: codec.name, CRF: cmp.Or(cfg.CRF, codec.crf), Features: features(r, codec, cfg)}
 		if i == 0 {
 			set = own
 			continue
@@ -163,7 +162,7 @@ func survey(cfg *Config, codec Codec, files []string) (runs []*run, set settings
 }
 
 // features are those of a dataset of such a run.
-func features(r *run, sizes map[string]size, codec Codec, cfg *Config) map[string]Feature {
+func features(r *run, codec Codec, cfg *Config) map[string]Feature {
 	one := func(dtype string) Feature { return Feature{DType: dtype, Shape: []int{1}} }
 	vector := Feature{DType: float32Type, Shape: []int{len(r.joints)}, Names: r.joints}
 	f := map[string]Feature{
@@ -181,7 +180,7 @@ func features(r *run, sizes map[string]size, codec Codec, cfg *Config) map[strin
 		}
 	}
 	for _, name := range r.cams {
-		s := sizes[name]
+		s := r.sizes[name]
 		f[imagePrefix+name] = Feature{DType: videoType, Shape: []int{s.h, s.w, 3}, Names: []string{"height", "width", "channels"}, Info: map[string]any{
 			"video.height": s.h, "video.width": s.w, "video.codec": codec.name, "video.pix_fmt": "yuv420p", "video.fps": r.fps, "video.channels": 3,
 			"has_audio": false, "video.g": 2, "video.crf": cmp.Or(cfg.CRF, codec.crf), "video.preset": codec.preset, "video.fast_decode": 0,
@@ -387,6 +386,7 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	if r.recording() {
 		x.report.Recording++
 	}
+	all = x.once(r, all)
 	fresh := all[:0]
 	for _, e := range all {
 		if x.journal.known[e.key] {
@@ -411,7 +411,7 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	order := pictureOrder{}
 	err = r.visit(record.Visitor{
 		Image: func(m *record.Image) error {
-			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) && !r.bad[m.Camera][m.At] {
+			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) && r.bad[m.Camera][m.At] == 0 {
 				return f.picture(m)
 			}
 			return nil
@@ -496,7 +496,11 @@ func (x *export) finish() (*Report, error) {
 		if kept, err := all.clear(x.dir, x.out); err == nil && kept == "" {
 			os.RemoveAll(x.dir)
 		}
-		return nil, refuse("no episode is left of %d records: %s", r.Records, r.Left.words())
+		words := r.Left.words()
+		for _, t := range r.Torn {
+			words += fmt.Sprintf("; %d pictures of camera %s %s", t.Count, t.Camera, t.Why())
+		}
+		return nil, refuse("no episode is left of %d records: %s", r.Records, words)
 	}
 	if err := x.removeStrays(); err != nil {
 		return nil, err

@@ -13,49 +13,76 @@ import (
 // size is a picture's.
 type size struct{ w, h int }
 
-// measure finds the size of each camera's first picture that is whole.
-func (r *run) measure() (map[string]size, error) {
-	sizes := map[string]size{}
+// sizedBy is how many whole pictures of a camera say which size its pictures have: the
+// first ones of a camera that has just been opened, or a damaged one, may have another.
+const sizedBy = 31
+
+// sizeOf is the size of a picture that decodes.
+func sizeOf(check *jpeg.Decoder, data []byte) (size, error) {
+	if err := check.Check(data); err != nil {
+		return size{}, err
+	}
+	p, err := jpeg.Inspect(data)
+	return size{p.W, p.H}, err
+}
+
+// measure finds the size that most of each camera's first pictures have.
+func (r *run) measure() error {
+	r.sizes = map[string]size{}
 	if len(r.cams) == 0 {
-		return sizes, nil
+		return nil
 	}
 	check, err := jpeg.NewDecoder()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	defer check.Close()
+	seen := map[string][]size{}
+	wanted := len(r.cams) // that have not shown enough pictures
 	err = r.visit(record.Visitor{Image: func(m *record.Image) error {
-		if _, known := sizes[m.Camera]; known || !slices.Contains(r.cams, m.Camera) {
+		if len(seen[m.Camera]) == sizedBy || !slices.Contains(r.cams, m.Camera) {
 			return nil
 		}
-		if check.Check(m.Data.A) != nil { // a torn one; the next has the size
+		s, err := sizeOf(check, m.Data.A)
+		if err != nil { // a torn one; others have the size
 			return nil
 		}
-		p, err := jpeg.Inspect(m.Data.A)
-		if err != nil {
-			return err
+		if seen[m.Camera] = append(seen[m.Camera], s); len(seen[m.Camera]) == sizedBy {
+			wanted--
 		}
-		sizes[m.Camera] = size{p.W, p.H}
-		for _, name := range r.cams {
-			if _, known := sizes[name]; !known {
-				return nil
-			}
+		if wanted == 0 {
+			return errSeen
 		}
-		return errSeen
+		return nil
 	}})
-	for _, name := range r.cams {
-		s, known := sizes[name]
-		switch {
-		case known && (s.w%2 != 0 || s.h%2 != 0 || max(s.w, s.h) > maxSide):
-			return nil, refuse("%s: pictures of camera %s are %dx%d, and videos have even sides of at most %d: crop them where they are taken (--camera ...,crop=WxH+X+Y)", r.name, name, s.w, s.h, maxSide)
-		case !known && (err == nil || isSeen(err)):
-			return nil, refuse("%s has no picture of camera %s that is whole: --cameras names those to take", r.name, name)
-		}
-	}
 	if isSeen(err) {
 		err = nil
 	}
-	return sizes, err
+	for _, name := range r.cams {
+		s, known := commonest(seen[name])
+		switch {
+		case known && (s.w%2 != 0 || s.h%2 != 0 || max(s.w, s.h) > maxSide):
+			return refuse("%s: pictures of camera %s are %dx%d, and videos have even sides of at most %d: crop them where they are taken (--camera ...,crop=WxH+X+Y)", r.name, name, s.w, s.h, maxSide)
+		case !known && err == nil:
+			return refuse("%s has no picture of camera %s that is whole: --cameras names those to take", r.name, name)
+		}
+		r.sizes[name] = s
+	}
+	return err
+}
+
+// commonest is the size that most have, the first of several; ok is false without any.
+func commonest(all []size) (most size, ok bool) {
+	count := map[size]int{}
+	for _, s := range all {
+		count[s]++
+	}
+	for _, s := range all {
+		if count[s] > count[most] {
+			most = s
+		}
+	}
+	return most, len(all) > 0
 }
 
 // film takes the pictures of a run's episodes to videos, each camera at its own pace.

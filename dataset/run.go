@@ -55,7 +55,8 @@ type run struct {
 	ticks    []tick
 	marks    []mark
 	pictures map[string][]rt.Instant
-	bad      map[string]map[rt.Instant]bool // pictures that do not decode, by camera
+	bad      map[string]map[rt.Instant]fault // pictures that no frame shows, by camera
+	sizes    map[string]size                 // of each camera's pictures
 	again    int                            // ticks that another file had as well
 	headless int                            // episodes whose beginning is in no file
 }

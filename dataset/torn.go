@@ -15,12 +15,26 @@ import (
 // maxTorn is how many pictures a report names with their times; all are counted.
 const maxTorn = 20
 
-// Torn are the pictures of a camera that do not decode. No frame shows them.
+// Torn are the pictures of a camera that do not decode, or have another size than its
+// others. No frame shows them.
 type Torn struct {
-	Camera string      `json:"camera"`
-	Record string      `json:"record"`
-	Count  int         `json:"count"`
-	Times  []time.Time `json:"times"` // of the first of them
+	Camera    string      `json:"camera"`
+	Record    string      `json:"record"`
+	Count     int         `json:"count"`
+	OtherSize int         `json:"other_size,omitempty"` // so many of them decode
+	Times     []time.Time `json:"times"`                // of the first of them
+}
+
+// Why says why no frame shows them.
+func (t *Torn) Why() string {
+	const other = "another size than the camera's others"
+	switch t.OtherSize {
+	case 0:
+		return "do not decode"
+	case t.Count:
+		return "have " + other
+	}
+	return fmt.Sprintf("do not decode or, %d of them, have %s", t.OtherSize, other)
 }
 
 // When are the times, in words.
@@ -36,8 +50,17 @@ func (t *Torn) When() string {
 	return text
 }
 
-// checkPictures decodes each picture that a frame of the episodes may show, and takes those
-// away that do not: a frame shows the one before then, as far as that is young enough.
+// fault is why no frame shows a picture; 0: a frame may.
+type fault uint8
+
+const (
+	torn      fault = iota + 1 // it does not decode
+	otherSize                  // than the camera's others
+)
+
+// checkPictures decodes each picture that a frame of the episodes may show, and takes away
+// those that do not decode, and those of another size than a video of the camera has: a
+// frame shows the one before then, as far as that is young enough.
 func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Duration) error {
 	if len(r.cams) == 0 {
 		return nil
@@ -47,9 +70,9 @@ func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Du
 		return err
 	}
 	defer check.Close()
-	r.bad = map[string]map[rt.Instant]bool{}
+	r.bad = map[string]map[rt.Instant]fault{}
 	for _, name := range r.cams {
-		r.bad[name] = map[rt.Instant]bool{}
+		r.bad[name] = map[rt.Instant]fault{}
 	}
 	order := pictureOrder{}
 	err = r.visit(record.Visitor{
@@ -60,15 +83,17 @@ func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Du
 			if !slices.Contains(r.cams, m.Camera) || !order.fresh(m.Camera, m.At) || !slices.ContainsFunc(episodes, shown) {
 				return nil
 			}
-			if check.Check(m.Data.A) != nil {
-				r.bad[m.Camera][m.At] = true
+			if s, err := sizeOf(check, m.Data.A); err != nil {
+				r.bad[m.Camera][m.At] = torn
+			} else if s != r.sizes[m.Camera] {
+				r.bad[m.Camera][m.At] = otherSize
 			}
 			return nil
 		},
 		Tick: func(*record.Tick) error { return ctx.Err() },
 	})
 	for name, all := range r.pictures {
-		r.pictures[name] = slices.DeleteFunc(all, func(at rt.Instant) bool { return r.bad[name][at] })
+		r.pictures[name] = slices.DeleteFunc(all, func(at rt.Instant) bool { return r.bad[name][at] != 0 })
 	}
 	return err
 }
@@ -81,8 +106,11 @@ func (r *run) tornPictures() (out []Torn) {
 		}
 		t := Torn{Camera: name, Record: r.name, Count: len(r.bad[name])}
 		var all []rt.Instant
-		for at := range r.bad[name] {
+		for at, why := range r.bad[name] {
 			all = append(all, at)
+			if why == otherSize {
+				t.OtherSize++
+			}
 		}
 		slices.Sort(all)
 		for _, at := range all[:min(len(all), maxTorn)] {

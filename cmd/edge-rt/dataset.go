@@ -144,7 +144,7 @@ func printExport(w io.Writer, r *dataset.Report, took time.Duration) {
 		fmt.Fprintf(w, "  %d %s\n", r.Left[why], why)
 	}
 	for _, t := range r.Torn {
-		fmt.Fprintf(w, "  %d pictures of camera %s do not decode, and no frame shows them: %s\n", t.Count, t.Camera, t.When())
+		fmt.Fprintf(w, "  %d pictures of camera %s %s, and no frame shows them: %s\n", t.Count, t.Camera, t.Why(), t.When())
 	}
 	if r.Replaced > 0 {
 		fmt.Fprintf(w, "  %d episodes that were there have changed on their record since: they were made anew, at the end\n", r.Replaced)

@@ -1,0 +1,124 @@
+package dataset
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"edgert/record"
+	"edgert/record/recordtest"
+)
+
+// filed is one file of a run: its ticks from one number to another, and the cameras'
+// pictures; size gives the sides of each of them.
+func filed(t *testing.T, path string, cameras []string, from, to int, size func(camera string, i int) (w, h int)) string {
+	t.Helper()
+	s := &scene{}
+	s.fill()
+	f := recordtest.Create(t, path, map[string]string{
+		"instance": s.instance, "robot": s.robot, "joints": "a.pos,b.pos,c.pos", "fps": "30", "task": "x",
+		"cameras": strings.Join(cameras, ","), "record": "all",
+	})
+	for i := from; i < to; i++ {
+		for _, name := range cameras {
+			w, h := size(name, i)
+			f.Image(&record.Image{At: s.at(float64(i)/30) + s.shutter, Data: record.Bytes{A: testPicture(t, i, w, h)}, Format: "jpeg", Camera: name})
+		}
+		f.Tick(s.tick(i))
+	}
+	f.Close()
+	return path
+}
+
+// Files of a record that are deleted after an export, as a recorder deletes its oldest, take
+// no frame out of the dataset, and bring none into it twice.
+func TestAppendAfterARecordIsDeleted(t *testing.T) {
+	for what, c := range map[string]struct {
+		before [][2]int // ticks of the files that are exported first
+		gone   int      // so many of them are deleted
+		more   [][2]int // files that come
+		frames int
+		left   bool
+	}{
+		"the beginning":                         {[][2]int{{0, 60}, {60, 120}}, 1, nil, 120, true},
+		"the beginning, and the run goes on":    {[][2]int{{0, 60}, {60, 120}}, 1, [][2]int{{120, 300}}, 120, true},
+		"all, and the run goes on":              {[][2]int{{0, 60}}, 1, [][2]int{{60, 160}}, 160, false},
+		"the middle, and the run goes on":       {[][2]int{{60, 120}, {0, 60}, {120, 180}}, 1, [][2]int{{180, 400}}, 180, true},
+		"nothing, and the run goes on":          {[][2]int{{0, 60}}, 0, [][2]int{{60, 160}}, 160, false},
+		"the beginning, the rest is once there": {[][2]int{{0, 60}, {60, 120}}, 1, [][2]int{{60, 120}}, 120, true},
+	} {
+		dir := t.TempDir()
+		var files []string
+		add := func(spans [][2]int) {
+			for _, span := range spans {
+				files = append(files, filed(t, filepath.Join(dir, string(rune('a'+len(files)))+".mcap"), nil, span[0], span[1], nil))
+			}
+		}
+		add(c.before)
+		cfg := testConfig(t, files...)
+		exporting(t, cfg)
+		for _, file := range files[:c.gone] {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(c.more)
+		cfg.Records, cfg.Append = files[c.gone:], true
+		r := exporting(t, cfg)
+		if r.Frames != c.frames || (len(r.Left) > 0) != c.left {
+			t.Errorf("%s: %d frames, %v; want %d, and to say what is left out: %v", what, r.Frames, r.Left, c.frames, c.left)
+		}
+		seen := map[float64]bool{}
+		set := read(t, cfg.Out)
+		for _, x := range set.firsts(stateName) { // the number of the tick
+			if seen[x] {
+				t.Errorf("%s: tick %v is there twice", what, x)
+				break
+			}
+			seen[x] = true
+		}
+		checked(t, cfg.Out)
+	}
+}
+
+// A picture of another size than the camera's others is no frame's: wherever it is, it does
+// not keep the rest of a folder from being exported. The size is that of most.
+func TestAPictureOfAnotherSize(t *testing.T) {
+	needFFmpeg(t)
+	odd := func(at ...int) func(string, int) (int, int) {
+		return func(camera string, i int) (int, int) {
+			if camera == "wrist" && i >= at[0] && i <= at[len(at)-1] {
+				return 128, 96
+			}
+			return 64, 48
+		}
+	}
+	for what, c := range map[string]struct {
+		size   func(string, int) (int, int)
+		frames int
+		count  int
+	}{
+		"the first":            {odd(0), 59, 1}, // the frame has no picture from before
+		"one in the middle":    {odd(30), 60, 1},
+		"the last":             {odd(59), 60, 1},
+		"from the middle on":   {odd(40, 59), 47, 20}, // and 250 ms of the last whole one
+		"all until the middle": {odd(0, 12), 47, 13},
+	} {
+		dir := t.TempDir()
+		good := filed(t, filepath.Join(dir, "a.mcap"), []string{"top", "wrist"}, 0, 60, c.size)
+		cfg := testConfig(t, good)
+		cfg.Missing = CutEpisode
+		r := exporting(t, cfg)
+		if r.Frames != c.frames || len(r.Torn) != 1 || r.Torn[0].Camera != "wrist" || r.Torn[0].Count != c.count || r.Torn[0].OtherSize != c.count {
+			t.Errorf("%s: %d frames, %+v; want %d and %d pictures of camera wrist", what, r.Frames, r.Torn, c.frames, c.count)
+		}
+		checked(t, cfg.Out)
+		if shape := read(t, cfg.Out).info.Features[imagePrefix+"wrist"].Shape; shape[0] != 48 || shape[1] != 64 {
+			t.Errorf("%s: the video has the shape %v, want that of most pictures", what, shape)
+		}
+	}
+	dir := t.TempDir()
+	cfg := testConfig(t, filed(t, filepath.Join(dir, "a.mcap"), []string{"wrist"}, 0, 60, odd(40, 59)))
+	refused(t, cfg, "no episode is left", "20 pictures of camera wrist have another size")
+}
