@@ -1,6 +1,8 @@
 package dataset
 
 import (
+	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -121,4 +123,58 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 	dir := t.TempDir()
 	cfg := testConfig(t, filed(t, filepath.Join(dir, "a.mcap"), []string{"wrist"}, 0, 60, odd(40, 59)))
 	refused(t, cfg, "no episode is left", "20 pictures of camera wrist have another size")
+}
+
+// A link that lies in what an interrupted export has left is refused where the export would
+// write through it. What it leads to stays as it is.
+func TestAPartialWithLinks(t *testing.T) {
+	needFFmpeg(t)
+	for _, rel := range []string{
+		marker, "data", "data/chunk-000", "meta", "meta/episodes", "meta/episodes/chunk-000", journalPath,
+		"videos", "videos/" + imagePrefix + "top", "videos/" + imagePrefix + "top/chunk-000",
+	} {
+		dir := t.TempDir()
+		first, second := plainRun("one", 1), plainRun("two", 1)
+		first.cameras, second.cameras = []string{"top"}, []string{"top"}
+		cfg := testConfig(t, first.write(t, filepath.Join(dir, "a.mcap")), second.write(t, filepath.Join(dir, "b.mcap")))
+		interrupted(t, cfg)
+		partial, there := Partial(cfg.Out), filepath.Join(dir, "there")
+		journal, err := os.ReadFile(filepath.Join(partial, journalPath))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mine := range []string{"new", "info.json", "file-001.parquet", "chunk-000/file-001.parquet", "file-001.mp4"} {
+			put(t, filepath.Join(there, mine), "mine")
+		}
+		to := there
+		if rel == journalPath || rel == "meta" {
+			put(t, filepath.Join(there, filepath.Base(journalPath)), string(journal))
+		}
+		if rel == journalPath {
+			to = filepath.Join(there, filepath.Base(journalPath))
+		}
+		os.RemoveAll(filepath.Join(partial, rel))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777), os.Symlink(to, filepath.Join(partial, rel))); err != nil {
+			t.Fatal(err)
+		}
+		before := tree(t, there)
+		refused(t, cfg, "is no part of what an interrupted export has left", partial)
+		if after := tree(t, there); after != before {
+			t.Errorf("%s: the link led to\n%s, and there is\n%s", rel, before, after)
+		}
+	}
+}
+
+// interrupted leaves an export after its first episode.
+func interrupted(t *testing.T, cfg Config) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	cfg.Progress = func(p Progress) {
+		if p.Episodes == 1 {
+			stop()
+		}
+	}
+	if _, err := Export(ctx, cfg); err == nil {
+		t.Fatal("the export was not interrupted")
+	}
 }

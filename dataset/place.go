@@ -131,6 +131,9 @@ func (f *folder) isAnExports() error {
 	if !info.IsDir() {
 		return refuse("%s is in the way of the export, which makes a folder there: %s", f.dir, cure)
 	}
+	if err := f.withoutLinks(); err != nil {
+		return err
+	}
 	if info, err := os.Lstat(filepath.Join(f.dir, marker)); err == nil && info.IsDir() {
 		return nil
 	}
@@ -149,6 +152,26 @@ func (f *folder) isAnExports() error {
 		return nil
 	}
 	return refuse("%s is there, and is not what an interrupted export has left: %s", f.dir, cure)
+}
+
+// withoutLinks refuses a link, or anything else that is neither file nor folder, at a place
+// where an export goes on to write: it would write into what the link leads to.
+func (f *folder) withoutLinks() error {
+	var o own
+	if j, err := readJournal(f.dir); err == nil { // without one nothing is left that goes on
+		o = of(j)
+	}
+	return filepath.WalkDir(f.dir, func(path string, d fs.DirEntry, err error) error {
+		rel, relErr := filepath.Rel(f.dir, path)
+		if err = errors.Join(err, relErr); err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if (rel == marker || o.leads(rel)) && !d.IsDir() || rel == journalPath && !d.Type().IsRegular() {
+			return refuse("%s is no part of what an interrupted export has left: move %s away, or name another place for the dataset", path, f.dir)
+		}
+		return nil
+	})
 }
 
 // The files that an export makes, by their places. The numbers are those of its episodes.

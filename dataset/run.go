@@ -57,8 +57,8 @@ type run struct {
 	pictures map[string][]rt.Instant
 	bad      map[string]map[rt.Instant]fault // pictures that no frame shows, by camera
 	sizes    map[string]size                 // of each camera's pictures
-	again    int                            // ticks that another file had as well
-	headless int                            // episodes whose beginning is in no file
+	again    int                             // ticks that another file had as well
+	headless int                             // episodes whose beginning is in no file
 }
 
 // tick is what is kept of a record.Tick.
