@@ -270,6 +270,7 @@ const firstRun = 10 * time.Second
 // has nothing to break, and a server without a digest does not say which bundle it has.
 func (e *Edge) easeIn() time.Duration {
 	c := &e.link.contract
+	e.bundle = c.sha256
 	e.firstRun = e.cfg.Bus != device.Sim && !c.simulation && c.sha256 != "" &&
 		!e.identity.HasRun(e.arm.Calibration().Text(), c.sha256)
 	if e.firstRun {
@@ -280,7 +281,7 @@ func (e *Edge) easeIn() time.Duration {
 
 // noteRun remembers that the bundle has run. Owner: a thread of its own, as a disk may be slow.
 func (e *Edge) noteRun() error {
-	err := e.identity.NoteRun(e.arm.Calibration().Text(), e.link.contract.sha256)
+	err := e.identity.NoteRun(e.arm.Calibration().Text(), e.bundle)
 	if err != nil {
 		e.log.Warn("this bundle will start slowly again, the arm goes on", "why", err)
 	}

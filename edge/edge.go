@@ -67,7 +67,8 @@ type Edge struct {
 	resume   string   // what an operator has to do once a motor has restarted
 	identity *identity.Identity
 	notifier *notify.Notifier
-	firstRun bool // the bundle has never run on this arm
+	firstRun bool   // the bundle has never run on this arm
+	bundle   string // its digest; the link's contract belongs to the link thread once it runs
 	operator net.Listener
 	page     *page.Page       // nil: none
 	record   *record.Recorder // its lanes; nil: none

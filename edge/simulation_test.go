@@ -91,12 +91,14 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 	if got := e.easeIn(); got != firstRun || !e.firstRun {
 		t.Errorf("an unknown bundle is driven slowly for %v, want %v", got, firstRun)
 	}
+	e.link.contract = contract{} // the link thread's, which opens sessions meanwhile
 	e.report(event.Event{Code: event.FirstRun, A: firstRun.Milliseconds(), B: 30})
 	if said := log.String(); !strings.Contains(said, `bundle=aa speed="30 %" for=10s`) {
 		t.Errorf("it says %s", said)
 	}
 	e.report(event.Event{Code: event.FirstRunOver})
 	e.threads.Wait()
+	e.link.contract = contract{sha256: "aa"}
 	if got := e.easeIn(); got != 0 || e.firstRun {
 		t.Errorf("a known bundle is driven slowly for %v, want not at all: %s", got, &log)
 	}
