@@ -296,7 +296,7 @@ func (a *Arm) answer(i int) error {
 	u := a.units[i]
 	changed, err := enableReplies(a.bus, robot.Motor{ID: u.id, Model: u.model})
 	if changed {
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) did not answer to writes, as other software left it; it does now", u.id, u.name))
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) did not answer to all that it was sent (status return level), as other software left it; it does now", u.id, u.name))
 	}
 	return a.wrap(u, err)
 }
@@ -304,6 +304,11 @@ func (a *Arm) answer(i int) error {
 func (a *Arm) checkModel(i int) error {
 	u := a.units[i]
 	got, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
+	if errors.Is(err, ErrNoReply) { // it has answered a ping
+		if err = a.answer(i); err == nil {
+			got, _, err = a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
+		}
+	}
 	if err != nil {
 		return a.wrap(u, err)
 	}

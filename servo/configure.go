@@ -55,7 +55,8 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 }
 
 // MatchCalibrations compares candidates with the arm's motors: ids, models and the registers
-// that OpenArm checks. It writes nothing. differs has nil for each candidate that matches, else
+// that OpenArm checks. It writes nothing but the status return level of a motor that answers to
+// pings only. differs has nil for each candidate that matches, else
 // the difference. It fails as OpenArm does when the arm is not there, is another one, or
 // cfg.Canceled ends it.
 func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error, err error) {
@@ -337,6 +338,24 @@ func EnableReplies(b *Bus, motors []robot.Motor) (changed []string, err error) {
 	return changed, nil
 }
 
+// AnswerReads makes motors answer to reads that answer to pings only, as a Dynamixel does at
+// status return level 0; nothing is written to the others. The names of the motors that were
+// changed are returned, and a motor that is silent or another model is left as it is.
+func AnswerReads(b *Bus, motors []robot.Motor) (changed []string) {
+	if b.protocol != table.Dynamixel2 && b.protocol != table.Dynamixel1 {
+		return nil // a Feetech answers to reads at each of its levels
+	}
+	for _, m := range motors {
+		if _, _, err := b.ReadRegister(m.ID, m.Model.Row(table.ModelNumber)); !errors.Is(err, ErrNoReply) {
+			continue
+		}
+		if done, err := enableReplies(b, m); done && err == nil {
+			changed = append(changed, m.Name)
+		}
+	}
+	return changed
+}
+
 // allReplies is the status return level at which a servo answers to everything.
 func allReplies(p table.Protocol) int {
 	if p == table.Feetech || p == table.FeetechSCS {
@@ -354,10 +373,8 @@ func enableReplies(b *Bus, m robot.Motor) (changed bool, err error) {
 	if err == nil && level >= want {
 		return false, nil
 	}
-	if err != nil {
-		if _, failed := b.Ping(m.ID); failed != nil {
-			return false, err // it is not there
-		}
+	if err != nil && !b.pings(m) {
+		return false, err // it is not there, or is another model, whose registers are elsewhere
 	}
 	b.writeUnanswered(m.ID, m.Model, row, want)
 	if level, _, err = b.ReadRegister(m.ID, row); err != nil {

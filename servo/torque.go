@@ -176,7 +176,8 @@ func Release(b *Bus, r robot.Robot) error {
 	ids, row := r.IDs(), r.Motors[0].Model.Row(table.TorqueEnable)
 	var names []string
 	for _, i := range setAll(b, row, ids, make([]int, len(ids))) {
-		// There is time now: the adapter may be a slow one.
+		// There is time now: the adapter may be a slow one, or the motor answer to pings only.
+		AnswerReads(b, r.ServosOf(ids[i]))
 		if _, err := b.WriteRegister(ids[i], row, 0); err == nil {
 			if on, _, err := b.ReadRegister(ids[i], row); err == nil && on == 0 {
 				continue

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"edgert/servo/packet"
+	"edgert/servo/robot"
 	"edgert/servo/table"
 )
 
@@ -49,6 +50,30 @@ func (b *Bus) Ping(id ID) (Fault, error) {
 		return 0, fmt.Errorf("ping id %d: %w", id, err)
 	}
 	return fault, nil
+}
+
+// PingModel is the model number in a Dynamixel's answer to a ping, which it gives at each status
+// return level; 0: it gave none, or the protocol has none there.
+func (b *Bus) PingModel(id ID) int {
+	if b.protocol != table.Dynamixel2 {
+		return 0
+	}
+	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
+	b.waitFirstQuiet()
+	data, _, err := b.transact(id, b.tx, b.pingParams())
+	if err != nil {
+		return 0
+	}
+	return int(data[0]) | int(data[1])<<8
+}
+
+// pings reports whether a motor of this model answers a ping, as far as the answer says.
+func (b *Bus) pings(m robot.Motor) bool {
+	if b.protocol == table.Dynamixel2 {
+		return b.PingModel(m.ID) == m.Model.Number
+	}
+	_, err := b.Ping(m.ID)
+	return err == nil
 }
 
 func (b *Bus) pingParams() int {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strings"
 	"syscall"
 	"time"
 
@@ -47,14 +48,15 @@ type MotorReading struct {
 }
 
 // Monitor shows what every motor says of itself, until it is interrupted or
-// nobody reads on. It reads only, so it may run before anything is calibrated.
+// nobody reads on. It writes nothing but the status return level of a
+// motor that answers to pings only, so it may run before anything is calibrated.
 func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	s, err := open(cfg.Config)
 	if err != nil {
 		return err
 	}
 	defer s.close()
-	if err := s.pingAll(); err != nil {
+	if err := s.hearAll(); err != nil {
 		return err
 	}
 	calibration, _, err := s.Find(&servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Port: s.port, Clock: s.Clock})
@@ -113,6 +115,17 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 		case gone != nil:
 			return fmt.Errorf("write the table: %w", gone)
 		}
+	}
+	return nil
+}
+
+// hearAll pings every motor, and has motors answer to reads that answer to pings only.
+func (s *session) hearAll() error {
+	if err := s.pingAll(); err != nil {
+		return err
+	}
+	if mute := servo.AnswerReads(s.bus, s.Robot.Motors); len(mute) > 0 {
+		s.say("Motors that answered to pings only answer to reads now, until their supply is off: %s.", strings.Join(mute, ", "))
 	}
 	return nil
 }

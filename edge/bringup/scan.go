@@ -42,6 +42,7 @@ type found struct {
 	fault      servo.Fault
 	duplicate  bool // its answers are garbled: probably two servos have the id
 	unreadable bool // it answers pings, and not the question for its model
+	mute       bool // it answered to pings only, before it was told to answer to reads
 }
 
 // ScanReport is the --json of edge-rt scan.
@@ -118,6 +119,8 @@ func (f found) state() string {
 		return "answers pings, not every question: a bad cable, or a busy machine; scan again"
 	case f.fault != 0:
 		return f.fault.Error()
+	case f.mute:
+		return "ok; it answered to pings only (status return level 0), and answers to all now, until its supply is off"
 	}
 	return "ok"
 }
@@ -305,9 +308,26 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []ser
 			f.duplicate = errors.Is(err, servo.ErrGarbled)
 		}
 		f.unreadable = err != nil && !f.duplicate
+		if f.unreadable {
+			f = s.hear(f)
+		}
 		all = append(all, f)
 	}
 	return all, nil
+}
+
+// hear identifies a Dynamixel that answers to pings only, which have its model, as other software
+// may have left it: its status return level is RAM.
+func (s *session) hear(f found) found {
+	m := table.ByNumber(s.bus.PingModel(f.id), table.Dynamixel2)
+	if m == nil || len(servo.AnswerReads(s.bus, []robot.Motor{{ID: f.id, Name: m.Name, Model: m}})) == 0 {
+		return f
+	}
+	if heard, err := s.identify(f); err == nil {
+		heard.unreadable, heard.mute = false, true
+		return heard
+	}
+	return f
 }
 
 // identify reads a servo's model. Feetech and Dynamixel 1.0 have the same frames, so the

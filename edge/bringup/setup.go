@@ -94,6 +94,11 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 	if err := s.openBus(f.baud, m.Model.Protocol); err != nil {
 		return err
 	}
+	alone := m
+	alone.ID = f.id
+	if _, err := servo.EnableReplies(s.bus, []robot.Motor{alone}); err != nil {
+		return err
+	}
 	if _, err := s.bus.WriteRegister(f.id, m.Model.Row(table.TorqueEnable), 0); err != nil {
 		return err
 	}

@@ -215,6 +215,17 @@ func (r Robot) IDs() []uint8 {
 	return ids
 }
 
+// ServosOf returns the motor with an id, its own or its shadow's, as the servo of that id.
+func (r Robot) ServosOf(id uint8) []Motor {
+	for _, m := range r.Motors {
+		if m.ID == id || m.Shadow != 0 && m.Shadow == id {
+			m.ID = id
+			return []Motor{m}
+		}
+	}
+	return nil
+}
+
 // Role is the folder of LeRobot's calibrations: robots or teleoperators.
 func (r Robot) Role() string {
 	if r.Leader {

@@ -1,0 +1,110 @@
+package bringup
+
+import (
+	"strings"
+	"testing"
+
+	"edgert/edge/device"
+	"edgert/rt"
+	"edgert/servo"
+	"edgert/servo/robot"
+	"edgert/servo/servosim"
+	"edgert/servo/table"
+)
+
+// mute has motors 1 to 6 answer as little as other software may have left them.
+func mute(t *testing.T, cfg Config, level int) {
+	t.Helper()
+	for _, m := range cfg.Robot.Motors {
+		registers(t, cfg, m.ID, map[table.Register]int{table.ResponseStatusLevel: level})
+	}
+}
+
+// Goal: motors that answer to pings only, or to reads but not to writes, are usable in every
+// command, and reported.
+func TestMotorsThatDoNotAnswer(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		robot string
+		level int
+	}{{"koch", 0}, {"koch", 1}, {"so101", 0}} {
+		mutes := tt.robot == "koch" && tt.level == 0
+		_, cfg, out := simArm(t, named(t, tt.robot), servosim.Config{})
+		whole(t, cfg)
+		mute(t, cfg, tt.level)
+		if mutes {
+			if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil || !strings.Contains(out.String(), "answered to pings only") {
+				t.Errorf("%s, level %d: scan: %v\n%s", tt.robot, tt.level, err, out)
+			}
+			mute(t, cfg, tt.level)
+		}
+		if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1}); err != nil || strings.Contains(out.String(), "no reply") {
+			t.Errorf("%s, level %d: monitor: %v\n%s", tt.robot, tt.level, err, out)
+		}
+		mute(t, cfg, tt.level)
+		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 5, Speed: 0.3}); err != nil || !strings.Contains(out.String(), "did not answer to all") {
+			t.Errorf("%s, level %d: move: %v\n%s", tt.robot, tt.level, err, out)
+		}
+		mute(t, cfg, tt.level)
+		if err := release(cfg.Bus, cfg.Robot, out); err != nil {
+			t.Errorf("%s, level %d: torque off: %v", tt.robot, tt.level, err)
+		}
+		mute(t, cfg, tt.level)
+		differs, err := servo.MatchCalibrations(servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot}, []servo.Calibration{loaded(t, cfg.Place)})
+		if err != nil || differs[0] != nil {
+			t.Errorf("%s, level %d: the only calibration that matches: %v, %v", tt.robot, tt.level, err, differs)
+		}
+	}
+}
+
+func loaded(t *testing.T, place device.Place) servo.Calibration {
+	t.Helper()
+	c, err := servo.LoadCalibration(place.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Goal: a new motor that other software has left silent gets its id all the same.
+func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
+	t.Parallel()
+	for _, tt := range []struct {
+		model string
+		level int
+	}{{"xl330-m288", 0}, {"xl330-m288", 1}, {"sts3215", 0}} {
+		r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", tt.model, 1)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: tt.model}}, Baud: 1_000_000})
+		registers(t, cfg, 1, map[table.Register]int{table.ResponseStatusLevel: tt.level})
+		cfg.In = strings.NewReader("\n")
+		if err := SetupMotors(t.Context(), cfg); err != nil || !strings.Contains(out.String(), "base is motor 5 now") {
+			t.Errorf("%s at level %d: %v\n%s", tt.model, tt.level, err, out)
+		}
+	}
+}
+
+// Goal: a motor of another model than the robot's gets nothing written, although it answers to
+// pings only: its registers may be elsewhere.
+func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	koch := named(t, "koch")
+	_, cfg, _ := simArm(t, koch, servosim.Config{})
+	mute(t, cfg, 0)
+	cfg.Robot = named(t, "widowx") // xm430 where a koch has xl430
+	whole(t, cfg)
+	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "waist", To: 5, Speed: 0.3}); err == nil {
+		t.Error("another arm's motors were moved")
+	}
+	port, err := servo.OpenPort(cfg.Bus, koch.Baud)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	b := servo.NewBus(port, koch.Baud, koch.Protocol(), rt.KernelClock())
+	if changed := servo.AnswerReads(b, []robot.Motor{{ID: 1, Name: "waist", Model: cfg.Robot.Motors[0].Model}}); len(changed) > 0 {
+		t.Errorf("it wrote to %v", changed)
+	}
+}
