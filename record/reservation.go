@@ -3,7 +3,6 @@ package record
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
@@ -16,32 +15,41 @@ import (
 // of a file there that names its first one. When the run has ended, whichever way, nobody
 // has the lock, and its files are like others.
 const (
-	reservationName  = ".reserved-*"
-	reservationBytes = 512 // a file name and a line's end have no more
-	reserveTries     = 10
+	reservationName  = ".reserved-"
+	unlockedName     = ".reserving-" // until its lock is taken
+	reservationBytes = 512           // a file name and a line's end have no more
 )
 
-// reserve keeps the files of a run from others until what it returns is released.
+// reserve keeps the files of a run from others until the reservation is released. Other
+// recorders take an unlocked reservation for that of a dead process, so it gets its name
+// after its lock.
 func (d folder) reserve(first string) (*os.File, error) {
-	for range reserveTries {
-		f, err := os.CreateTemp(d.dir, reservationName)
-		if err != nil {
-			return nil, err
-		}
-		_, err = f.WriteString(first + "\n")
-		lock := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
-		if err == nil && lock == nil && exists(f) {
-			return f, nil
-		}
-		release(f)
-		if err = errors.Join(err, lock); err != nil && !errors.Is(err, unix.EWOULDBLOCK) {
-			return nil, err
-		} // else somebody looked at it, and took it for one of the dead
+	made, err := os.CreateTemp(d.dir, unlockedName+"*")
+	if err != nil {
+		return nil, err
 	}
-	return nil, fmt.Errorf("%d reservations in %s were taken away as they were made", reserveTries, d.dir)
+	defer made.Close()
+	name := filepath.Join(d.dir, reservationName+strings.TrimPrefix(filepath.Base(made.Name()), unlockedName))
+	_, err = made.WriteString(first + "\n")
+	err = errors.Join(err, unix.Flock(int(made.Fd()), unix.LOCK_EX|unix.LOCK_NB))
+	fd := -1
+	if err == nil {
+		fd, err = unix.FcntlInt(made.Fd(), unix.F_DUPFD_CLOEXEC, 0) // it shares the lock
+	}
+	if err == nil {
+		err = os.Rename(made.Name(), name)
+	}
+	if err != nil {
+		os.Remove(made.Name())
+		if fd >= 0 {
+			unix.Close(fd)
+		}
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
 }
 
-// exists reports whether nobody has taken a file away before it was locked.
+// exists reports whether a file still has its name.
 func exists(f *os.File) bool {
 	mine, err := f.Stat()
 	if err != nil {
@@ -62,7 +70,7 @@ func release(f *os.File) {
 // reservations returns the first files of the runs whose files stay. Reservations of
 // processes that were killed are taken away.
 func (d folder) reservations() (firsts []string) {
-	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), reservationName)) // fails of a bad pattern only
+	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), reservationName+"*")) // fails of a bad pattern only
 	for _, name := range names {
 		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 		if err != nil {

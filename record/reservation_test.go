@@ -221,7 +221,7 @@ func TestReservationOfAnEmptiedFolder(t *testing.T) {
 		t.Errorf("reservations %v, want one", got)
 	}
 	write(r, clock.Now(), true)
-	if got, err := filepath.Glob(filepath.Join(r.cfg.Dir, reservationName)); err != nil || len(got) != 0 {
+	if got, err := filepath.Glob(filepath.Join(r.cfg.Dir, reservationName+"*")); err != nil || len(got) != 0 {
 		t.Errorf("%v, %v are left behind the run", got, err)
 	}
 }
