@@ -57,7 +57,7 @@ func fastest(goals []float32) (most float32) {
 
 // The recorded goals bound a replay, and not the actions that were wanted.
 func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
-	const perTick = 2 // 40 units a second, of the 250 that a joint may
+	const perTick = 4 // 80 units a second, of the 250 that a joint may; more than an approach after lost replies
 	for _, speed := range []float64{1, 0.5} {
 		s := newStage(t, takeOver(t, perTick))
 		s.Speed = speed
