@@ -127,6 +127,11 @@ func New(c Config) (Discipline, error) {
 	return newSequential(b), nil
 }
 
+// GivesUp reports whether the discipline takes no answer that comes after RequestTimeout.
+func (c *Config) GivesUp() bool {
+	return c.Compat && (c.Schedule == scheduleRTC || c.Schedule == scheduleAppend || c.Schedule == scheduleSync)
+}
+
 // DefaultSMin is Config.SMin where it is 0.
 func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
 

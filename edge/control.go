@@ -93,7 +93,8 @@ type runState struct {
 	state        state
 	since        rt.Instant // stats.inState holds the time until then
 	lastMerge    rt.Instant
-	lacks        event.Lacks // since lastMerge
+	alive        rt.Instant  // when the server last answered while a chunk was due
+	lacks        event.Lacks // since lastMerge, or alive
 	gaveUp       event.Lacks // at the end of maxOffline
 	firstRequest rt.Instant  // the first that nothing has answered; 0: none
 	resets       uint32      // carried out
@@ -524,7 +525,7 @@ func (c *control) updateState(now rt.Instant) {
 	}
 	// A discipline that asks rarely is not degraded before it has asked for a while.
 	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4
-	if c.arm.Phase == follow.Armed && unanswered && now.Sub(c.run.lastMerge) >= c.patience.quiet(c.flags.knownPace()) {
+	if c.arm.Phase == follow.Armed && unanswered && now.Sub(c.run.lastMerge) >= c.patience.quiet(c.flags.learnedPace()) {
 		c.change(now, causeQuiet)
 	}
 	if c.flags.lost.Swap(false) {
@@ -533,11 +534,16 @@ func (c *control) updateState(now rt.Instant) {
 	if c.flags.refused.Load() && c.takeover.phase != correcting { // a person gives it back first
 		c.change(now, causeRefused)
 	}
+	alive := rt.Instant(c.flags.aliveAt.Load())
+	if alive > c.run.alive { // until then nothing was lacking that counts
+		c.run.alive = alive
+		c.run.lacks.Reset(now)
+	}
 	c.run.lacks.Add(now, event.Lacking{
 		Joints: c.arm.Frozen(), Bus: c.blocked&(blockBusSilent|blockJointSilent) != 0,
 		Pictures: c.blocked&blockNoPicture != 0, Session: c.blocked&blockNoSession != 0,
 	})
-	if now.Sub(max(c.run.lastMerge, rt.Instant(c.flags.aliveAt.Load()))) >= c.maxOffline && c.arm.Phase < follow.Parking {
+	if now.Sub(max(c.run.lastMerge, alive)) >= c.maxOffline && c.arm.Phase < follow.Parking {
 		if c.run.state != stateDead {
 			c.run.gaveUp = c.run.lacks
 		}

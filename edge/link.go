@@ -286,6 +286,12 @@ func (l *link) lossOfAnswer(since rt.Instant) (event.Loss, string) {
 	return 0, ""
 }
 
+// probeLimit is for how long a server of a far link has time to say that it lives, when it
+// may be silent for so long and has been for a part of that.
+func probeLimit(unheard, silent time.Duration) time.Duration {
+	return min(statusTimeout, max(unheard-silent, replyPatience), unheard/2)
+}
+
 // probe asks the server whether it lives while an answer is overdue, in good time before it
 // would count as lost.
 func (l *link) probe(ctx context.Context) {
@@ -296,7 +302,8 @@ func (l *link) probe(ctx context.Context) {
 		return
 	}
 	l.probedAt = now
-	replies, err := l.net.Get(ctx, wire.StatusKey(l.contract.prefix), nil, min(replyPatience, p.unheard()/4))
+	silent := now.Sub(max(asked, l.openedAt, l.heardAt))
+	replies, err := l.net.Get(ctx, wire.StatusKey(l.contract.prefix), nil, probeLimit(p.unheard(), silent))
 	if err != nil {
 		return
 	}

@@ -27,11 +27,14 @@ const (
 )
 
 const (
-	// paceWindow answers in a row must have taken long until the policy counts as slow: one
-	// hiccup of the server must not let old actions run.
+	// paceWindow answers are remembered.
 	paceWindow = 8
-	// paceKnown answers are enough where the server has not said how long one takes.
+	// paceKnown answers are enough where the server has not said how long one takes, and where
+	// they all took long.
 	paceKnown = 3
+	// paceTimes as long as the slowest answer of a full window, the edge believes of what the
+	// server says that inferences take at most: of one that took long once, before this run.
+	paceTimes = 5
 	// paceMost bounds what is believed of a server's times.
 	paceMost = time.Hour
 
@@ -94,8 +97,9 @@ func (a *answers) add(ms float64) {
 	}
 }
 
-// learn joins what the server says with the answers. A full window wins; before that the
-// quickest of both counts.
+// learn joins what the server says with the answers. The quickest of the last three is what
+// the policy takes, so that one or two hiccups let no old actions run; before these, the
+// quickest of what is known counts.
 //
 //rt:noalloc
 func (a *answers) learn(p serverPace) serverPace {
@@ -103,12 +107,19 @@ func (a *answers) learn(p serverPace) serverPace {
 	if kept == 0 {
 		return p
 	}
-	least, most := a.took[0], a.took[0]
+	most := a.took[0]
 	for _, took := range a.took[1:kept] {
-		least, most = min(least, took), max(most, took)
+		most = max(most, took)
 	}
-	if kept < paceWindow && p.least > 0 {
+	least := a.took[(a.n-1)%paceWindow]
+	for i := 2; i <= min(kept, paceKnown); i++ {
+		least = min(least, a.took[(a.n-i)%paceWindow])
+	}
+	if kept < paceKnown && p.least > 0 {
 		least = min(least, p.least)
+	}
+	if kept == paceWindow {
+		p.most = min(p.most, paceTimes*most)
 	}
 	p.least, p.most = least, max(p.most, most)
 	return p
@@ -120,6 +131,7 @@ type patience struct {
 	maxAge, degraded, request, offline time.Duration // the flags' values, or their defaults
 	given                              Given
 	compat                             bool
+	engine, rtc                        bool          // compat: of a schedule that gives requests up; of rtc
 	chunk                              time.Duration // that the actions of a chunk last; 0: not known yet
 	repeat                             time.Duration // after which a newer observation takes the place of one that waits; 0: it never does
 }
@@ -132,6 +144,10 @@ func (c *Config) patience(horizon int, fps float64) patience {
 	p := patience{
 		maxAge: c.MaxActionAge, degraded: c.DegradedAfter, request: c.RequestTimeout, offline: c.MaxOffline,
 		given: c.Given, compat: c.Schedule.Compat,
+	}
+	if p.compat {
+		p.rtc = c.Schedule.Schedule == "rtc"
+		p.engine = c.Schedule.GivesUp()
 	}
 	if horizon > 0 && fps > 0 {
 		p.chunk = time.Duration(float64(horizon) / fps * float64(time.Second))
@@ -208,12 +224,39 @@ func (p *patience) answer(s serverPace) time.Duration {
 // hopeless says, with a flag that helps, why no action of this policy could ever run; nil
 // when one could.
 func (p *patience) hopeless(s serverPace) error {
-	if !p.given.MaxActionAge || p.maxAge == 0 || s.least < p.maxAge {
+	text := fmt.Sprintf("no action could ever run: this policy takes at least %s for a chunk, and ", seconds(s.least))
+	switch {
+	case p.dropsAll(s):
+		text += fmt.Sprintf("--compat with --schedule rtc drops as many of its actions, which last %s: leave --compat out", seconds(p.chunk))
+	case p.abandons(s):
+		text += fmt.Sprintf("--compat gives a request up after --request-timeout %v: give --request-timeout %v or more, or leave --compat out", p.request, p.ageThatWorks(s))
+	case p.tooOld(s):
+		text += fmt.Sprintf("--max-action-age is %v: give --max-action-age %v or more, or leave the flag out", p.maxAge, p.ageThatWorks(s))
+	default:
 		return nil
 	}
-	return exit.Errorf(exit.Config, "no action could ever run: this policy takes at least %s for a chunk, and --max-action-age is %v: give --max-action-age %v or more, or leave the flag out",
-		seconds(s.least), p.maxAge, p.ageThatWorks(s))
+	return exit.Errorf(exit.Config, "%s", text)
 }
+
+// never reports whether no action of this policy could ever run.
+//
+//rt:noalloc
+func (p *patience) never(s serverPace) bool { return p.tooOld(s) || p.abandons(s) || p.dropsAll(s) }
+
+//rt:noalloc
+func (p *patience) tooOld(s serverPace) bool {
+	return p.given.MaxActionAge && p.maxAge > 0 && s.least >= p.maxAge
+}
+
+// abandons: the original of the schedule takes no answer that comes after --request-timeout.
+//
+//rt:noalloc
+func (p *patience) abandons(s serverPace) bool { return p.engine && s.least >= p.request }
+
+// dropsAll: LeRobot's rtc drops the rows of the whole round trip, whether they ran or not.
+//
+//rt:noalloc
+func (p *patience) dropsAll(s serverPace) bool { return p.rtc && p.chunk > 0 && s.least >= p.chunk }
 
 // notes name the limits of the run that this pace exceeds, each by its flag.
 func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []string) {
@@ -253,13 +296,17 @@ func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []
 }
 
 // learnPace has the limits of the run follow how long the server takes. inferenceMs is what
-// an answer says that came after rtt; it took no longer than that, whatever it says. A rtt of
-// 0 is no answer.
+// an answer says that came after rtt; it took no longer than that, whatever it says, and as
+// long where it does not say. A rtt of 0 is no answer.
 //
 //rt:noalloc
 func (c *control) learnPace(inferenceMs float64, rtt time.Duration) {
 	if rtt > 0 {
-		c.answers.add(min(inferenceMs, float64(rtt)/float64(time.Millisecond)))
+		whole := float64(rtt) / float64(time.Millisecond)
+		if !(inferenceMs > 0) {
+			inferenceMs = whole
+		}
+		c.answers.add(min(inferenceMs, whole))
 	}
 	p := c.answers.learn(c.flags.said.load())
 	if c.answers.n > 0 {
@@ -269,7 +316,7 @@ func (c *control) learnPace(inferenceMs float64, rtt time.Duration) {
 		c.core.MaxAge = c.patience.age(p)
 	}
 	c.stats.maxAge.Store(int64(c.core.MaxAge))
-	if limit := c.patience.maxAge; c.patience.given.MaxActionAge && limit > 0 && c.answers.n >= paceKnown && c.stats.actions.Load() == 0 && p.least >= limit {
+	if c.answers.n >= paceKnown && c.stats.actions.Load() == 0 && c.patience.never(p) {
 		c.flags.tooSlow.Store(true)
 	}
 }

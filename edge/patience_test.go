@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"edgert/chunk"
+	"edgert/edge/event"
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
@@ -94,16 +95,50 @@ func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	if got := a.learn(serverPace{}); got.least != 10*time.Second {
 		t.Errorf("of a server that says nothing %+v, want the answer's 10 s", got)
 	}
-	for range paceWindow - 1 {
-		a.add(9000)
+	a.add(9000)
+	if got := a.learn(quick); got.least != quick.least {
+		t.Errorf("after two slow answers %+v, want the least unchanged", got)
 	}
+	a.add(9000)
 	if got := a.learn(quick); got.least != 9*time.Second {
-		t.Errorf("after %d slow answers %+v, want a least of 9 s", paceWindow, got)
+		t.Errorf("after three slow answers in a row %+v, want a least of 9 s", got)
+	}
+	a.add(25)
+	if got := a.learn(quick); got.least != 25*time.Millisecond {
+		t.Errorf("after a quick answer %+v, want its 25 ms", got)
+	}
+	for range paceKnown {
+		a.add(9000)
 	}
 	a.add(-1)
 	a.add(1e300)
 	if got := a.learn(quick); got.most != 10*time.Second {
 		t.Errorf("after answers that are no times %+v", got)
+	}
+}
+
+// Goal: an inference that took long before this run, as the first one on a GPU does, does
+// not keep a run of quick answers from being degraded.
+func TestTheFirstInferenceOfAServerIsNotItsPace(t *testing.T) {
+	said := serverPace{20 * time.Millisecond, time.Minute, 0}
+	var a answers
+	for range paceWindow {
+		a.add(20)
+	}
+	got := a.learn(said)
+	if got.most != paceTimes*20*time.Millisecond {
+		t.Errorf("after %d answers of 20 ms an inference may take %v, want %v", paceWindow, got.most, paceTimes*20*time.Millisecond)
+	}
+	cfg := usual()
+	p := cfg.patience(50, 30)
+	var flags linkFlags
+	flags.said.store(said)
+	if quiet := p.quiet(flags.learnedPace()); quiet != 90*time.Second {
+		t.Errorf("before the first answer degraded after %v, want 1m30s", quiet)
+	}
+	flags.pace.store(got)
+	if quiet := p.quiet(flags.learnedPace()); quiet != DefaultDegradedAfter {
+		t.Errorf("degraded after %v, want %v", quiet, DefaultDegradedAfter)
 	}
 }
 
@@ -185,6 +220,40 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 	}
 }
 
+// Goal: the originals that --compat runs cannot act on a slow policy: that is refused, with a
+// flag that helps, and the schedules of ours are not.
+func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
+	for _, tt := range []struct {
+		schedule string
+		compat   bool
+		least    time.Duration
+		request  time.Duration
+		says     string // empty: it is not refused
+	}{
+		{"rtc", true, 8 * time.Second, DefaultRequestTimeout, "leave --compat out"},
+		{"rtc", true, time.Second, DefaultRequestTimeout, ""},
+		{"rtc", true, 2 * time.Second, DefaultRequestTimeout, "drops"},
+		{"rtc", false, 8 * time.Second, DefaultRequestTimeout, ""},
+		{"append", true, 8 * time.Second, DefaultRequestTimeout, "give --request-timeout 14s"},
+		{"append", true, 8 * time.Second, 14 * time.Second, ""},
+		{"sync", true, 8 * time.Second, DefaultRequestTimeout, "give --request-timeout 14s"},
+		{"sync", true, 4 * time.Second, DefaultRequestTimeout, ""},
+		{"append", false, 8 * time.Second, DefaultRequestTimeout, ""},
+		{"async", true, 8 * time.Second, DefaultRequestTimeout, ""},
+		{"v1", true, 8 * time.Second, DefaultRequestTimeout, ""},
+		{"drtc", true, 8 * time.Second, DefaultRequestTimeout, ""},
+	} {
+		cfg := usual()
+		cfg.Schedule.Schedule, cfg.Schedule.Compat, cfg.RequestTimeout = tt.schedule, tt.compat, tt.request
+		p := cfg.patience(50, 30)
+		pace := serverPace{tt.least, tt.least, 0}
+		err := p.hopeless(pace)
+		if (err != nil) != (tt.says != "") || p.never(pace) != (err != nil) || err != nil && !strings.Contains(err.Error(), tt.says) {
+			t.Errorf("%s, compat %v, %v, --request-timeout %v: %v, want %q", tt.schedule, tt.compat, tt.least, tt.request, err, tt.says)
+		}
+	}
+}
+
 // Goal: the real link asks a server that owes an answer whether it lives, and stays with it;
 // another replica's answer does not count.
 func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
@@ -217,6 +286,29 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	}
 	all["a"].change(func(r *replicaStand) { r.status.ServerID = "other" })
 	rttest.Eventually(t, "the loss once it does not answer", func() bool { return l.opened.Load() > 1 || l.flags.lost.Load() })
+	cancel()
+	<-ended
+}
+
+// Goal: a server at the other end of a slow link lives, too: its answer about its status may
+// take longer than one of the next room.
+func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
+	router, all := replicas(t, "a")
+	l, log := router.dial(t, "")
+	l.cfg.RequestTimeout, l.cfg.MaxOffline = 2*time.Second, time.Minute
+	ctx, cancel := context.WithCancel(t.Context())
+	if err := l.connect(ctx); err != nil {
+		t.Fatal(err)
+	}
+	all["a"].change(func(r *replicaStand) { r.far = 700 * time.Millisecond })
+	l.flags.said.store(serverPace{8 * time.Second, 8 * time.Second, 0})
+	l.flags.askedAt.Store(int64(l.clock.Now()))
+	ended := make(chan error, 1)
+	go func() { ended <- l.maintain(ctx) }()
+	time.Sleep(3 * time.Second) // real time: the transport has no other
+	if n := l.opened.Load(); n != 1 || l.flags.epoch.Load() == 0 {
+		t.Errorf("%d sessions opened, want the first kept:\n%s", n, log)
+	}
 	cancel()
 	<-ended
 }
@@ -338,6 +430,49 @@ func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
 	r.step(2)
 	if r.stats.chunks.Load() != 1 || r.core.MaxAge != DefaultMaxActionAge {
 		t.Errorf("%d chunks; actions may be %v old after an answer that came within 50 ms, want %v", r.stats.chunks.Load(), r.core.MaxAge, DefaultMaxActionAge)
+	}
+}
+
+// Goal: a server that does not say how long it takes, or says nothing true, is measured.
+func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
+	for _, says := range []float64{0, -1} {
+		r := newRig(t)
+		cfg := usual()
+		r.patience = cfg.patience(testHorizon, 100)
+		r.core.MaxAge = r.patience.maxAge
+		r.step(1)
+		for range 2 {
+			asked := r.session.key
+			for range 8 {
+				r.step(100)
+				r.flags.aliveAt.Store(int64(r.time.Now()))
+			}
+			r.inbox.Back().body.InferenceMs = says
+			r.answer(asked, 6)
+			r.step(testHorizon + 20)
+		}
+		if got := r.stats.actions.Load(); got < testHorizon {
+			t.Errorf("a server that says %v ms and takes 8 s: %d actions ran of two chunks, too old %d", says, got, r.stats.tooOld.Load())
+		}
+	}
+}
+
+// Goal: how long a server that lives takes is no reason for an end; its silence afterwards is.
+func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
+	r := newRig(t)
+	r.flags.said.store(serverPace{20 * time.Second, 20 * time.Second, 0})
+	r.step(1)
+	for range 12 {
+		r.step(100)
+		r.flags.aliveAt.Store(int64(r.time.Now()))
+	}
+	r.flags.epoch.Store(0)
+	r.flags.lost.Store(true)
+	for n := 0; r.run.state != stateDead && n < 300; n++ {
+		r.step(1)
+	}
+	if got := r.run.gaveUp.Longest(); got != event.LackSession || r.run.gaveUp.Lasted(event.LackAnswers) > 100*time.Millisecond {
+		t.Errorf("the run ends for lack %d, answers for %v and a session for %v: want the session", got, r.run.gaveUp.Lasted(event.LackAnswers), r.run.gaveUp.Lasted(event.LackSession))
 	}
 }
 

@@ -31,7 +31,7 @@ type linkFlags struct {
 	said           sharedPace                                // link: how long a chunk takes, as the server says
 	pace           sharedPace                                // tick: the same with what its answers say; 0: none has come
 	aliveAt        atomic.Int64                              // link: when the server last said that it lives while an answer was due
-	tooSlow        atomic.Bool                               // tick: no action of this policy can run within --max-action-age
+	tooSlow        atomic.Bool                               // tick: no action of this policy can run within the limits that were given
 	past           [pastSessions]atomic.Pointer[pastSession] // link: the last sessions, by epoch, each stored before its epoch
 }
 
@@ -88,6 +88,17 @@ func (f *linkFlags) knownPace() serverPace {
 		p.least, p.most = answered.least, max(p.most, answered.most)
 	}
 	return p
+}
+
+// learnedPace is how long a chunk takes as the answers of this run say, until some have come
+// as the server says: one that took long once, before this run, is not always slow.
+//
+//rt:noalloc
+func (f *linkFlags) learnedPace() serverPace {
+	if p := f.pace.load(); p.least > 0 {
+		return p
+	}
+	return f.said.load()
 }
 
 // taskText is what the arm shall do now.

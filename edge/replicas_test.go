@@ -27,6 +27,7 @@ type replicaStand struct {
 	hangs  bool          // no query ends
 	deaf   bool          // no query of a session ends
 	slow   time.Duration // before it answers those
+	far    time.Duration // before it says how it is
 }
 
 const replicaPrefix = "@lerobot/demo-m/main/demo"
@@ -87,8 +88,15 @@ func (r *replicaStand) onStatus(q wire.Query) {
 	if r.hangs {
 		return
 	}
-	defer q.Finish()
-	q.Reply(q.Key(), wire.AppendStatus(nil, &r.status))
+	answer := func() {
+		defer q.Finish()
+		q.Reply(q.Key(), wire.AppendStatus(nil, &r.status))
+	}
+	if r.far > 0 {
+		time.AfterFunc(r.far, func() { r.mu.Lock(); defer r.mu.Unlock(); answer() })
+		return
+	}
+	answer()
 }
 
 func (r *replicaStand) onSession(q wire.Query) {
