@@ -89,6 +89,7 @@ type link struct {
 	duplicateReported bool
 	toldUnconditioned bool
 	toldPace          time.Duration // of a chunk, when its limits were logged last
+	toldAge           time.Duration // that actions may have, as it was logged last
 	probedAt          rt.Instant    // when the server was last asked whether it lives
 	heardAt           rt.Instant    // when it last said so while an answer was due
 }

@@ -266,6 +266,9 @@ func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []
 	}
 	whole := s.most + s.queue
 	took := seconds(s.most)
+	if s.most >= time.Duration(ageSlack*float64(s.least)) && seconds(s.least) != took {
+		took = seconds(s.least) + " to " + took
+	}
 	if s.queue > 0 {
 		took = fmt.Sprintf("%s and up to %s of waiting for other robots", took, seconds(s.queue))
 	}
@@ -281,7 +284,12 @@ func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []
 	case age > p.maxAge:
 		note("--max-action-age is %v for this policy instead of %v, so that its actions run: what they answer was seen up to %s before; give the flag to fix it", age, p.maxAge, seconds(s.most+p.waited(s)))
 	case age > 0 && age < s.most+p.waited(s)+p.chunk/2:
-		note("--max-action-age %v lets only the first of the %d actions of a chunk run, which takes %s: --max-action-age %v lets all of them", age, horizon, took, p.ageThatWorks(s))
+		works := p.ageThatWorks(serverPace{s.most, s.most, s.queue})
+		if p.given.MaxActionAge {
+			note("--max-action-age %v lets at most the first of the %d actions of a chunk run, which takes %s: --max-action-age %v lets all of them", age, horizon, took, works)
+		} else {
+			note("--max-action-age is %v, and a chunk has taken %s: when %d take so long in a row, it becomes longer by itself; --max-action-age %v lets all of the %d actions run at once", age, seconds(s.most), paceKnown, works, horizon)
+		}
 	}
 	if whole > p.request {
 		note("--request-timeout %v is shorter than a chunk takes (%s): the session stays while the server answers, and is opened anew after %s", p.request, took, seconds(p.answer(s)))
@@ -324,18 +332,35 @@ func (c *control) learnPace(inferenceMs float64, rtt time.Duration) {
 // tellPace logs the limits of the run that the server's pace exceeds: at the first session,
 // and when chunks take half as long again as was said.
 func (l *link) tellPace() {
-	s := l.flags.knownPace()
+	s, t := l.flags.knownPace(), &l.contract
+	p := l.cfg.patience(t.horizon, t.fps)
+	l.tellAge(&p, s)
 	if s.most == 0 || l.toldPace > 0 && float64(s.most+s.queue) < ageSlack*float64(l.toldPace) {
 		return
 	}
 	l.toldPace = s.most + s.queue
-	t := &l.contract
-	p := l.cfg.patience(t.horizon, t.fps)
 	sMin := cmp.Or(l.cfg.Schedule.SMin, chunk.DefaultSMin(t.horizon))
 	for _, text := range p.notes(s, t.horizon, sMin, t.fps) {
 		l.log.Warn(text, "session", l.sessionID)
 		recording.Note(l.record, l.clock, event.SlowPolicy, record.LevelWarning, int64(s.least), int64(s.queue), text)
 	}
+}
+
+// tellAge logs that actions may be as old again as the defaults let them be, or older than
+// before, since the policy takes another time than it did.
+func (l *link) tellAge(p *patience, s serverPace) {
+	age := p.age(s)
+	before := cmp.Or(l.toldAge, age)
+	if l.toldAge != 0 && float64(max(age, before)) < ageSlack*float64(min(age, before)) {
+		return
+	}
+	l.toldAge = age
+	if before == age {
+		return
+	}
+	text := fmt.Sprintf("--max-action-age is %v now, and was %v: a chunk takes %s", age, before, seconds(s.least))
+	l.log.Warn(text, "session", l.sessionID)
+	recording.Note(l.record, l.clock, event.SlowPolicy, record.LevelWarning, int64(s.least), int64(s.queue), text)
 }
 
 // seconds is a duration as people read it.

@@ -220,6 +220,48 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 	}
 }
 
+// Goal: a policy that becomes slow in a run is told of with a value that helps, and so is when
+// the limit follows it and when it is as before.
+func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
+	s := newScripted(t, "demo")
+	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 200, 250 })
+	l, log := s.dial(t, "")
+	l.cfg.MaxActionAge, l.cfg.MaxOffline = DefaultMaxActionAge, time.Minute
+	if err := l.connect(within(t, 5*time.Second)); err != nil {
+		t.Fatal(err)
+	}
+	told := func(pace serverPace) string {
+		n := log.Len()
+		l.flags.pace.store(pace)
+		l.tellPace()
+		return log.String()[n:]
+	}
+	if l.tellPace(); log.Len() == 0 || strings.Contains(log.String(), "--max-action-age") {
+		t.Fatalf("a quick policy is told of:\n%s", log)
+	}
+	for _, tt := range []struct {
+		pace serverPace
+		want string // empty: nothing is said
+	}{
+		{serverPace{200 * time.Millisecond, 6 * time.Second, 0}, "when 3 take so long in a row, it becomes longer by itself; --max-action-age 10s lets all"},
+		{serverPace{6 * time.Second, 6 * time.Second, 0}, "--max-action-age is 10s now, and was 3s: a chunk takes 6.0 s"},
+		{serverPace{6100 * time.Millisecond, 6200 * time.Millisecond, 0}, ""},
+		{serverPace{200 * time.Millisecond, 6 * time.Second, 0}, "--max-action-age is 3s now, and was 10s: a chunk takes 200 ms"},
+		{serverPace{200 * time.Millisecond, 250 * time.Millisecond, 0}, ""},
+	} {
+		if said := told(tt.pace); !strings.Contains(said, tt.want) || (said == "") != (tt.want == "") {
+			t.Errorf("%v: it says %q, want %q", tt.pace, said, tt.want)
+		}
+	}
+	cfg := usual()
+	cfg.Given.MaxActionAge = true
+	p := cfg.patience(50, 30)
+	notes := strings.Join(p.notes(serverPace{200 * time.Millisecond, 6 * time.Second, 0}, 50, 20, 30), "\n")
+	if !strings.Contains(notes, "which takes 200 ms to 6.0 s: --max-action-age 11s lets all of them") {
+		t.Errorf("with the flag given: %s", notes)
+	}
+}
+
 // Goal: the originals that --compat runs cannot act on a slow policy: that is refused, with a
 // flag that helps, and the schedules of ours are not.
 func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
