@@ -87,7 +87,7 @@ func days(left time.Duration) string {
 func (s *Security) Ending() []string { return s.ending(time.Now()) }
 
 func (s *Security) ending(now time.Time) (warnings []string) {
-	for _, f := range slices.Concat(s.dialling(now), s.fileFindings(s.ListenCertificate, "nobody takes it", now)) {
+	for _, f := range slices.Concat(s.dialling(now), s.fileFindings(s.ListenCertificate, "clients refuse it", now)) {
 		warnings = append(warnings, f.Text)
 	}
 	return warnings
@@ -95,7 +95,7 @@ func (s *Security) ending(now time.Time) (warnings []string) {
 
 // dialling are the findings of the certificates by which we dial.
 func (s *Security) dialling(now time.Time) []Finding {
-	return slices.Concat(s.fileFindings(s.RootCA, "nobody whom it vouches for is trusted", now), s.fileFindings(s.ConnectCertificate, "nobody takes it", now))
+	return slices.Concat(s.fileFindings(s.RootCA, "no certificate that it signed is trusted", now), s.fileFindings(s.ConnectCertificate, "servers refuse it", now))
 }
 
 func (s *Security) fileFindings(file, effect string, now time.Time) []Finding {

@@ -133,7 +133,7 @@ func (s *Security) serverConfig() (*tls.Config, error) {
 	}
 	w := s.server()
 	if leaf := pair.Leaf; !allows(leaf, w.usage) {
-		return nil, fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is not for %s: its extendedKeyUsage lacks %s, so everybody who dials refuses it; have one made with it",
+		return nil, fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is not for %s: its extendedKeyUsage lacks %s, so every client refuses it; have one made with it",
 			s.ListenCertificate, named(leaf), w.role, w.key)
 	}
 	cfg := baseConfig()
