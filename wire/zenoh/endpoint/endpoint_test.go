@@ -340,7 +340,8 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 }
 
 // A client without TLS reads from a tls/ listener's answer where it is, and the
-// listener's log says so, too.
+// listener's log says so, too: also where its first message is as long as TLS's records
+// are numbered.
 func TestPlainBytesAtATLSListener(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("gpu", "127.0.0.1")
@@ -349,27 +350,33 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer l.Close()
-	refused := make(chan error, 1)
-	go func() {
-		conn, err := l.Accept()
-		if err == nil {
-			_, err = l.Secure(conn)
-			conn.Close()
+	for _, begin := range []string{"\x20\x00\x01 no TLS at all, but many bytes", "\x16\x00\x01\x09\x2a 22 bytes of Zenoh", "\x15\x00\x01\x09\x2a 21 bytes of it", "\x16"} {
+		refused := make(chan error, 1)
+		go func() {
+			conn, err := l.Accept()
+			if err == nil {
+				_, err = l.Secure(conn)
+				conn.Close()
+			}
+			refused <- err
+		}()
+		conn, err := net.Dial("tcp", l.Addr().String())
+		if err != nil {
+			t.Fatal(err)
 		}
-		refused <- err
-	}()
-	conn, err := net.Dial("tcp", l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	conn.Write([]byte("\x20\x00\x01 no TLS at all, but many bytes"))
-	answer, _ := io.ReadAll(conn)
-	if string(answer) != "\x15\x03\x01\x00\x02\x02\x46" {
-		t.Errorf("answer % x, want a fatal alert", answer)
-	}
-	if err := <-refused; err == nil || !strings.Contains(err.Error(), "it speaks no TLS, and this endpoint is tls/: it must dial tls/HOST:PORT") {
-		t.Errorf("Secure = %v, want that it speaks no TLS", err)
+		conn.SetDeadline(time.Now().Add(5 * time.Second))
+		conn.Write([]byte(begin))
+		if begin == "\x16" { // a byte at a time
+			conn.Write([]byte("\x00"))
+		}
+		answer, _ := io.ReadAll(conn)
+		conn.Close()
+		if string(answer) != "\x15\x03\x01\x00\x02\x02\x46" {
+			t.Errorf("%q: answer % x, want a fatal alert", begin, answer)
+		}
+		if err := <-refused; err == nil || !strings.Contains(err.Error(), "it speaks no TLS, and this endpoint is tls/: it must dial tls/HOST:PORT") {
+			t.Errorf("%q: Secure = %v, want that it speaks no TLS", begin, err)
+		}
 	}
 }
 

@@ -118,15 +118,48 @@ func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
 		return nil, err
 	}
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
-	secure := tls.Server(conn, cfg)
+	secure := tls.Server(&greeted{Conn: conn}, cfg)
 	if err := secure.Handshake(); err != nil {
-		var record tls.RecordHeaderError
-		if errors.As(err, &record) && record.Conn != nil {
-			record.Conn.Write(plainAlert) // a client of Zenoh without TLS knows by it where it is
+		if speaksNoTLS(err) {
+			conn.Write(plainAlert) // a client of Zenoh without TLS knows by it where it is
 		}
 		return nil, l.endpoint.Security.accepted(err, time.Now())
 	}
 	return secure, nil
+}
+
+// greeted is a connection whose first bytes must be those of a TLS handshake. crypto/tls
+// looks at the first alone, waits for what they announce, and Zenoh's first message may
+// begin like a record.
+type greeted struct {
+	net.Conn
+	seen int // of the first bytes
+}
+
+// firstBytes are a record of a handshake of any version.
+var firstBytes = [2]byte{0x16, 0x03}
+
+// errNoTLS is a connection that begins with other bytes than TLS does.
+var errNoTLS = errors.New("its first bytes are not TLS's")
+
+func (g *greeted) Read(p []byte) (int, error) {
+	n, err := g.Conn.Read(p)
+	for i := 0; i < n && g.seen < len(firstBytes); i++ {
+		if p[i] != firstBytes[g.seen] {
+			return 0, errNoTLS
+		}
+		g.seen++
+	}
+	return n, err
+}
+
+// NetConn is the connection below.
+func (g *greeted) NetConn() net.Conn { return g.Conn }
+
+// speaksNoTLS reports whether a handshake failed because the other side speaks none.
+func speaksNoTLS(err error) bool {
+	var record tls.RecordHeaderError
+	return errors.Is(err, errNoTLS) || errors.As(err, &record)
 }
 
 // plainAlert is TLS's fatal alert that a version is not spoken, in the clear.

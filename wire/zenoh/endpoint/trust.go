@@ -286,11 +286,10 @@ func (e Endpoint) tlsError(err error, now time.Time) error {
 
 // accepted says why a TLS handshake with a node that has dialled failed.
 func (s *Security) accepted(err error, now time.Time) error {
-	var record tls.RecordHeaderError
 	var unverified *tls.CertificateVerificationError
 	alert, alerted := alertOf(err)
 	switch {
-	case errors.As(err, &record):
+	case speaksNoTLS(err):
 		return errors.New("wire/zenoh: it speaks no TLS, and this endpoint is tls/: it must dial tls/HOST:PORT, with the root CA (edge-rt --tls-ca)")
 	case errors.As(err, &unverified):
 		cause, fix := s.client().unverified(unverified.UnverifiedCertificates, unverified.Err, now)

@@ -1,7 +1,6 @@
 package link
 
 import (
-	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -22,10 +21,13 @@ const (
 
 // rawConn is the connection below TLS, or conn itself.
 func rawConn(conn net.Conn) net.Conn {
-	if secure, ok := conn.(*tls.Conn); ok {
-		return secure.NetConn()
+	for {
+		above, ok := conn.(interface{ NetConn() net.Conn })
+		if !ok {
+			return conn
+		}
+		conn = above.NetConn()
 	}
-	return conn
 }
 
 // stream cuts a connection into batches. Owner: the reader.
