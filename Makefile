@@ -254,7 +254,6 @@ put = install -d -m 755 $(1) && for u in $(2); do sed 's,/usr/\(bin\|share\)/,$(
 
 .PHONY: install
 install: install-robot install-server ## install both programs, bench, units, udev rules, ONNX Runtime (DESTDIR, PREFIX=/usr/local)
-	@echo 'next: systemd-sysusers && systemctl daemon-reload && udevadm control --reload && udevadm trigger (docs/systemd.md)'
 
 .PHONY: install-shared
 install-shared: programs
@@ -272,6 +271,7 @@ install-robot: install-shared ## install edge-rt, bench, edge-rt's unit and udev
 	install -d -m 755 $(DESTDIR)/etc/edge-rt
 	$(call put,$(DESTDIR)$(PREFIX)/lib/systemd/system,edge-rt@.service)
 	install -D -m 644 systemd/99-edge-rt.rules $(DESTDIR)$(PREFIX)/lib/udev/rules.d/99-edge-rt.rules
+	@echo 'next, on the robot: sudo systemd-sysusers; sudo systemctl daemon-reload; sudo udevadm control --reload && sudo udevadm trigger (docs/systemd.md)'
 
 .PHONY: install-server
 install-server: install-shared ## install lean-server, bench, its unit, ONNX Runtime (from .venv) and an example manifest
@@ -285,6 +285,7 @@ ifneq ($(ORT),)
 else
 	@echo 'ONNX Runtime is not in .venv and was not installed: run make setup-server, then this again, or set EDGERT_ORT (docs/systemd.md)' >&2
 endif
+	@echo 'next, for the server as a service: sudo systemd-sysusers; sudo systemctl daemon-reload (docs/systemd.md)'
 
 .PHONY: clean
 clean: ## remove what was built and installed here

@@ -21,7 +21,7 @@ const (
 )
 
 // alike says what to do with runs that do not go together.
-const alike = "make them alike with --fps and --cameras, or export them apart"
+const alike = "make them alike with --fps and --cameras, or export them apart: name the files or a folder of each kind"
 
 // Config is one export.
 type Config struct {

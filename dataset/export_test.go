@@ -241,6 +241,9 @@ func TestRuns(t *testing.T) {
 	refused(t, cfg, "feature observation.images.top of", "g.mcap is video [48 64 3], and", "f.mcap has video [96 128 3]: one dataset has one; make them alike with --fps and --cameras")
 	cfg.FPS = 0
 	refused(t, cfg, "fps of", "g.mcap is 60")
+	blind := &scene{seconds: 1, task: "x", instance: "six"}
+	cfg.Records = []string{larger.write(t, filepath.Join(dir, "h.mcap")), blind.write(t, filepath.Join(dir, "i.mcap"))}
+	refused(t, cfg, "feature observation.images.top of", "i.mcap is none, and", "name the files or a folder of each kind")
 	cfg.Records = []string{dir + "/none"}
 	refused(t, cfg, "none")
 	os.WriteFile(filepath.Join(dir, "e.mcap"), []byte("no record"), 0o666)

@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"reflect"
 	"slices"
+	"strings"
 
 	"edgert/internal/capped"
 )
@@ -165,10 +166,14 @@ func (j *journal) fits(s settings, name, other, instead string) error {
 	return nil
 }
 
-// rank puts first what other differences come from: rate and codec are in each video's too.
+// rank puts first what other differences come from: rate and codec are in each video's too, and
+// without cameras there is no age of pictures.
 func rank(key string) int {
 	if i := slices.Index([]string{"robot", "fps", "vcodec", "crf"}, key); i >= 0 {
-		return i - 4
+		return i - 5
+	}
+	if strings.HasPrefix(key, "feature "+imagePrefix) {
+		return -1
 	}
 	return 0
 }

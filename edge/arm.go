@@ -157,7 +157,7 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	slow := all.Clean == 0 || all.P99 > limit
 	switch {
 	case e.simBus != nil && (slow || unfit != nil):
-		e.log.Warn("the simulated bus is slow: this machine is busy", "want", want, "why", unfit)
+		e.log.Warn("the simulated bus is slow: this machine is busy", slowness(all.P99, want, unfit)...)
 	case unfit != nil:
 		return exit.With(exit.Absent, unfit)
 	case slow:
@@ -168,6 +168,14 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 		e.log.Warn("the bus loses or spoils replies, which the run bears", "replies", motors, "damaged", all.Corrupt, "cure", cure)
 	}
 	return nil
+}
+
+// slowness is what the log says of a simulated bus that an arm's could not be.
+func slowness(took, want time.Duration, unfit error) []any {
+	if unfit != nil {
+		return []any{"why", unfit}
+	}
+	return []any{"cycle_p99", took.Round(10 * time.Microsecond), "want", want}
 }
 
 // openLeader opens the leader arm, where there is one, and leaves it limp.

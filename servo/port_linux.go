@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 	"unsafe"
 
@@ -55,9 +56,17 @@ func openError(path string, err error) error {
 	case errors.Is(err, unix.EBUSY):
 		return fmt.Errorf("%w: open %s: %w; end the program that has it", ErrPortBusy, path, err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return fmt.Errorf("%w: open %s: %w; add the user to the group dialout and log in again", ErrPortDenied, path, err)
+		return fmt.Errorf("%w: open %s: %w; %s", ErrPortDenied, path, err, deniedCure(path))
 	}
 	return fmt.Errorf("servo: open %s: %w", path, err)
+}
+
+// deniedCure is how a user gets to a port. No group has a pseudo-terminal: only its maker opens it.
+func deniedCure(path string) string {
+	if device, err := filepath.EvalSymlinks(path); err == nil && strings.HasPrefix(device, "/dev/pts/") {
+		return "it is a terminal of the user who started edge-rt sim-bus: run both as one user"
+	}
+	return "add the user to the group dialout and log in again"
 }
 
 func setUp(fd int, path string, baud int) error {

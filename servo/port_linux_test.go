@@ -246,3 +246,18 @@ const (
 
 // epoch is a clock for lines that do not live in simulated time.
 var epoch = rttest.NewClock(0)
+
+// The group dialout opens adapters; a terminal is of the user who made it.
+func TestDeniedCure(t *testing.T) {
+	master, pty := openPty(t)
+	defer unix.Close(master)
+	link := filepath.Join(t.TempDir(), "so101")
+	if err := os.Symlink(pty, link); err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range map[string]string{link: "one user", pty: "one user", "/dev/ttyACM0": "dialout", "/dev/null": "dialout"} {
+		if err := openError(path, unix.EACCES); !errors.Is(err, ErrPortDenied) || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v, want a cure with %q", path, err, want)
+		}
+	}
+}

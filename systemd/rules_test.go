@@ -133,6 +133,11 @@ func TestInstall(t *testing.T) {
 	if err != nil {
 		t.Fatalf("make install: %v\n%s", err, out)
 	}
+	for _, next := range []string{"sudo systemd-sysusers", "sudo systemctl daemon-reload", "sudo udevadm trigger"} {
+		if !strings.Contains(string(out), next) {
+			t.Errorf("it does not say that %q comes next:\n%s", next, out)
+		}
+	}
 	for path, mode := range map[string]os.FileMode{
 		"opt/robot/bin/edge-rt":                            0o755,
 		"opt/robot/bin/lean-server":                        0o755,

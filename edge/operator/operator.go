@@ -98,6 +98,9 @@ func Ctl(id, line string) (Reply, error) {
 	}
 	c, err := net.DialTimeout("unix", path, timeout)
 	if err != nil {
+		if id != "" {
+			path = strings.Join(socketPaths(dirs, id), " or ")
+		}
 		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of one that runs, or leave it out when there is only one; one that looks for its arm or a server still does not answer%s", path, err, hint)
 	}
 	defer c.Close()
@@ -117,19 +120,28 @@ func Ctl(id, line string) (Reply, error) {
 	return reply, nil
 }
 
+// socketPaths are the places where the robot called id may have its socket; none without an id.
+func socketPaths(dirs []string, id string) (paths []string) {
+	for _, dir := range dirs {
+		if id == "" {
+			break
+		}
+		paths = append(paths, identity.SocketPath(dir, id))
+	}
+	return paths
+}
+
 // findSocket returns the socket of the robot called id, or of the only one when id is empty.
 func findSocket(dirs []string, id string) (path string, err error) {
-	var found []string
-	for _, dir := range dirs {
-		if id != "" {
-			found = append(found, identity.SocketPath(dir, id))
-			continue
+	found := socketPaths(dirs, id)
+	if id == "" {
+		for _, dir := range dirs {
+			sockets, err := filepath.Glob(filepath.Join(dir, "*.sock"))
+			if err != nil {
+				return "", err
+			}
+			found = append(found, sockets...)
 		}
-		sockets, err := filepath.Glob(filepath.Join(dir, "*.sock"))
-		if err != nil {
-			return "", err
-		}
-		found = append(found, sockets...)
 	}
 	if live := slices.DeleteFunc(slices.Clone(found), abandoned); id == "" || len(live) > 0 {
 		found = live

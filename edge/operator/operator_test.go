@@ -144,7 +144,7 @@ func TestCtlReachesAService(t *testing.T) {
 			t.Errorf("--id %s: %+v, %v", id, r, err)
 		}
 	}
-	if _, err := ask("away"); exit.Of(err) != exit.Absent {
-		t.Errorf("--id away: %v, want code %d", err, exit.Absent)
+	if _, err := ask("away"); exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), service) || !strings.Contains(err.Error(), home) {
+		t.Errorf("--id away: %v, want code %d and both folders named", err, exit.Absent)
 	}
 }

@@ -210,7 +210,7 @@ func (s *session) openArm(ctx context.Context) (err error) {
 		}
 	}
 	if s.simBus != nil {
-		s.cfg.Log.Warn("the simulated bus is slow: this machine is busy", "want", limit)
+		s.cfg.Log.Warn("the simulated bus is slow: this machine is busy", "cycle_p99", all.P99.Round(10*time.Microsecond), "want", limit.Round(10*time.Microsecond))
 		return nil
 	}
 	return exit.Errorf(exit.Config, "the bus takes %v per cycle (p99), and at the record's %v ticks per second it may take %v: set the adapter's latency timer to 1 ms, or raise the servos' baud rate",

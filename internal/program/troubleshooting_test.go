@@ -37,16 +37,18 @@ func TestTroubleshootingQuotesTheCode(t *testing.T) {
 }
 
 // sources are all texts that the programs may print: strings of Go without tests, verbs of
-// formats as %v, and the setup script.
+// formats as %v, and the setup scripts.
 func sources(t *testing.T, root string) string {
 	t.Helper()
-	script, err := os.ReadFile(filepath.Join(root, "tools/setup.sh"))
-	if err != nil {
-		t.Fatal(err)
-	}
 	all := strings.Builder{}
-	all.Write(script)
-	err = filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
+	for _, name := range []string{"tools/setup.sh", "tools/export/setup.sh"} {
+		script, err := os.ReadFile(filepath.Join(root, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		all.Write(script)
+	}
+	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		name := entry.Name()
 		switch {
 		case err != nil:

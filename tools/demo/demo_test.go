@@ -79,3 +79,26 @@ func TestTheDemoPolicyReachesTargets(t *testing.T) {
 		t.Errorf("%d targets in 8 s, exit %d; want at least 2 and 0\n%s", r.Targets, r.Exit.Code, out)
 	}
 }
+
+// A run that the machine spoiled says so; one that the programs spoiled blames nobody else.
+func TestJudgeNamesABusyMachine(t *testing.T) {
+	o := options{duration: 20 * time.Second, targets: 7, collisions: 1}
+	for _, tt := range []struct {
+		late uint64
+		busy bool
+	}{{104, true}, {3, false}} {
+		r := report{Ticks: 955, OverrunsHost: tt.late, Targets: 6, FPS: 60, SMin: 20, Estimate: 4}
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		path := filepath.Join(t.TempDir(), "edge.json")
+		if err := os.WriteFile(path, text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		err = judge(path, 0, o)
+		if err == nil || errors.Is(err, errHost) || strings.Contains(err.Error(), "this machine was busy") != tt.busy {
+			t.Errorf("%d late ticks: %v, want that the machine was busy: %v", tt.late, err, tt.busy)
+		}
+	}
+}

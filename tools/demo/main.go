@@ -26,6 +26,9 @@ const (
 	stolenShare = 0.01
 	awayShare   = 0.05
 
+	// busyShare of late ticks is enough to name other programs as a cause.
+	busyShare = 0.01
+
 	// calmLimit is how long another try waits for a calm host.
 	calmLimit = time.Minute
 )
@@ -121,16 +124,17 @@ func blame(err error, stolen time.Duration, share float64, o options) error {
 
 // report is the part of the edge's summary that the demo reads.
 type report struct {
-	Ticks       uint64                 `json:"ticks"`
-	OverrunsOwn uint64                 `json:"overruns_own"`
-	Targets     int                    `json:"targets_reached"`
-	Collisions  int                    `json:"collisions"`
-	Age         struct{ P99 float64 }  `json:"action_age_ms"`
-	FPS         float64                `json:"fps"`
-	SMin        int                    `json:"s_min"`
-	Estimate    int                    `json:"latency_estimate_steps"`
-	Exit        struct{ Code int }     `json:"exit"`
-	RT          struct{ Granted bool } `json:"rt"`
+	Ticks        uint64                 `json:"ticks"`
+	OverrunsOwn  uint64                 `json:"overruns_own"`
+	OverrunsHost uint64                 `json:"overruns_host"`
+	Targets      int                    `json:"targets_reached"`
+	Collisions   int                    `json:"collisions"`
+	Age          struct{ P99 float64 }  `json:"action_age_ms"`
+	FPS          float64                `json:"fps"`
+	SMin         int                    `json:"s_min"`
+	Estimate     int                    `json:"latency_estimate_steps"`
+	Exit         struct{ Code int }     `json:"exit"`
+	RT           struct{ Granted bool } `json:"rt"`
 }
 
 func judge(path string, stolen time.Duration, o options) error {
@@ -152,7 +156,15 @@ func judge(path string, stolen time.Duration, o options) error {
 	checks.That(r.Ticks > 0 && r.Age.P99 <= bound, "action age p99 %.0f ms, want at most %.0f ms: s_min %d + 2 x latency estimate %d + 3 ticks", r.Age.P99, bound, r.SMin, r.Estimate)
 	checks.That(r.Exit.Code == 0, "edge-rt exit code %d, want 0", r.Exit.Code)
 	if err := checks.Err(); err != nil {
-		return blame(err, stolen, share, o)
+		return blame(busy(err, r), stolen, share, o)
 	}
 	return nil
+}
+
+// busy adds to err that the machine had other work, where many ticks were late for it.
+func busy(err error, r report) error {
+	if float64(r.OverrunsHost) < busyShare*float64(r.Ticks) {
+		return err
+	}
+	return fmt.Errorf("%w; this machine was busy: it let %d of %d ticks run too late. End its other programs and run this again (edge-rt why tells more)", err, r.OverrunsHost, r.Ticks)
 }

@@ -19,6 +19,7 @@ if [ ! -x .venv-export/bin/python ]; then
 	done
 	[ -n "${python:-}" ] || {
 		say "no Python 3.12 or newer with venv, which LeRobot 0.6 needs: install python3.12 and python3.12-venv, or set EXPORT_PYTHON to one"
+		say "where apt has none, as in Debian 12 (3.11): python3 -m venv ~/.uv && ~/.uv/bin/pip install uv && ~/.uv/bin/uv python install 3.12; then: EXPORT_PYTHON=\$(~/.uv/bin/uv python find 3.12) make export-env"
 		exit 3
 	}
 	say "creating .venv-export with $python"
