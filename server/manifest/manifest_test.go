@@ -237,6 +237,31 @@ func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
 	}
 }
 
+// One port for robots and HTTP is refused as that, and not as another program's.
+func TestThePortOfRobotsIsNotHTTPs(t *testing.T) {
+	for _, tt := range []struct {
+		listen  []string
+		connect []string
+		health  int
+		refused string // the endpoint that is named; empty: none is
+	}{
+		{[]string{"tcp/127.0.0.1:7447", "tcp/0.0.0.0:9100"}, nil, 9100, "tcp/0.0.0.0:9100"},
+		{[]string{"tcp/[::1]:9100"}, nil, 9100, "tcp/[::1]:9100"},
+		{nil, nil, 7447, DefaultListen},
+		{[]string{"tcp/127.0.0.1:9100"}, nil, 0, ""},
+		{[]string{"tcp/127.0.0.1:9100"}, nil, 9101, ""},
+		{nil, []string{"tcp/router:9100"}, 9100, ""},
+		{[]string{"unixsock-stream//tmp/x:9100"}, nil, 9100, ""},
+	} {
+		c := Default()
+		c.HealthPort, c.Zenoh.ListenEndpoints, c.Zenoh.ConnectEndpoints = tt.health, tt.listen, tt.connect
+		err := c.CheckTransport()
+		if (err != nil) != (tt.refused != "") || err != nil && !(strings.Contains(err.Error(), "'"+tt.refused+"'") && strings.Contains(err.Error(), "--health-port")) {
+			t.Errorf("listen %q, connect %q, HTTP on %d: %v, want %q", tt.listen, tt.connect, tt.health, err, tt.refused)
+		}
+	}
+}
+
 // Property: whatever the bytes, Load's decoder neither panics nor
 // answers with more than one line.
 func FuzzDecodeStrict(f *testing.F) {

@@ -95,6 +95,9 @@ func (c *Config) CheckTransport() error {
 	case tls != TLS{VerifyNameOnConnect: true} && !dials && !listens:
 		return c.Errorf("zenoh.tls", idle, "zenoh.tls", "zenoh.connect_endpoints or zenoh.listen_endpoints")
 	}
+	if e := c.onHealthPort(); e != "" {
+		return c.Errorf("health_port", "health_port is %d, and so is the port of '%s', where robots dial in: choose another for HTTP with --health-port or health_port, or 0 for none", c.HealthPort, e)
+	}
 	if len(c.Routers) > 0 && !c.Zenoh.TLS.EnableMTLS {
 		return c.Errorf("routers", "routers is set, but nobody is asked for a certificate: set zenoh.tls.enable_mtls too, or remove the key")
 	}
@@ -102,6 +105,20 @@ func (c *Config) CheckTransport() error {
 		return c.Errorf("zenoh.tls", "zenoh: %w", err)
 	}
 	return nil
+}
+
+// onHealthPort is an endpoint to listen on whose port is HTTP's, too; empty: none is.
+func (c *Config) onHealthPort() string {
+	for _, e := range c.Listen() {
+		parsed, err := endpoint.Parse(e, endpoint.Security{})
+		if err != nil || parsed.Protocol == endpoint.Unix {
+			continue
+		}
+		if _, port, err := net.SplitHostPort(parsed.Address); err == nil && c.HealthPort != 0 && port == strconv.Itoa(c.HealthPort) {
+			return e
+		}
+	}
+	return ""
 }
 
 func encrypted(endpoints []string) bool {
