@@ -60,6 +60,7 @@ func (l *link) handshake(ctx context.Context) error {
 		l.room = t.steps
 	}
 	l.flags.evicted.Store(false)
+	l.flags.unheard.Store(false)
 	l.serverToken.CompareAndSwap(tokenGone, tokenUnseen) // it is back, or find would not have found it
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)

@@ -282,6 +282,7 @@ func (l *link) lossOfAnswer(since rt.Instant) (event.Loss, string) {
 		return event.LossUnanswered, fmt.Sprintf("no chunk for %.1f s", quiet.Seconds())
 	}
 	if silent := now.Sub(max(since, l.heardAt)); silent > unheard {
+		l.flags.unheard.Store(true)
 		return event.LossUnanswered, fmt.Sprintf("no chunk for %.1f s, and the server does not answer", quiet.Seconds())
 	}
 	return 0, ""

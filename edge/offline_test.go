@@ -35,6 +35,24 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		{"the server, which is there again at last", []func(*rig){gone, func(r *rig) { r.flags.epoch.Store(2) }}, event.LackSession, []string{"no session: no server answers"}, "silent"},
 		{"pictures, and at last the bus", []func(*rig){blind, silent(3)}, event.LackPictures, []string{"no chunk for 2s: gave up; a camera gave no picture for 2s"}, "silent"},
 		{"answers, and at last the server", []func(*rig){func(*rig) {}, gone}, event.LackAnswers, []string{"no chunk for 2s: gave up"}, "session"},
+		{"a server that stands still, at last without a session", []func(*rig){func(*rig) {}, func(r *rig) { gone(r); r.flags.unheard.Store(true) }}, event.LackAnswers, []string{"the server does not answer: no server answers; look whether"}, "cables"},
+		{"a server that comes and goes", []func(*rig){func(r *rig) {
+			for n := 0; n < 6; n++ {
+				r.flags.epoch.Store(uint32(1 + n%2))
+				gone(r)
+				r.step(15)
+				r.flags.epoch.Store(uint32(2 + n))
+				r.step(5)
+			}
+		}, gone}, event.LackAnswers, []string{"besides, there was no session for ", ": no server answers"}, "cables"},
+		{"three, of which the camera lasted", []func(*rig){func(r *rig) {
+			blind(r)
+			r.step(60)
+			silent(2)(r)
+			r.step(50)
+			r.bus.silent = 0
+			gone(r)
+		}, func(r *rig) { r.flags.epoch.Store(2) }}, event.LackPictures, []string{"a camera gave no picture for 2s"}, "no link"},
 		{"the server and the bus", []func(*rig){func(r *rig) { gone(r); silent(3)(r) }, func(*rig) {}}, event.LackSession, []string{"no session: no server answers", "besides, joints were silent for 1."}, "cameras"},
 	} {
 		r := newRig(t)

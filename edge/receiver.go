@@ -30,6 +30,7 @@ type linkFlags struct {
 	nonce          atomic.Int64                              // link: what the session's chunks repeat, stored before its epoch; 0: nothing
 	said           sharedPace                                // link: how long a chunk takes, as the server says
 	pace           sharedPace                                // tick: the same with what its answers say; 0: none has come
+	unheard        atomic.Bool                               // link: the server did not answer at all when its session was lost, and none is open since
 	aliveAt        atomic.Int64                              // link: when the server last said that it lives while an answer was due
 	tooSlow        atomic.Bool                               // tick: no action of this policy can run within the limits that were given
 	past           [pastSessions]atomic.Pointer[pastSession] // link: the last sessions, by epoch, each stored before its epoch

@@ -182,12 +182,21 @@ func (e *Edge) offlineError() error {
 		text += fmt.Sprintf("; a camera gave no picture for %s%s", e.lasted(lack), e.cameraErrors())
 	case event.LackSession:
 		text += fmt.Sprintf("; no session: %s; start lean-server, or check --connect and --id", e.sessionError())
+	case event.LackAnswers:
+		if e.control.flags.unheard.Load() {
+			text += fmt.Sprintf("; the server does not answer: %s; look whether lean-server runs, or check --connect", e.sessionError())
+			break
+		}
+		text += e.cameraErrors()
 	default:
 		text += e.cameraErrors()
 	}
 	for k := event.LackJoints; k <= event.LackSession; k++ {
 		if k != lack && 2*lacks.Lasted(k) >= lacks.Lasted(lack) && lacks.Lasted(k) > 0 {
 			text += fmt.Sprintf("; besides, %s for %s", besides[k], e.lasted(k))
+			if k == event.LackSession && !e.control.flags.unheard.Load() {
+				text += ": " + e.sessionError()
+			}
 		}
 	}
 	return exit.With(exit.Absent, recording.GaveUp(lack, text))
