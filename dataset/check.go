@@ -99,6 +99,7 @@ func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 	if err := c.readEpisodes(); err != nil {
 		return nil, err
 	}
+	c.checkTypes()
 	c.checkTasks()
 	c.checkEpisodes()
 	if err := c.checkData(ctx); err != nil {
@@ -289,10 +290,20 @@ func (c *checker) checkData(ctx context.Context) error {
 
 // checkFile compares the file that has the episodes from first to last.
 func (c *checker) checkFile(first, last int, name string) {
-	columns, _, err := readTable(filepath.Join(c.dir, name), func(n string) bool { return kinds[c.info.Features[n].DType] != 0 || numeric(c.info.Features[n].DType) })
+	var foreign []string
+	columns, _, err := readTable(filepath.Join(c.dir, name), func(n string) bool {
+		f, named := c.info.Features[n]
+		if !named && !slices.Contains(foreign, n) {
+			foreign = append(foreign, n)
+		}
+		return numeric(f.DType)
+	})
 	if err != nil {
 		c.find("%v", strings.TrimPrefix(err.Error(), c.dir+"/"))
 		return
+	}
+	if len(foreign) > 0 {
+		c.find("%s has columns that %s does not name: %q; the loader takes no such file", name, infoPath, foreign)
 	}
 	rows := 0
 	for _, e := range c.episodes[first:last] {
@@ -308,8 +319,12 @@ func (c *checker) checkFile(first, last int, name string) {
 			c.find("%s has no column %s, which %s names", name, feature, infoPath)
 		case col.rows != rows:
 			c.find("%s has %d rows of %s, its episodes %d frames", name, col.rows, feature, rows)
+		case len(col.texts) > 0:
+			c.find("%s has texts in the column %s, %s says %s", name, feature, infoPath, f.DType)
 		case col.size != f.size() || len(col.numbers) != rows*f.size():
 			c.find("%s: rows of %s have %s numbers, want %d", name, feature, col.sizeText(), f.size())
+		case f.outside(col.numbers) >= 0:
+			c.find("%s: %s has %v, which is no %s as %s says: the loader takes no such file", name, feature, col.numbers[f.outside(col.numbers)], f.DType, infoPath)
 		default:
 			continue
 		}
@@ -326,10 +341,6 @@ func (c *checker) checkFile(first, last int, name string) {
 		row += e.length
 	}
 	c.Rows += rows
-}
-
-func numeric(dtype string) bool {
-	return slices.Contains([]string{float32Type, int64Type, boolType, "float64", "int32", "int16", "int8", "uint8"}, dtype)
 }
 
 func (c *cells) sizeText() string {

@@ -86,6 +86,11 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
+	typed := func(name, dtype string) func(t *testing.T, dir string) {
+		return editJSON(infoPath, func(v map[string]any) {
+			v["features"].(map[string]any)[name].(map[string]any)["dtype"] = dtype
+		})
+	}
 	stat := func(j *journal, name string) *Stats {
 		s := j.entries[1].Stats[name]
 		return &s
@@ -108,6 +113,14 @@ func TestCheck(t *testing.T) {
 		{"a feature of another width", editJSON(infoPath, func(v map[string]any) {
 			v["features"].(map[string]any)[stateName].(map[string]any)["shape"] = []int{4}
 		}), "want 4"},
+		{"texts instead of numbers", typed(actionName, "string"), "are texts of the shape [3]"},
+		{"a text instead of a number", typed(taskIndex, "string"), "want numbers"},
+		{"a type that is none", typed(actionName, "float31"), "which the loader does not know"},
+		{"whole numbers that are none", typed(timestamp, int64Type), "is no int64"},
+		{"numbers below 0 without a sign", typed(actionName, "uint8"), "is no uint8"},
+		{"a column without a feature", editJSON(infoPath, func(v map[string]any) {
+			delete(v["features"].(map[string]any), actionName)
+		}), "does not name: [\"action\"]"},
 		{"a mean", editJSON(statsPath, func(v map[string]any) {
 			v[actionName].(map[string]any)["mean"] = []float64{0, 0, 0}
 		}), "all: mean of action"},

@@ -93,11 +93,15 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if err := checkTask(cfg.Task); err != nil {
 		return nil, err
 	}
-	files, err := find(cfg.Records)
+	files, listed, err := find(cfg.Records)
 	if err != nil {
 		return nil, err
 	}
-	runs, set, err := survey(&cfg, codec, files)
+	runs, empty, err := readable(files, listed)
+	if err != nil {
+		return nil, err
+	}
+	set, err := survey(&cfg, codec, runs)
 	if err != nil {
 		return nil, err
 	}
@@ -114,6 +118,7 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 		Cameras: runs[0].cams,
 		Left:    Left{},
 	}}
+	x.report.Left.add(empty, "records of which nothing but the beginning is there")
 	done, err := x.prepare(ctx, runs, set)
 	if err != nil {
 		return nil, err
@@ -133,20 +138,25 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	return x.finish()
 }
 
-// survey reads the beginnings of all records, and refuses those that do not go together.
-func survey(cfg *Config, codec Codec, files []string) (runs []*run, set settings, err error) {
+// readable are the runs of the files; empty is how many files have nothing of a run.
+func readable(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	if len(files) == 0 {
-		return nil, set, refuse("no records: name files, or folders of them")
+		return nil, 0, refuse("no records: name files, or folders of them")
 	}
-	if runs, err = runsOf(files); err != nil {
-		return nil, set, err
+	if runs, empty, err = runsOf(files, listed); err == nil && len(runs) == 0 {
+		err = refuse("%s: none of %d records has a tick: they broke off at their beginning, or have just begun", filepath.Dir(files[0]), len(files))
 	}
+	return runs, empty, err
+}
+
+// survey reads the beginnings of all runs, and refuses those that do not go together.
+func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
 	for i, r := range runs {
 		if err := r.describe(cfg.FPS, cfg.Cameras); err != nil {
-			return nil, set, err
+			return set, err
 		}
 		if err := r.measure(); err != nil {
-			return nil, set, err
+			return set, err
 		}
 		own := settings{Robot: r.info["robot"], FPS: r.fps, VCodec: codec.name, CRF: cmp.Or(cfg.CRF, codec.crf), Features: features(r, codec, cfg)}
 		if i == 0 {
@@ -155,10 +165,10 @@ func survey(cfg *Config, codec Codec, files []string) (runs []*run, set settings
 		}
 		first := journal{settings: set}
 		if err := first.fits(own, r.name, runs[0].name, alike); err != nil {
-			return nil, set, err
+			return set, err
 		}
 	}
-	return runs, set, nil
+	return set, nil
 }
 
 // features are those of a dataset of such a run.

@@ -178,3 +178,40 @@ func interrupted(t *testing.T, cfg Config) {
 		t.Fatal("the export was not interrupted")
 	}
 }
+
+// A record that a power cut has left empty, or that has just begun, does not keep the others
+// of its folder from being exported. One that is named is refused, and so is a stranger's.
+func TestARecordWithoutATick(t *testing.T) {
+	dir := t.TempDir()
+	good := plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap"))
+	whole, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t, dir)
+	for i, size := range []int{0, 5, 8, 20, 60, len(whole) / 3} {
+		put(t, filepath.Join(dir, "z.mcap"), string(whole[:size]))
+		cfg.Out = filepath.Join(t.TempDir(), "set")
+		r, err := Export(t.Context(), cfg)
+		if size == 5 { // it may be anybody's
+			if err == nil || !strings.Contains(err.Error(), "no MCAP file") {
+				t.Errorf("5 bytes: %v", err)
+			}
+			continue
+		}
+		if err != nil || r.Episodes != 1 || r.Left["records of which nothing but the beginning is there"] != 1 {
+			t.Errorf("file %d, of %d bytes: %+v, %v", i, size, r, err)
+		}
+		if size > 60 { // it says whose it is, and is a run without an episode
+			continue
+		}
+		named := cfg
+		named.Out, named.Records = filepath.Join(t.TempDir(), "set"), []string{good, filepath.Join(dir, "z.mcap")}
+		refused(t, named, "z.mcap")
+	}
+	if err := os.Remove(good); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Out = filepath.Join(t.TempDir(), "set")
+	refused(t, cfg, "none of 1 records has a tick")
+}

@@ -97,8 +97,14 @@ type head struct {
 	first rt.Instant // of its first tick; never: it has none
 }
 
-// find lists the record files that the arguments name, files and folders.
-func find(paths []string) (files []string, err error) {
+// begun reports whether there is anything of a run in a file. A power cut, or a kill, at its
+// beginning leaves one without, and so does a run that has just begun.
+func (h *head) begun() bool { return !h.info.Torn || h.first != never }
+
+// find lists the record files that the arguments name, files and folders; listed are those
+// that a folder has.
+func find(paths []string) (files []string, listed map[string]bool, err error) {
+	listed = map[string]bool{}
 	seen := map[string]bool{}
 	add := func(path string) error {
 		full, err := filepath.Abs(path)
@@ -111,31 +117,33 @@ func find(paths []string) (files []string, err error) {
 	for _, path := range paths {
 		info, err := given(path)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		if !info.IsDir() {
 			if err := add(path); err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			continue
 		}
 		entries, err := os.ReadDir(path)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		before := len(files)
 		for _, e := range entries {
 			if strings.HasSuffix(e.Name(), ".mcap") && e.Type().IsRegular() {
-				if err := add(filepath.Join(path, e.Name())); err != nil {
-					return nil, err
+				name := filepath.Join(path, e.Name())
+				listed[name] = true
+				if err := add(name); err != nil {
+					return nil, nil, err
 				}
 			}
 		}
 		if len(files) == before {
-			return nil, refuse("%s: no *.mcap in this folder; edge-rt keeps its records in the one of --record-dir", path)
+			return nil, nil, refuse("%s: no *.mcap in this folder; edge-rt keeps its records in the one of --record-dir", path)
 		}
 	}
-	return files, nil
+	return files, listed, nil
 }
 
 func isSeen(err error) bool { return errors.Is(err, errSeen) }
@@ -157,14 +165,24 @@ func readHead(path string) (h head, err error) {
 	return h, nil
 }
 
-// runsOf sorts files by the processes that wrote them, each process's by time.
-func runsOf(files []string) (runs []*run, err error) {
+// runsOf sorts files by the processes that wrote them, each process's by time. Of the listed
+// ones those are left out, and counted, of which nothing but the beginning is there: one of
+// them must not keep all others of a folder from being exported.
+func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	heads := map[string][]head{}
 	var keys []string
 	for _, path := range files {
+		if info, err := os.Stat(path); err == nil && listed[path] && info.Size() == 0 {
+			empty++
+			continue
+		}
 		h, err := readHead(path)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
+		}
+		if listed[path] && !h.begun() {
+			empty++
+			continue
 		}
 		key := cmp.Or(h.info.Run["instance"], filepath.Base(path))
 		if heads[key] == nil {
@@ -181,7 +199,7 @@ func runsOf(files []string) (runs []*run, err error) {
 		}
 		runs = append(runs, r)
 	}
-	return runs, nil
+	return runs, empty, nil
 }
 
 // describe reads what the run says of itself; fps is what was asked for, 0 nothing.

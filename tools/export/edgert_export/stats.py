@@ -56,7 +56,7 @@ def usable(feature: str, mode: str, stats: dict[str, Tensor], shape: tuple[int, 
         else:
             note(f"the statistics of {feature} have {name} in the shape {list(value.shape)}, want {_wanted(shape, visual)}: it is not used")
     if mode != "IDENTITY" and mode in NEEDS and all(n in good for n in needed):
-        _sane(feature, mode, good, visual)
+        _sane(feature, mode, good, visual, note)
     _order(feature, needed, good, note)
     return good
 
@@ -72,18 +72,20 @@ def _wanted(shape: tuple[int, ...], visual: bool) -> str:
     return f"[{shape[0]}, 1, 1]" if visual else f"[{shape[0]}]"
 
 
-def _sane(feature: str, mode: str, stats: dict[str, Tensor], visual: bool) -> None:
-    """Refuses a scale that no data has."""
+def _sane(feature: str, mode: str, stats: dict[str, Tensor], visual: bool, note) -> None:
+    """Refuses a scale that no data has, and notes one of pictures that are all alike."""
     low, high = (stats[n].reshape(-1) for n in NEEDS[mode])
     first, second = NEEDS[mode]
     if mode == "MEAN_STD":
         if bad := (high < 0).nonzero().reshape(-1).tolist():
             raise ExportError(f"the statistics of {feature} have a std below 0 ({high[bad[0]]:g} at index {bad[0]}): no data has one; {AGAIN}")
-        still = bool((high == 0).all())
+        flat, still = bool((high == 0).any()), bool((high == 0).all())
     else:
         if bad := (low > high).nonzero().reshape(-1).tolist():
             raise ExportError(f"the statistics of {feature} have {first} above {second} ({low[bad[0]]:g} and {high[bad[0]]:g} at index {bad[0]}): the axis would be mirrored; {AGAIN}")
-        still = bool((low == high).all())
+        flat, still = bool((low == high).any()), bool((low == high).all())
+    if flat and visual:
+        note(f"the statistics of {feature} have no width in a channel ({first} {low.tolist()}, {second} {high.tolist()}): the policy sees any other picture as one of huge values; {AGAIN}")
     if still and not visual:
         raise ExportError(f"the statistics of {feature} have no width ({first} {low.tolist()}, {second} {high.tolist()}): nothing moved in that data, or they are of one frame; {AGAIN}")
 

@@ -485,6 +485,14 @@ def test_notes_of_what_lerobot_leaves_out(copy):
     assert "action_limits" not in bundle.manifest(family)
 
 
+@pytest.mark.parametrize("change, flat", [(lambda v: 0 * v, True), (lambda v: torch.cat([v[:2], 0 * v[2:]]), True), (lambda v: v / 100, False)])
+def test_pictures_without_width(copy, change, flat):
+    states(copy, changed("observation.images.front.std", change))
+    checkpoint = Checkpoint(copy)
+    checkpoint.scale("observation.images.front")
+    assert ("the statistics of observation.images.front have no width in a channel" in "\n".join(checkpoint.warnings)) == flat
+
+
 def test_a_clean_checkpoint_has_no_notes(act):
     checkpoint = Checkpoint(act)
     family_of("act")(checkpoint, Options(fps=30))
