@@ -138,17 +138,6 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 	return x.finish()
 }
 
-// readable are the runs of the files; empty is how many files have nothing of a run.
-func readable(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
-	if len(files) == 0 {
-		return nil, 0, refuse("no records: name files, or folders of them")
-	}
-	if runs, empty, err = runsOf(files, listed); err == nil && len(runs) == 0 {
-		err = refuse("%s: none of %d records has a tick: they broke off at their beginning, or have just begun", filepath.Dir(files[0]), len(files))
-	}
-	return runs, empty, err
-}
-
 // survey reads the beginnings of all runs, and refuses those that do not go together.
 func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
 	for i, r := range runs {

@@ -202,6 +202,17 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 	return runs, empty, nil
 }
 
+// readable are the runs of the files; empty is how many files have nothing of a run.
+func readable(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
+	if len(files) == 0 {
+		return nil, 0, refuse("no records: name files, or folders of them")
+	}
+	if runs, empty, err = runsOf(files, listed); err == nil && len(runs) == 0 {
+		err = refuse("%s: none of %d records has a tick: they broke off at their beginning, or have just begun", filepath.Dir(files[0]), len(files))
+	}
+	return runs, empty, err
+}
+
 // describe reads what the run says of itself; fps is what was asked for, 0 nothing.
 func (r *run) describe(fps int, cameras []string) error {
 	if r.joints = splitNames(r.info["joints"]); len(r.joints) == 0 {
