@@ -215,3 +215,21 @@ func TestARecordWithoutATick(t *testing.T) {
 	cfg.Out = filepath.Join(t.TempDir(), "set")
 	refused(t, cfg, "none of 1 records has a tick")
 }
+
+// A record with a damaged chunk is exported as far as it can be read, and the summary says
+// that something follows: it does not call it a record without an end.
+func TestADamagedRecordIsNamed(t *testing.T) {
+	needFFmpeg(t)
+	s := &scene{seconds: 4, task: "x", cameras: []string{"top"}, w: 640, h: 480}
+	path := s.write(t, filepath.Join(t.TempDir(), "a.mcap"))
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)*7/10] ^= 0xff
+	put(t, path, string(data))
+	r := exporting(t, testConfig(t, path))
+	if r.Frames == 0 || r.Frames >= 120 || r.Endless != 0 || r.Left["records that are damaged before their end: what follows the damage is left out"] != 1 {
+		t.Errorf("%+v, want some of 120 frames, and to say that more follow", r)
+	}
+}

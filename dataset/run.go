@@ -40,16 +40,17 @@ func given(name string) (os.FileInfo, error) {
 
 // run is what one run of edge-rt left: the files of one process.
 type run struct {
-	name   string // of its first file
-	key    string // of the process, in journals
-	files  []string
-	info   map[string]string
-	torn   int
-	joints []string
-	cams   []string
-	rate   float64 // actions per second
-	period float64 // ns from one tick to the next
-	fps    int     // of the dataset
+	name    string // of its first file
+	key     string // of the process, in journals
+	files   []string
+	info    map[string]string
+	torn    int // files without an end
+	damaged int // files that are damaged before their end
+	joints  []string
+	cams    []string
+	rate    float64 // actions per second
+	period  float64 // ns from one tick to the next
+	fps     int     // of the dataset
 
 	wall     int64 // ns from an instant to the time of day
 	ticks    []tick
@@ -94,12 +95,13 @@ var errSeen = errors.New("seen enough")
 type head struct {
 	path  string
 	info  record.Info
+	ended bool
 	first rt.Instant // of its first tick; never: it has none
 }
 
 // begun reports whether there is anything of a run in a file. A power cut, or a kill, at its
 // beginning leaves one without, and so does a run that has just begun.
-func (h *head) begun() bool { return !h.info.Torn || h.first != never }
+func (h *head) begun() bool { return !h.info.Torn || h.ended || h.first != never }
 
 // find lists the record files that the arguments name, files and folders; listed are those
 // that a folder has.
@@ -154,7 +156,7 @@ func readHead(path string) (h head, err error) {
 		return h, err
 	}
 	defer f.Close()
-	h = head{path: path, first: never}
+	h = head{path: path, ended: record.Ended(f), first: never}
 	h.info, err = record.Read(f, record.Visitor{Tick: func(t *record.Tick) error {
 		h.first = t.At
 		return errSeen
@@ -263,18 +265,21 @@ func (r *run) every() int { return int(math.Round(1e9 / r.period / float64(r.fps
 
 // visit reads the run's files in order.
 func (r *run) visit(v record.Visitor) error {
-	r.torn = 0
+	r.torn, r.damaged = 0, 0
 	for _, path := range r.files {
 		f, err := os.Open(path)
 		if err != nil {
 			return err
 		}
 		info, err := record.Read(f, v)
+		damaged := err == nil && info.Torn && record.Ended(f)
 		f.Close()
-		if err != nil {
+		switch {
+		case err != nil:
 			return fmt.Errorf("%s: %w", path, err)
-		}
-		if info.Torn {
+		case damaged:
+			r.damaged++
+		case info.Torn:
 			r.torn++
 		}
 	}

@@ -196,6 +196,10 @@ func Written(f *os.File) bool {
 	return false
 }
 
+// Ended reports whether a file ends as a whole one does: where Read says that it is torn, it
+// is damaged before that.
+func Ended(f *os.File) bool { return whole(f) }
+
 // ReadFolder visits all files of ours in a folder, the oldest first.
 func ReadFolder(dir string, v Visitor) (infos []Info, err error) {
 	entries, _, err := folder{dir: dir}.list()
