@@ -91,7 +91,7 @@ type takeover struct {
 	pushes uint32     // of the leader, that were seen
 	since  rt.Instant // older poses do not count: the machine was suspended
 	silent bool       // the leader leads, and does not answer
-	held   uint32     // the leader's joints that do not lead
+	held   uint32     // the leader's joints that do not lead, while it leads
 	action []float32  // the leader's pose, where its joints lead
 }
 
@@ -137,7 +137,7 @@ func (c *control) updateTakeover(now rt.Instant) {
 		k.phase = correcting
 		c.arm.StartSlowly(now)
 	case k.phase == correcting && !want:
-		k.phase, k.silent = autonomous, false
+		k.phase, k.silent, k.held = autonomous, false, 0
 		c.operator.resets.Add(1)
 		c.arm.StartSlowly(now)
 	}
@@ -167,6 +167,7 @@ func (c *control) reportPhase(now rt.Instant) {
 func (c *control) correct(now rt.Instant) {
 	k := &c.takeover
 	pose := k.leader.Pose()
+	c.reportHeld(now, pose)
 	if pose.At <= k.since || pose.Stiff || now.Sub(pose.At) >= leaderSilent {
 		if !k.silent {
 			k.silent = true
@@ -184,10 +185,7 @@ func (c *control) correct(now rt.Instant) {
 	case follow.Unarmed:
 		c.arm.StartArming()
 	case follow.Armed:
-		if k.held&^pose.Held != 0 {
-			c.arm.StartSlowly(now)
-		}
-		k.held, k.action = pose.Held, append(k.action[:0], pose.Joints...)
+		k.action = append(k.action[:0], pose.Joints...)
 		for j := range k.action {
 			if k.held&(1<<j) != 0 {
 				k.action[j] = c.arm.Goal[j]
@@ -201,6 +199,26 @@ func (c *control) correct(now rt.Instant) {
 			e.Action.Set(k.action)
 		}
 	}
+}
+
+// reportHeld tells which joints of the leader do not lead, and which lead again, slowly at first.
+//
+//rt:noalloc
+func (c *control) reportHeld(now rt.Instant, pose *leader.Pose) {
+	k := &c.takeover
+	if k.held == pose.Held {
+		return
+	}
+	for j, cause := range pose.Causes {
+		if bit := uint32(1) << j; (pose.Held&^k.held)&bit != 0 {
+			c.events.Emit(now, event.LeaderHeld, int64(bit), int64(cause))
+		}
+	}
+	if ended := k.held &^ pose.Held; ended != 0 {
+		c.arm.StartSlowly(now)
+		c.events.Emit(now, event.LeaderLeads, int64(ended), 0)
+	}
+	k.held = pose.Held
 }
 
 // returnLimit is for the way back to where the arm was armed, at a parking arm's speed.

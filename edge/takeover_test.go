@@ -1,6 +1,7 @@
 package edge
 
 import (
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -508,5 +509,47 @@ func TestLeaderJointsThatDoNotLead(t *testing.T) {
 	r.led(1, l)
 	if d := r.arm.Goal[1] - held; d <= 0 || d > 1.5+1e-3 {
 		t.Errorf("the first step of a joint that leads again is %v, want half of a tick's 3", d)
+	}
+}
+
+// Goal: joints of the leader that do not lead are on record as they are in teleop, also those that
+// did not before the leader led; a joint that leads again is followed slowly at first.
+func TestLeadersJointsThatDoNotLeadAreOnRecord(t *testing.T) {
+	r := newRig(t)
+	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
+	l := r.lead(false, 0, 0)
+	l.pose.Causes = []leader.Cause{0, leader.OutsideRange}
+	l.pose.Held = 2
+	r.serve(40, 3, 10)
+	r.led(20, l)
+	r.events.Drain(func(e event.Event) {
+		if e.Code == event.LeaderHeld {
+			t.Errorf("%+v while the policy has the arm", e)
+		}
+	})
+	r.handOver(t, l)
+	r.led(5, l)
+	l.pose.Held, l.pose.Causes = 1, []leader.Cause{leader.OverSeam, 0}
+	r.led(5, l)
+	l.pose.Held, l.pose.Causes = 0, []leader.Cause{0, 0}
+	l.pose.Joints = []float32{60, 60}
+	before := r.arm.Goal[0]
+	r.led(1, l)
+	if d := r.arm.Goal[0] - before; d <= 0 || d > 1.5+1e-3 {
+		t.Errorf("the first step of a joint that leads again is %v, want half of a tick's 3", d)
+	}
+	var told []event.Event
+	r.events.Drain(func(e event.Event) {
+		if e.Code == event.LeaderHeld || e.Code == event.LeaderLeads {
+			e.At = 0
+			told = append(told, e)
+		}
+	})
+	want := []event.Event{
+		{Code: event.LeaderHeld, A: 2, B: int64(leader.OutsideRange)}, {Code: event.LeaderHeld, A: 1, B: int64(leader.OverSeam)},
+		{Code: event.LeaderLeads, A: 2}, {Code: event.LeaderLeads, A: 1},
+	}
+	if !slices.Equal(told, want) {
+		t.Errorf("told %+v\nwant %+v", told, want)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"edgert/edge/event"
 	"edgert/edge/follow"
 	"edgert/edge/hotplug"
+	"edgert/edge/leader"
 	"edgert/edge/recording"
 	"edgert/internal/notify"
 	"edgert/record"
@@ -211,6 +212,13 @@ func (e *Edge) report(ev event.Event) {
 		attrs[0], attrs[1], n = slog.String("from", phase(ev.A).String()), slog.String("to", phase(ev.B).String()), 2
 	case event.LeaderSilent:
 		level = slog.LevelWarn
+	case event.LeaderHeld, event.LeaderLeads: // on record: the leader's thread logs it, also where it does not lead
+		attrs[0], n = e.joint(ev.A), 1
+		if ev.Code == event.LeaderHeld {
+			attrs[1], n = slog.String("why", leader.Cause(ev.B).String()), 2
+		}
+		e.recording.Event(ev, slog.LevelWarn, attrs[:n])
+		return
 	case event.FirstRun:
 		level, n = slog.LevelWarn, 3
 		attrs[0], attrs[1] = slog.String("bundle", e.bundle), slog.String("speed", strconv.FormatInt(ev.B, 10)+" %")

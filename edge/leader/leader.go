@@ -43,10 +43,11 @@ type Pose struct {
 	At     rt.Instant // when Joints were measured, all of them; 0: never
 	Joints []float32  // [dof]
 	State  State
-	Stiff  bool   // torque may be on
-	Order  uint32 // number of the newest order that State is about
-	Pushes uint32 // times that a hand has moved the limp leader
-	Held   uint32 // joints that do not lead, one bit each: the follower's hold
+	Stiff  bool    // torque may be on
+	Order  uint32  // number of the newest order that State is about
+	Pushes uint32  // times that a hand has moved the limp leader
+	Held   uint32  // joints that do not lead, one bit each: the follower's hold
+	Causes []Cause // [dof] why
 }
 
 // Order is what the tick wants of the leader.
@@ -92,7 +93,7 @@ func New(cfg Config) *Leader {
 	cfg.Arm.SetPeriod(cfg.Every)
 	return &Leader{
 		cfg: cfg, read: row(), joints: row(), feeling: feeling{rest: row()}, leading: NewLeading(cfg.Robot),
-		poses:  rt.NewLatest(func(p *Pose) { p.Joints = row() }),
+		poses:  rt.NewLatest(func(p *Pose) { p.Joints, p.Causes = row(), make([]Cause, n) }),
 		orders: rt.NewLatest(func(o *Order) { o.Place = row() }),
 	}
 }
@@ -254,6 +255,7 @@ func (l *Leader) publish(now rt.Instant) {
 	copy(p.Joints, l.joints)
 	p.At, p.State, p.Stiff = l.at, l.state, l.stiff
 	p.Order, p.Pushes, p.Held = l.answered, l.feeling.pushes, l.leading.Held()
+	l.leading.Causes(p.Causes)
 	if l.align != nil {
 		p.State = Driven
 	}

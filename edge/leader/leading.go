@@ -82,6 +82,15 @@ func NewLeading(r robot.Robot) *Leading {
 //rt:noalloc
 func (l *Leading) Held() uint32 { return l.held }
 
+// Causes writes into dst why each joint does not lead; 0: it leads.
+//
+//rt:noalloc
+func (l *Leading) Causes(dst []Cause) {
+	for j := range dst {
+		dst[j] = l.joints[j].cause
+	}
+}
+
 // Forget takes the next readings as they are, as after a reconnect.
 //
 //rt:noalloc

@@ -288,7 +288,11 @@ func (s *session) say(e event.Event) {
 	default:
 		return
 	}
-	s.recording.Event(e, level, []slog.Attr{slog.String("joint", strings.TrimSuffix(joint, ": "))})
+	attrs := []slog.Attr{slog.String("joint", strings.TrimSuffix(joint, ": "))}
+	if e.Code == event.LeaderHeld {
+		attrs = append(attrs, slog.String("why", leader.Cause(e.B).String()))
+	}
+	s.recording.Event(e, level, attrs)
 	if level == slog.LevelInfo {
 		return
 	}

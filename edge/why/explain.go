@@ -213,6 +213,34 @@ func (x *explainer) leader() (all []Finding) {
 		}
 		all = append(all, f)
 	}
+	return append(all, x.leaderJoints()...)
+}
+
+// leaderJoints are the stretches in which a joint of the leader did not lead; one that has
+// another reason meanwhile is the same stretch.
+func (x *explainer) leaderJoints() (all []Finding) {
+	l := x.log
+	until := map[int64]rt.Instant{} // by joints
+	for _, e := range l.between(l.first, l.last, event.LeaderHeld) {
+		if end, known := until[e.a]; known && e.at < end {
+			i := slices.IndexFunc(all, func(f Finding) bool { return f.To == end && f.What == l.jointNames(uint32(e.a)) })
+			if len(all[i].Evidence) < maxEvidence {
+				all[i].Evidence = append(all[i].Evidence, Evidence{e.at, e.text})
+			}
+			continue
+		}
+		f := Finding{Kind: Hold, Cause: LeaderJoint, From: e.at, To: l.last, What: l.jointNames(uint32(e.a)), Evidence: []Evidence{{e.at, e.text}}}
+		left := e.a
+		for _, back := range l.between(e.at, l.last, event.LeaderLeads, event.PhaseChanged) {
+			if left &^= back.a; back.code == event.PhaseChanged || back.code == event.LeaderLeads && left == 0 {
+				f.To = back.at
+				f.Evidence = append(f.Evidence, Evidence{back.at, back.text})
+				break
+			}
+		}
+		until[e.a] = f.To
+		all = append(all, f)
+	}
 	return all
 }
 

@@ -346,6 +346,11 @@ var cases = []struct {
 	{name: "a leader that is silent", tell: func(s *story) {
 		s.event(event.LeaderSilent, 0, 0, "the leader does not answer").ticks(30, func(t *record.Tick) { t.Action.N = 0 }).event(event.LeaderBack, 0, 0, "the leader answers").well()
 	}, want: []told{{kind: Hold, cause: LeaderSilent}}},
+	{name: "a joint of the leader that does not lead", tell: func(s *story) {
+		s.event(event.LeaderHeld, 4, 2, "a joint of the leader does not lead: over its seam").ticks(20, nil).
+			event(event.LeaderHeld, 4, 1, "a joint of the leader does not lead: outside").ticks(40, nil).event(event.LeaderLeads, 4, 0, "leads again").well().
+			event(event.LeaderHeld, 2, 3, "a joint of the leader does not lead: too far").ticks(60, nil).event(event.PhaseChanged, 3, 0, "who has the arm").well()
+	}, want: []told{{kind: Hold, cause: LeaderJoint, words: "over its seam"}, {kind: Hold, cause: LeaderJoint, words: "too far"}}},
 	{name: "nobody has the arm", tell: func(s *story) {
 		s.event(event.PhaseChanged, 0, 1, "who has the arm").ticks(300, func(t *record.Tick) { t.Action.N = 0 }).well()
 	}, want: []told{{kind: Hold, cause: HandOver}}},

@@ -72,6 +72,7 @@ const (
 	Paused       Cause = "paused"
 	HandOver     Cause = "hand-over"
 	LeaderSilent Cause = "leader-silent"
+	LeaderJoint  Cause = "leader-joint"
 
 	MotorSilent   Cause = "motor-silent"
 	BusSilent     Cause = "bus-silent"
@@ -143,6 +144,7 @@ var Causes = []struct {
 	{Paused, "an operator paused the run"},
 	{HandOver, "the arm was handed over between policy and leader, or nobody had it"},
 	{LeaderSilent, "the leader arm did not answer while it led"},
+	{LeaderJoint, "a joint of the leader did not lead, since its reading was outside its range or no hand's: the follower's joint kept its goal"},
 	{MotorSilent, "one motor did not answer: it is not driven, and nothing new is asked"},
 	{BusSilent, "several motors, or all, did not answer: nothing is driven"},
 	{Unplugged, "the arm's adapter was away"},
