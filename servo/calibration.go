@@ -11,6 +11,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -76,8 +77,7 @@ func parseCalibration(data []byte) (Calibration, error) {
 			"its numbers mean something else and cannot be converted: calibrate the arm again (edge-rt calibrate)")
 	}
 	dec := json.NewDecoder(bytes.NewReader(data))
-	dec.DisallowUnknownFields()
-	var file map[string]*motorJSON
+	var file map[string]json.RawMessage
 	if err := dec.Decode(&file); err != nil {
 		return nil, fmt.Errorf("want a JSON object of motors: %w", err)
 	}
@@ -87,15 +87,58 @@ func parseCalibration(data []byte) (Calibration, error) {
 	if len(file) == 0 {
 		return nil, errors.New("want a JSON object of motors, got none")
 	}
+	if name := twice(data); name != "" {
+		return nil, fmt.Errorf("%s is there twice, and which of them counts is not known", name)
+	}
 	c := make(Calibration, len(file))
-	for name, m := range file {
-		entry, err := m.calibration()
+	for name, text := range file {
+		m, err := parseMotor(text)
+		entry := MotorCalibration{}
+		if err == nil {
+			entry, err = m.calibration()
+		}
 		if err != nil {
 			return nil, fmt.Errorf("motor %s: %w", name, err)
 		}
 		c[name] = entry
 	}
 	return c, nil
+}
+
+func parseMotor(text []byte) (m *motorJSON, err error) {
+	dec := json.NewDecoder(bytes.NewReader(text))
+	dec.DisallowUnknownFields()
+	err = dec.Decode(&m)
+	if wrong, is := errors.AsType[*json.UnmarshalTypeError](err); is && wrong.Type.Kind() == reflect.Int {
+		return nil, fmt.Errorf("got %s for %s, want a whole number", wrong.Value, wrong.Field)
+	}
+	return m, err
+}
+
+// twice returns a motor, or a key of one, that valid JSON of objects in an object has twice.
+func twice(data []byte) string {
+	dec := json.NewDecoder(bytes.NewReader(data))
+	var seen []map[string]bool // of each open object
+	isKey := false
+	for {
+		token, err := dec.Token()
+		switch {
+		case err != nil:
+			return ""
+		case token == json.Delim('{'):
+			seen, isKey = append(seen, map[string]bool{}), true
+		case token == json.Delim('}'):
+			seen, isKey = seen[:len(seen)-1], true
+		case isKey:
+			key, _ := token.(string)
+			if seen[len(seen)-1][key] {
+				return key
+			}
+			seen[len(seen)-1][key], isKey = true, false
+		default:
+			isKey = true
+		}
+	}
 }
 
 // isListFormat recognises a file that LeRobot wrote before June 2025: one list for each kind of value.
@@ -143,7 +186,10 @@ func (m MotorCalibration) check() error {
 	if m.RangeMin == m.RangeMax {
 		return fmt.Errorf("range_min and range_max are both %d: the joint was not moved while its range was recorded, calibrate again", m.RangeMin)
 	}
-	if m.RangeMin > m.RangeMax || m.RangeMin < -maxRaw || m.RangeMax > maxRaw {
+	if m.RangeMin < -maxRaw || m.RangeMax > maxRaw {
+		return fmt.Errorf("got range %d to %d, want at most %d either way: no encoder counts that far", m.RangeMin, m.RangeMax, maxRaw)
+	}
+	if m.RangeMin > m.RangeMax {
 		return fmt.Errorf("got range %d to %d, want range_min < range_max", m.RangeMin, m.RangeMax)
 	}
 	return nil

@@ -46,7 +46,11 @@ func TestLoadCalibrationRefuses(t *testing.T) {
 		{"LeRobot's old lists", `{"homing_offset": [0], "drive_mode": [0], "start_pos": [1], "end_pos": [2], "calib_mode": ["DEGREE"], "motor_names": ["a"]}`, "before June 2025"},
 		{"a missing key", `{"a": {"id": 1, "drive_mode": 0, "range_min": 0, "range_max": 4095}}`, "motor a: no homing_offset"},
 		{"an unknown key", `{"a": {` + motor + `, "speed": 1}}`, `unknown field "speed"`},
-		{"a fraction", `{"a": {"id": 1.5}}`, "number 1.5"},
+		{"a fraction", `{"a": {"id": 1.5}}`, "motor a: got number 1.5 for id, want a whole number"},
+		{"a word", `{"a": {"id": "1"}}`, "motor a: got string for id, want a whole number"},
+		{"a motor twice", `{"a": {` + motor + `}, "a": {` + motor + `}}`, "a is there twice"},
+		{"a key twice", `{"a": {` + motor + `, "id": 2}}`, "id is there twice"},
+		{"a range beyond any encoder", strings.Replace(`{"a": {`+motor+`}}`, "4095", "1000000000", 1), "no encoder counts that far"},
 		{"an empty range", strings.Replace(`{"a": {`+motor+`}}`, "4095", "0", 1), "range_min and range_max are both 0"},
 		{"a range that runs down", strings.Replace(`{"a": {`+motor+`}}`, `"range_min": 0`, `"range_min": 4096`, 1), "got range 4096 to 4095"},
 	}
