@@ -71,7 +71,11 @@ func Examine(cfg manifest.Config, say func(text string)) (report Report, err err
 	if err != nil {
 		return report, err
 	}
-	model, err := load(cfg, slowTests(func(text string) { say("self-test: " + text) }))
+	ticker := time.NewTicker(progressEvery)
+	defer ticker.Stop()
+	going := newProgress(say, rt.KernelClock(), ticker.C)
+	defer going.end()
+	model, err := load(cfg, slowTests(func(text string) { going.tell("self-test: " + text) }))
 	if err != nil {
 		return report, err
 	}
@@ -105,7 +109,7 @@ func Examine(cfg manifest.Config, say func(text string)) (report Report, err err
 	report.TensorBytes, report.DeviceBytes = model.TensorBytes()
 	report.Unlisted, report.UnlistedAll = b.Unlisted()
 	report.Warnings = warnings
-	report.InferenceMs, report.Inferences, err = medianMs(model, rt.KernelClock(), say)
+	report.InferenceMs, report.Inferences, err = medianMs(model, rt.KernelClock(), going.tell)
 	return report, err
 }
 

@@ -118,6 +118,29 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	}
 }
 
+// Goal: a check whose inferences take long says every few seconds that it goes on, and not
+// beside the lines that it writes anyway.
+func TestACheckSaysThatItGoesOn(t *testing.T) {
+	clock, ticks, said := rttest.NewClock(1), make(chan time.Time), make(chan string, 8)
+	p := newProgress(func(text string) { said <- text }, clock, ticks)
+	tick := func(d time.Duration) {
+		clock.Advance(d)
+		ticks <- time.Time{}
+	}
+	tick(3 * time.Second)
+	tick(3 * time.Second)
+	if got := <-said; !strings.Contains(got, "still at work after 6 s") {
+		t.Errorf("it says %q", got)
+	}
+	p.tell("inference 1 took 7.0 s")
+	tick(4 * time.Second)
+	tick(2 * time.Second)
+	p.end()
+	if a, b := <-said, <-said; a != "inference 1 took 7.0 s" || !strings.Contains(b, "after 12 s") || len(said) != 0 {
+		t.Errorf("it says %q, %q and %d lines more", a, b, len(said))
+	}
+}
+
 // Goal: a drained server lets the run of a slow policy end, within a bound.
 func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	b := newBench(t, config())
