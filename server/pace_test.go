@@ -118,6 +118,28 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	}
 }
 
+// Goal: the first inference, which on a GPU takes a minute, is not what robots are told that
+// one takes.
+func TestTheFirstInferenceIsNotThePace(t *testing.T) {
+	for _, tt := range []struct {
+		took []time.Duration
+		want time.Duration
+	}{
+		{nil, 0},
+		{[]time.Duration{8 * time.Second}, 8 * time.Second},
+		{[]time.Duration{time.Minute, 20 * time.Millisecond, 30 * time.Millisecond}, 30 * time.Millisecond},
+		{[]time.Duration{20 * time.Millisecond, 8 * time.Second, 30 * time.Millisecond}, 8 * time.Second},
+	} {
+		b := newBench(t, config())
+		for _, took := range tt.took {
+			b.server.pace.warm(took)
+		}
+		if got := b.server.slowest(); got != tt.want {
+			t.Errorf("after inferences of %v the slowest is said to take %v, want %v", tt.took, got, tt.want)
+		}
+	}
+}
+
 // Goal: a check whose inferences take long says every few seconds that it goes on, and not
 // beside the lines that it writes anyway.
 func TestACheckSaysThatItGoesOn(t *testing.T) {
