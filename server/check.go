@@ -7,6 +7,7 @@ import (
 	"io"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"edgert/internal/exit"
@@ -23,6 +24,9 @@ const (
 	checkLeast      = 3
 	checkLimit      = 5 * time.Second
 )
+
+// progressEvery is after how long without a line a check says that it goes on.
+const progressEvery = 5 * time.Second
 
 // Report is what a manifest would serve.
 type Report struct {
@@ -273,3 +277,54 @@ func (r *Report) tensorText() string {
 }
 
 func orNone(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }
+
+// progress passes on what is said of a long piece of work, and says at each tick that it
+// goes on where nothing was said since: one inference may take a minute.
+type progress struct {
+	say   func(text string)
+	clock rt.Clock
+	begun rt.Instant
+	done  chan struct{}
+	ended sync.WaitGroup
+
+	mu   sync.Mutex
+	said rt.Instant // guarded by mu; when the last line was
+}
+
+func newProgress(say func(text string), clock rt.Clock, ticks <-chan time.Time) *progress {
+	p := &progress{say: say, clock: clock, begun: clock.Now(), said: clock.Now(), done: make(chan struct{})}
+	p.ended.Go(func() {
+		for {
+			select {
+			case <-p.done:
+				return
+			case <-ticks:
+				p.tick()
+			}
+		}
+	})
+	return p
+}
+
+// tell passes a line on.
+func (p *progress) tell(text string) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.said = p.clock.Now()
+	p.say(text)
+}
+
+func (p *progress) tick() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if now := p.clock.Now(); now.Sub(p.said) >= progressEvery {
+		p.said = now
+		p.say(fmt.Sprintf("still at work after %.0f s: the policy is loaded, or computes a chunk", now.Sub(p.begun).Seconds()))
+	}
+}
+
+// end says nothing more.
+func (p *progress) end() {
+	close(p.done)
+	p.ended.Wait()
+}
