@@ -125,6 +125,11 @@ func (w *jointRange) accept(to int, now rt.Instant) {
 	w.at, w.seen, w.doubted = to, now, false
 }
 
+// lostWay says why a range began anew, and what a person does then: half a range may look whole.
+func (w *jointRange) lostWay() string {
+	return w.motor.Name + " gave no position while it moved far, perhaps round the other way: its range begins anew. Move it to both ends again."
+}
+
 // believe goes to a position that the reading in doubt and the newest one agree on. Where the
 // way from the one before is unknown, because the motor was silent or its readings were late,
 // the range begins anew.

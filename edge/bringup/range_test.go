@@ -93,6 +93,9 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	if w.low != 3502 || w.high != 3502 || w.restarts != 1 {
 		t.Errorf("%d to %d with %d restarts, want a new range from 3502", w.low, w.high, w.restarts)
 	}
+	if text := w.lostWay(); !strings.HasPrefix(text, "elbow_flex ") || !strings.Contains(text, "both ends again") {
+		t.Errorf("%q does not say what to do", text)
+	}
 	gap := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
 	byHand(gap, modulo, 2047, 1000)
 	later = gap.seen.Add(400 * time.Millisecond) // too short to go the other way round

@@ -136,7 +136,7 @@ func (k *calibrator) readAll() error {
 		case err == nil:
 			if restarts := w.restarts; w.add(at, now) != restarts {
 				k.drawn = 0
-				k.say("%s gave no position while it moved far, perhaps round the other way: its range begins anew.", w.motor.Name)
+				k.say("%s", w.lostWay())
 			}
 		case errors.Is(err, servo.ErrPortLost) || k.bus.Lost():
 			return exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", k.Bus)
