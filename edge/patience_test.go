@@ -169,7 +169,7 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "--max-action-age") {
 		t.Fatalf("connect = %v (code %d), want code 3 and --max-action-age", err, exit.Of(err))
 	}
-	rttest.Eventually(t, "the session is given back", func() bool { return s.closed.Load() == 1 })
+	rttest.Eventually(t, "the session is given back", func() bool { return s.closed.Load() > 0 })
 	l.cfg.Given.MaxActionAge = false
 	if err := l.connect(within(t, 5*time.Second)); err != nil {
 		t.Fatal(err)

@@ -182,9 +182,14 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		RT: modes[r.RT], CPU: r.CPU,
 		JPEGQuality: defaultQuality, OnExit: r.OnExit, Rescue: r.Rescue, Fallback: r.Fallback,
 		Leader: r.leaderPlace(), LeaderRobot: r.LeaderRobot, Takeover: r.Takeover,
-		MaxActionAge:  program.ValueOr(r.MaxActionAge, edge.DefaultMaxActionAge),
-		DegradedAfter: program.ValueOr(r.DegradedAfter, edge.DefaultDegradedAfter), RequestTimeout: program.ValueOr(r.RequestTimeout, edge.DefaultRequestTimeout),
-		Given:                   edge.Given{MaxActionAge: r.MaxActionAge != nil, DegradedAfter: r.DegradedAfter != nil, RequestTimeout: r.RequestTimeout != nil},
+		MaxActionAge:   program.ValueOr(r.MaxActionAge, edge.DefaultMaxActionAge),
+		DegradedAfter:  program.ValueOr(r.DegradedAfter, edge.DefaultDegradedAfter),
+		RequestTimeout: program.ValueOr(r.RequestTimeout, edge.DefaultRequestTimeout),
+		Given: edge.Given{
+			MaxActionAge:   r.MaxActionAge != nil,
+			DegradedAfter:  r.DegradedAfter != nil,
+			RequestTimeout: r.RequestTimeout != nil,
+		},
 		ReconnectInitialBackoff: r.ReconnectInitialBackoff, ReconnectMaxBackoff: r.ReconnectMaxBackoff, MaxOffline: r.MaxOffline,
 		Tags: r.Tag, HTTP: r.HTTP, HTTPToken: r.HTTPToken, HTTPNames: r.HTTPName, Log: r.log(screen),
 	}

@@ -172,9 +172,22 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	row := func() []float32 { return make([]float32, n) }
 	bus.SetPeriod(cfg.Period)
 	return &Follower{
-		State: row(), Place: row(), Goal: row(), cfg: cfg, bus: bus, gate: cfg.Gate,
-		joints: make([]Condition, n), may: make([]permission, n), stalls: make([]stall, n), push: make([]push, n), complaints: complaints{of: make([]int64, n)}, scratch: row(),
-		silence: silence{lastReply: make([]rt.Instant, n)}, slow: slowStart{easeIn: cfg.EaseIn}, parking: parking{place: row()}, suspension: rt.NewSuspension(cfg.Clock),
+		State:      row(),
+		Place:      row(),
+		Goal:       row(),
+		cfg:        cfg,
+		bus:        bus,
+		gate:       cfg.Gate,
+		joints:     make([]Condition, n),
+		may:        make([]permission, n),
+		stalls:     make([]stall, n),
+		push:       make([]push, n),
+		complaints: complaints{of: make([]int64, n)},
+		scratch:    row(),
+		silence:    silence{lastReply: make([]rt.Instant, n)},
+		slow:       slowStart{easeIn: cfg.EaseIn},
+		parking:    parking{place: row()},
+		suspension: rt.NewSuspension(cfg.Clock),
 	}
 }
 
