@@ -203,11 +203,12 @@ func versionOf(path string) fileVersion {
 func (k *certificates) config() (*tls.Config, error) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return k.read()
+	return k.read(time.Now())
 }
 
-// read is config. Called with mu held.
-func (k *certificates) read() (*tls.Config, error) {
+// read is config. Called with mu held. A set whose certificate is over, or is not valid yet,
+// waits while the one before is valid.
+func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	s := &k.security
 	now := [3]fileVersion{versionOf(s.ListenCertificate), versionOf(s.ListenKey), versionOf(s.RootCA)}
 	if k.cfg != nil && now == k.versions {
@@ -216,6 +217,11 @@ func (k *certificates) read() (*tls.Config, error) {
 	cfg, err := s.serverConfig()
 	if err != nil && k.cfg == nil {
 		return nil, err
+	}
+	if err == nil && k.cfg != nil && !validAt(cfg, at) && validAt(k.cfg, at) {
+		leaf := cfg.Certificates[0].Leaf
+		k.failed = fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is valid from %s to %s only", s.ListenCertificate, named(leaf), date(leaf.NotBefore), date(leaf.NotAfter))
+		return k.cfg, nil // and looks again
 	}
 	k.versions, k.failed = now, err
 	if err == nil {
@@ -227,11 +233,17 @@ func (k *certificates) read() (*tls.Config, error) {
 	return k.cfg, nil
 }
 
+// validAt reports whether the certificate of a listener is valid at an instant.
+func validAt(cfg *tls.Config, at time.Time) bool {
+	leaf := cfg.Certificates[0].Leaf
+	return !at.Before(leaf.NotBefore) && !at.After(leaf.NotAfter)
+}
+
 // findings is Listener.Certificates.
 func (k *certificates) findings(now time.Time) (found []Finding) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	cfg, err := k.read()
+	cfg, err := k.read(now)
 	if err != nil {
 		return []Finding{{Text: err.Error(), Refused: true}}
 	}
