@@ -356,7 +356,7 @@ func (o *own) clear(dir, other string) (kept string, err error) {
 			}
 			return nil
 		case o.has(rel) || other != "" && sameFile(path, filepath.Join(other, rel)):
-			return os.Remove(path)
+			return removeFrom(path)
 		}
 		kept = path
 		return nil
@@ -368,6 +368,15 @@ func (o *own) clear(dir, other string) (kept string, err error) {
 		os.Remove(path) // fails where something is left in it
 	}
 	return kept, nil
+}
+
+// removeFrom removes a file, from a folder that is read-only too: its owner may have made it so.
+func removeFrom(path string) error {
+	err := os.Remove(path)
+	if !errors.Is(err, fs.ErrPermission) || os.Chmod(filepath.Dir(path), 0o700) != nil {
+		return err
+	}
+	return os.Remove(path)
 }
 
 // replace puts the folder, which is whole, into its place. What was there goes when the new
@@ -397,6 +406,9 @@ func (f *folder) replace(out string, old *own) (kept string, err error) {
 	}
 	if kept, err = old.clear(before, out); err == nil && kept == "" {
 		err = os.RemoveAll(before)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s is whole; what was there before it could not be removed, and is in %s: %w; remove that", out, before, err)
 	}
 	return kept, err
 }

@@ -1,0 +1,57 @@
+package dataset
+
+import (
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A dataset with folders that its owner has made read-only grows, and leaves nothing beside it
+// that would keep the next export from it.
+func TestAppendToReadOnlyFolders(t *testing.T) {
+	dir := t.TempDir()
+	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
+	cfg.Out = filepath.Join(dir, "set")
+	cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
+	second := cfg
+	cfg.Records = cfg.Records[:1]
+	exporting(t, cfg)
+	for _, rel := range []string{"meta", "data/chunk-000"} {
+		if err := os.Chmod(filepath.Join(cfg.Out, rel), 0o555); err != nil {
+			t.Fatal(err)
+		}
+	}
+	asAnother(t, filepath.Dir(dir))
+	second.Append = true
+	exporting(t, second)
+	if there, _ := exists(Partial(cfg.Out)); there {
+		t.Error("the dataset of before is left beside it")
+	}
+	exporting(t, second)
+}
+
+// asAnother has a test of root be another user on files, to whom all of a folder belongs:
+// nothing is read-only for root.
+func asAnother(t *testing.T, dir string) {
+	t.Helper()
+	if os.Getuid() != 0 {
+		return
+	}
+	const nobody = 65534
+	err := filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		return errors.Join(err, os.Lchown(path, nobody, nobody))
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	runtime.LockOSThread() // the thread ends with the test
+	if err := unix.Setfsuid(nobody); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Setfsuid(0) })
+}
