@@ -157,7 +157,7 @@ func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 		return false, exit.Errorf(exit.Fault, "the arm was away: %s", m.arm.Why(m.joint))
 	case m.arm.Rescuing():
 		if m.want == nil {
-			m.say("Joints that stand outside their range are walked in slowly.")
+			m.say("Joints that stand outside their range are walked in slowly: %s.", m.Robot.Joints(m.bus.OutOfRange()))
 			m.want = []float32{}
 		}
 		return false, m.arm.RescueStep(t.Woke)
