@@ -105,6 +105,15 @@ type mover struct {
 	giveUp rt.Instant // once the way is known
 	silent int        // ticks in a row without an answer of every joint
 	there  int        // ticks in a row at the goal
+	why    string     // what the joint may be told, when it answered last
+}
+
+// noteWhy keeps the joint's state of a tick in which it answered: a reply that is lost in the last
+// tick is no reason for a move that took too long.
+func (m *mover) noteWhy() {
+	if m.arm.Stale()&(1<<m.joint) == 0 {
+		m.why = m.arm.Why(m.joint)
+	}
 }
 
 // travel arms the arm where it stands, moves it into its range, and drives the joint at
@@ -123,6 +132,7 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 		if m.silent++; m.arm.Stale() == 0 {
 			m.silent = 0
 		}
+		m.noteWhy()
 		switch {
 		case ctx.Err() != nil:
 			return 0, exit.Errorf(exit.Failure, "interrupted at %.2f: torque goes off", present)
@@ -134,7 +144,7 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 			if text := m.arm.Complains(m.joint); text != "" {
 				return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: its motor complains of its %s", m.cfg.Joint, present, text)
 			}
-			return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high (%s)", m.cfg.Joint, present, m.arm.Why(m.joint))
+			return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high (%s)", m.cfg.Joint, present, m.why)
 		}
 		if done, err := m.step(t, present); done || err != nil {
 			return present, err

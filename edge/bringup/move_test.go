@@ -3,7 +3,11 @@ package bringup
 import (
 	"strings"
 	"testing"
+	"time"
 
+	"edgert/edge/follow"
+	"edgert/edge/hotplug"
+	"edgert/rt"
 	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/servosim"
@@ -42,5 +46,33 @@ func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	}
 	if !strings.Contains(out.String(), "are walked in slowly: gripper.") {
 		t.Errorf("it says\n%s", out)
+	}
+}
+
+// Goal: a move that gives up names what lasted, and not a reply that was lost in its last tick.
+func TestMoveNamesWhatLasted(t *testing.T) {
+	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
+	whole(t, cfg)
+	open := servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot, Calibration: loaded(t, cfg.Place), Clock: rt.KernelClock()}
+	arm, err := servo.OpenArm(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := hotplug.New(arm, open, open.Clock)
+	defer h.Close()
+	m := mover{arm: follow.New(h, follow.Config{Period: movePeriod, Gate: follow.NewGate(arm, movePeriod), Clock: open.Clock}, len(cfg.Robot.Motors)), joint: 2}
+	read := func() {
+		now := open.Clock.Now()
+		m.arm.Read(rt.Tick{Deadline: now, Woke: now})
+		m.noteWhy()
+	}
+	for end := open.Clock.Now().Add(5 * time.Second); m.why == "" && open.Clock.Now() < end; {
+		read()
+	}
+	before := m.why
+	bus.Unplug()
+	read()
+	if before == "" || m.arm.Stale() == 0 || m.why != before {
+		t.Errorf("stale %b, before %q, then %q: want what was before the silence", m.arm.Stale(), before, m.why)
 	}
 }
