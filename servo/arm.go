@@ -304,7 +304,7 @@ func (a *Arm) answer(i int) error {
 func (a *Arm) checkModel(i int) error {
 	u := a.units[i]
 	got, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
-	if errors.Is(err, ErrNoReply) { // it has answered a ping
+	if errors.Is(err, ErrNoReply) && a.bus.protocol == table.Dynamixel2 { // it has answered a ping
 		if err = a.answer(i); err == nil {
 			got, _, err = a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
 		}

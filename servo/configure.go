@@ -342,8 +342,8 @@ func EnableReplies(b *Bus, motors []robot.Motor) (changed []string, err error) {
 // status return level 0; nothing is written to the others. The names of the motors that were
 // changed are returned, and a motor that is silent or another model is left as it is.
 func AnswerReads(b *Bus, motors []robot.Motor) (changed []string) {
-	if b.protocol != table.Dynamixel2 && b.protocol != table.Dynamixel1 {
-		return nil // a Feetech answers to reads at each of its levels
+	if b.protocol != table.Dynamixel2 {
+		return nil // a Feetech answers to reads at each of its levels, and an AX has its level in EEPROM
 	}
 	for _, m := range motors {
 		if _, _, err := b.ReadRegister(m.ID, m.Model.Row(table.ModelNumber)); !errors.Is(err, ErrNoReply) {

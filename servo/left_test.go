@@ -152,3 +152,24 @@ func TestMotorsThatAreHardlyDriven(t *testing.T) {
 		}
 	}
 }
+
+// Goal: a Feetech that answers a ping and loses its reads has a bad cable: its EEPROM, which has
+// the status return level, is not written before its model is known.
+func TestFeetechThatAnswersPingsOnlyIsLeftAlone(t *testing.T) {
+	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
+	l.tamper = func(reply []byte) []byte {
+		if reply[2] == 3 && len(reply) > 6 {
+			return nil
+		}
+		return reply
+	}
+	_, err := l.openRobot(t, "so101")
+	if !errors.Is(err, ErrNoReply) || !strings.Contains(err.Error(), "motor 3") {
+		t.Errorf("%v, want no reply from motor 3", err)
+	}
+	for _, request := range l.log {
+		if request[2] == 3 && request[4] == 3 {
+			t.Errorf("% x was written to it", request)
+		}
+	}
+}
