@@ -54,7 +54,7 @@ func openError(path string, err error) error {
 	case errors.Is(err, unix.ENOENT), errors.Is(err, unix.ENXIO), errors.Is(err, unix.ENODEV), errors.Is(err, unix.EIO):
 		return fmt.Errorf("%w: open %s: %w; plug the adapter in, or name another port", ErrPortAbsent, path, err)
 	case errors.Is(err, unix.EBUSY):
-		return fmt.Errorf("%w: open %s: %w; end the program that has it", ErrPortBusy, path, err)
+		return fmt.Errorf("%w: open %s: %w; another program has it: end it", ErrPortBusy, path, err)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return fmt.Errorf("%w: open %s: %w; %s", ErrPortDenied, path, err, deniedCure(path))
 	}
