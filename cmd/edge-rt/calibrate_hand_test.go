@@ -96,6 +96,7 @@ func (c *calibrator) awaitRest(t *testing.T, joints int) {
 // The whole way of a person with a new arm, on an arm in a simulated hand: calibrate, killed
 // in the middle and run again, and then one joint moved by it.
 func TestCalibrateInAHand(t *testing.T) {
+	rttest.RealTime(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		arm, seed string

@@ -9,6 +9,7 @@ import (
 
 	"edgert/edge"
 	"edgert/edge/identity"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/wire"
 )
@@ -50,6 +51,7 @@ func TestABundleForSimulationIsRefusedOnARealArm(t *testing.T) {
 // A bundle that never ran on an arm starts slowly there and says so; one that did, does not. A
 // run that ends before the slow time is over does not count.
 func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
+	rttest.RealTime(t)
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
 	digest := strings.Repeat("cd", 32)

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/wire"
 )
 
@@ -65,6 +66,7 @@ func slowServer(t *testing.T, status bool) *holdServer {
 // server that says that it lives keeps its session, and of one that says nothing the answers
 // count although their sessions were given up.
 func TestASlowServerMovesTheArm(t *testing.T) {
+	rttest.RealTime(t)
 	t.Parallel()
 	good, _, _ := scene(t)
 	for _, tt := range []struct {

@@ -6,6 +6,7 @@ import (
 
 	"edgert/edge/device"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/servosim"
@@ -23,6 +24,7 @@ func mute(t *testing.T, cfg Config, level int) {
 // Goal: motors that answer to pings only, or to reads but not to writes, are usable in every
 // command, and reported.
 func TestMotorsThatDoNotAnswer(t *testing.T) {
+	rttest.RealTime(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		robot string
@@ -68,6 +70,7 @@ func loaded(t *testing.T, place device.Place) servo.Calibration {
 
 // Goal: a new motor that other software has left silent gets its id all the same.
 func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
+	rttest.RealTime(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		model string

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"edgert/rt/rttest"
 	"edgert/servo/servosim"
 )
 
@@ -44,6 +45,7 @@ var everyMotor = []uint8{1, 2, 3, 4, 5, 6}
 
 // The first replies after a silence carry wrong positions whose checksums fit. Nothing moves.
 func TestAWrongPositionAfterASilence(t *testing.T) {
+	rttest.RealTime(t)
 	silences := []struct {
 		name string
 		ids  []uint8
@@ -124,6 +126,7 @@ func TestAPositionThatStaysWrong(t *testing.T) {
 // One wrong position in the middle of a movement, or of a rest, is not seen, moves nothing
 // and ends nothing.
 func TestAWrongPositionOnTheWay(t *testing.T) {
+	rttest.RealTime(t)
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	for n := range 12 {
@@ -150,6 +153,7 @@ func TestAWrongPositionOnTheWay(t *testing.T) {
 
 // A wrong position in any tick of arming, on servos that take torque with a goal, moves nothing.
 func TestAWrongPositionWhileArming(t *testing.T) {
+	rttest.RealTime(t)
 	for phase := range 8 {
 		for _, goalTakes := range []bool{true, false} {
 			t.Run(fmt.Sprintf("tick %d, a goal takes torque %v", phase, goalTakes), func(t *testing.T) {
@@ -180,6 +184,7 @@ func TestAWrongPositionWhileArming(t *testing.T) {
 
 // The first positions after the adapter was away are wrong: the arm is armed where it is.
 func TestAWrongPositionAfterAReplug(t *testing.T) {
+	rttest.RealTime(t)
 	for n := 1; n <= 4; n++ {
 		a := newSimArm(t, servosim.Config{}, nil)
 		a.drive()
@@ -203,6 +208,7 @@ func TestAWrongPositionAfterAReplug(t *testing.T) {
 
 // After a suspension the goals are those that the motors have kept.
 func TestAWrongPositionAfterASuspension(t *testing.T) {
+	rttest.RealTime(t)
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
 	for _, offset := range []int{885, -700} {

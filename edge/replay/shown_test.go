@@ -16,6 +16,7 @@ import (
 	"edgert/internal/exit"
 	"edgert/record"
 	"edgert/rt"
+	"edgert/rt/rttest"
 	"edgert/servo"
 )
 
@@ -57,6 +58,7 @@ func fastest(goals []float32) (most float32) {
 
 // The recorded goals bound a replay, and not the actions that were wanted.
 func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
+	rttest.RealTime(t)
 	const perTick = 4 // 80 units a second, of the 250 that a joint may; more than an approach after lost replies
 	for _, speed := range []float64{1, 0.5} {
 		s := newStage(t, takeOver(t, perTick))
@@ -78,6 +80,7 @@ func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 // Where the recorded arm was away, its goals jump: it was moved by hand. A replay goes there
 // slowly, and then on.
 func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
+	rttest.RealTime(t)
 	file := written(t, settings(so101(t)), 3*rate, func(i int, m *record.Tick) {
 		switch {
 		case i < rate:

@@ -7,16 +7,28 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"syscall"
+	"time"
 )
 
-// ReadFile reads a whole file of at most limit bytes.
+// patience is how long a pipe may be silent.
+const patience = 5 * time.Second
+
+// ReadFile reads a whole file of at most limit bytes. It waits for the writer of a pipe, but
+// not for ever, and a pipe without a writer is empty.
 func ReadFile(path string, limit int64) ([]byte, error) {
-	f, err := os.Open(path)
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+	if err := f.SetReadDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+		return nil, err
+	}
 	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("%s is a pipe, and its writer sent no end within %v", path, patience)
+	}
 	if err == nil && int64(len(data)) > limit {
 		err = fmt.Errorf("%s has more than %d bytes", path, limit)
 	}

@@ -148,6 +148,7 @@ var calls = []struct {
 			"edge/operator", "edge/scene", // deadlines of their sockets
 			"edge/page", "internal/webpage", // people at the other end of their connections
 			"internal/terminal", "internal/stall", // whether anybody reads it
+			"internal/capped",                        // a pipe whose writer is silent
 			"rt/rttest/realtime.go",                  // waits for other threads, in tests
 			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code
 		}},
