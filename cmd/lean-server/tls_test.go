@@ -44,6 +44,7 @@ func secured(t *testing.T, cert, key, more string) (manifest string) {
 // A certificate that ends while the server serves makes it not ready, and its pages say
 // so; renewed files put it right, and files that do not belong together are said, too.
 func TestCertificatesWhileServing(t *testing.T) {
+	rttest.RealTime(t)
 	ca := endpointtest.New(t)
 	folder := t.TempDir()
 	cert, key := filepath.Join(folder, "tls.crt"), filepath.Join(folder, "tls.key")
@@ -61,7 +62,8 @@ func TestCertificatesWhileServing(t *testing.T) {
 	}
 	long := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(90 * 24 * time.Hour) }
 	good, goodKey := ca.IssueAs("good", long, "127.0.0.1")
-	put(good, goodKey)
+	short, shortKey := ca.IssueUntil(time.Now().Add(8*time.Second), "short", "127.0.0.1") // ends while it serves
+	put(short, shortKey)
 	r := start(t, "--listen", "tls/127.0.0.1:"+freePort(t), "--manifest", secured(t, cert, key, ""))
 	r.awaitReady()
 	until := func(what, page string, code int, words ...string) {
@@ -77,13 +79,14 @@ func TestCertificatesWhileServing(t *testing.T) {
 			return got == code
 		})
 	}
-	over, overKey := ca.IssueUntil(time.Now().Add(-time.Minute), "over", "127.0.0.1")
-	put(over, overKey)
-	until("not ready", "/readyz", http.StatusServiceUnavailable, `the certificate "over" of `+cert+" ended on ", "robots refuse this server")
+	until("not ready", "/readyz", http.StatusServiceUnavailable, `the certificate "short" of `+cert+" ended on ", "robots refuse this server")
 	until("health that says so", "/healthz", http.StatusOK, "ok, but the certificate", "ended on")
 	until("a page that says so", "/status.json", http.StatusOK, "ended on")
 	put(good, goodKey)
 	until("ready again", "/readyz", http.StatusOK)
+	over, overKey := ca.IssueUntil(time.Now().Add(-time.Minute), "over", "127.0.0.1")
+	put(over, overKey)
+	until("a renewed one that is over", "/healthz", http.StatusOK, "have changed and are not used", `("over") is valid from `, `certificate ("good")`)
 	other, _ := ca.IssueAs("other", long, "127.0.0.1")
 	put(other, goodKey)
 	until("a pair that does not match", "/healthz", http.StatusOK, "have changed and are not used", "private key does not match", `certificate ("good")`)
