@@ -1,6 +1,8 @@
 package bringup
 
 import (
+	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -26,35 +28,43 @@ func mute(t *testing.T, cfg Config, level int) {
 func TestMotorsThatDoNotAnswer(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
-	for _, tt := range []struct {
-		robot string
-		level int
-	}{{"koch", 0}, {"koch", 1}, {"so101", 0}} {
-		mutes := tt.robot == "koch" && tt.level == 0
-		_, cfg, out := simArm(t, named(t, tt.robot), servosim.Config{})
-		whole(t, cfg)
-		mute(t, cfg, tt.level)
-		if mutes {
-			if err := Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true}); err != nil || !strings.Contains(out.String(), "answered to pings only") {
-				t.Errorf("%s, level %d: scan: %v\n%s", tt.robot, tt.level, err, out)
+	for _, command := range []struct {
+		name, want string
+		run        func(t *testing.T, cfg Config) error
+	}{
+		{"scan", "answered to pings only", func(t *testing.T, cfg Config) error {
+			return Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
+		}},
+		{"monitor", "", func(t *testing.T, cfg Config) error {
+			return Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1})
+		}},
+		{"move", "did not answer to all", func(t *testing.T, cfg Config) error {
+			return Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 5, Speed: 0.3})
+		}},
+		{"torque off", "", func(t *testing.T, cfg Config) error { return release(cfg.Bus, cfg.Robot, cfg.Out) }},
+		{"the only calibration that matches", "", func(t *testing.T, cfg Config) error {
+			arm := servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot}
+			differs, err := servo.MatchCalibrations(arm, []servo.Calibration{loaded(t, cfg.Place)})
+			return errors.Join(append(differs, err)...)
+		}},
+	} {
+		for _, arm := range []struct {
+			robot string
+			level int
+		}{{"koch", 0}, {"koch", 1}, {"so101", 0}} {
+			if command.name == "scan" && (arm.robot != "koch" || arm.level != 0) {
+				continue // the others answer to a scan's reads
 			}
-			mute(t, cfg, tt.level)
-		}
-		if err := Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1}); err != nil || strings.Contains(out.String(), "no reply") {
-			t.Errorf("%s, level %d: monitor: %v\n%s", tt.robot, tt.level, err, out)
-		}
-		mute(t, cfg, tt.level)
-		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 5, Speed: 0.3}); err != nil || !strings.Contains(out.String(), "did not answer to all") {
-			t.Errorf("%s, level %d: move: %v\n%s", tt.robot, tt.level, err, out)
-		}
-		mute(t, cfg, tt.level)
-		if err := release(cfg.Bus, cfg.Robot, out); err != nil {
-			t.Errorf("%s, level %d: torque off: %v", tt.robot, tt.level, err)
-		}
-		mute(t, cfg, tt.level)
-		differs, err := servo.MatchCalibrations(servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot}, []servo.Calibration{loaded(t, cfg.Place)})
-		if err != nil || differs[0] != nil {
-			t.Errorf("%s, level %d: the only calibration that matches: %v, %v", tt.robot, tt.level, err, differs)
+			t.Run(fmt.Sprint(command.name, arm), func(t *testing.T) {
+				t.Parallel()
+				_, cfg, out := simArm(t, named(t, arm.robot), servosim.Config{})
+				whole(t, cfg)
+				mute(t, cfg, arm.level)
+				err := command.run(t, cfg)
+				if text := out.String(); err != nil || !strings.Contains(text, command.want) || strings.Contains(text, "no reply") {
+					t.Errorf("%v\n%s", err, text)
+				}
+			})
 		}
 	}
 }
@@ -76,16 +86,19 @@ func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
 		model string
 		level int
 	}{{"xl330-m288", 0}, {"xl330-m288", 1}, {"sts3215", 0}} {
-		r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", tt.model, 1)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: tt.model}}, Baud: 1_000_000})
-		registers(t, cfg, 1, map[table.Register]int{table.ResponseStatusLevel: tt.level})
-		cfg.In = strings.NewReader("\n")
-		if err := SetupMotors(t.Context(), cfg); err != nil || !strings.Contains(out.String(), "base is motor 5 now") {
-			t.Errorf("%s at level %d: %v\n%s", tt.model, tt.level, err, out)
-		}
+		t.Run(fmt.Sprint(tt.model, tt.level), func(t *testing.T) {
+			t.Parallel()
+			r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", tt.model, 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: tt.model}}, Baud: 1_000_000})
+			registers(t, cfg, 1, map[table.Register]int{table.ResponseStatusLevel: tt.level})
+			cfg.In = strings.NewReader("\n")
+			if err := SetupMotors(t.Context(), cfg); err != nil || !strings.Contains(out.String(), "base is motor 5 now") {
+				t.Errorf("%s at level %d: %v\n%s", tt.model, tt.level, err, out)
+			}
+		})
 	}
 }
 
