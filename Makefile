@@ -109,7 +109,7 @@ cut: setup build ## the cable between server and edge is away for 2 s, three tim
 	@$(GO) run ./tools/cut
 
 .PHONY: test
-test: ## formatting, vet and all tests, also against independent judges (ten to twelve minutes of two cores)
+test: ## formatting, vet and all tests, also against independent judges (thirteen minutes of two cores)
 	@tools/setup.sh test
 	@$(MAKE) --no-print-directory check
 
