@@ -272,15 +272,12 @@ func (c Calibration) names() []string {
 // Save writes the file as LeRobot does: motors by id, four spaces of indent, no
 // newline at the end. A reader sees the old file or the new one, never half.
 func (c Calibration) Save(path string) error {
-	tmp, err := path+".tmp", userpath.Check(path)
+	err := userpath.Check(path)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
 	if err == nil {
-		err = os.WriteFile(tmp, c.appendJSON(nil), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(tmp, path)
+		err = userpath.Replace(path, c.appendJSON(nil))
 	}
 	if err != nil {
 		return fmt.Errorf("servo: save calibration: %w", err)

@@ -11,6 +11,7 @@ import (
 
 	"edgert/internal/capped"
 	"edgert/internal/exit"
+	"edgert/internal/userpath"
 	"edgert/servo"
 	"edgert/servo/robot"
 	"edgert/servo/table"
@@ -109,16 +110,12 @@ func (k *calibrator) encode(step string) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// replaceFile writes a file so that a reader sees the old one or the new one.
+// replaceFile replaces a file in a folder that may not be there yet.
 func replaceFile(path string, data []byte) error {
-	tmp := path + ".tmp"
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
-	if err := os.WriteFile(tmp, data, 0o644); err != nil {
-		return err
-	}
-	return os.Rename(tmp, path)
+	return userpath.Replace(path, data)
 }
 
 // forget removes the progress: the calibration is complete.

@@ -5,11 +5,11 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"fmt"
-	"os"
 	"path/filepath"
 	"slices"
 
 	"edgert/internal/capped"
+	"edgert/internal/userpath"
 )
 
 // Bounds of the file of a robot's bundles.
@@ -53,12 +53,8 @@ func (i *Identity) NoteRun(calibration, digest string) error {
 	r.Bundles = append(slices.DeleteFunc(r.Bundles, func(d string) bool { return d == digest }), digest)
 	r.Bundles = r.Bundles[max(0, len(r.Bundles)-maxRan):]
 	data, err := json.Marshal(r)
-	tmp := i.ranPath() + ".tmp"
 	if err == nil {
-		err = os.WriteFile(tmp, append(data, '\n'), 0o644)
-	}
-	if err == nil {
-		err = os.Rename(tmp, i.ranPath())
+		err = userpath.Replace(i.ranPath(), append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("which bundles have run: %w", err)

@@ -1,5 +1,5 @@
 // Package userpath expands paths that people write where no shell expands them: in
-// variables, files of flags and manifests.
+// variables, files of flags and manifests, and replaces the files there.
 package userpath
 
 import (
@@ -13,6 +13,15 @@ import (
 
 // variable is a name that Expand replaces: $HOME or ${HOME}.
 var variable = regexp.MustCompile(`\$([A-Za-z0-9_]+|\{[^}]*\})`)
+
+// Replace writes a file so that a reader sees the old file or the new one, never half.
+func Replace(path string, data []byte) error {
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
 
 // Expand replaces ~, ~user, $NAME and ${NAME} as Python's os.path.expandvars(os.path.expanduser(path)) does,
 // which huggingface_hub uses. An unknown user or variable stays as it is written; Check finds the first.
