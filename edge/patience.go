@@ -276,7 +276,7 @@ func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []
 	case s.least >= p.chunk:
 		note("SLOW POLICY: a chunk takes %s, and its %d actions last %s: the arm moves, stands and moves again (%.2g of %g actions per second at most); a faster device or fewer inference steps help",
 			took, horizon, seconds(p.chunk), float64(horizon)/(s.least+p.chunk).Seconds(), fps)
-	case s.most+s.queue > time.Duration(horizon-sMin)*step && s.most+s.queue < time.Duration(horizon-1)*step:
+	case whole > time.Duration(horizon-sMin)*step && whole < time.Duration(horizon-1)*step:
 		note("a chunk takes %s, and the next one is asked for when %s of actions are left: the arm stands in between; --s-min %d or less asks earlier",
 			took, seconds(time.Duration(horizon-sMin)*step), max(1, horizon-int(whole/step)-1))
 	}

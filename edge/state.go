@@ -186,11 +186,7 @@ func (c *control) correct(now rt.Instant) {
 		c.arm.StartArming()
 	case follow.Armed:
 		k.action = append(k.action[:0], pose.Joints...)
-		for j := range k.action {
-			if k.held&(1<<j) != 0 {
-				k.action[j] = c.arm.Goal[j]
-			}
-		}
+		c.arm.KeepGoals(k.action, k.held)
 		c.arm.Drive(now, k.action)
 		c.source = pose.At
 		c.stats.corrected.Add(1)

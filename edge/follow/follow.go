@@ -234,6 +234,17 @@ func (f *Follower) StartSlowly(now rt.Instant) {
 	f.slow.active, f.slow.until = true, now.Add(f.cfg.Safety.SlewFor)
 }
 
+// KeepGoals puts the last goals of these joints, one bit each, into an action.
+//
+//rt:noalloc
+func (f *Follower) KeepGoals(action []float32, joints uint32) {
+	for j := range action {
+		if joints&(1<<j) != 0 {
+			action[j] = f.Goal[j]
+		}
+	}
+}
+
 // Silent reports whether so many joints do not answer that nothing may move.
 //
 //rt:noalloc

@@ -341,11 +341,7 @@ func (s *session) follow(now rt.Instant, present bool) {
 		s.arm.StartSlowly(now)
 		return
 	}
-	for j := range s.lead {
-		if s.leading.Held()&(1<<j) != 0 {
-			s.lead[j] = s.arm.Goal[j]
-		}
-	}
+	s.arm.KeepGoals(s.lead, s.leading.Held())
 	s.arm.Drive(now, s.lead)
 	s.recordAction()
 }
