@@ -4,37 +4,16 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"edgert/rt/rttest"
 	"edgert/servo"
 )
-
-// handBus serves an arm in a simulated hand from a process of its own.
-func handBus(t *testing.T, arm, seed string) (link string) {
-	t.Helper()
-	link = filepath.Join(t.TempDir(), arm)
-	cmd := exec.Command(binary, "sim-bus", "--robot", arm, "--hand", "--seed", seed, "--link", link)
-	cmd.Stderr = os.Stderr
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		cmd.Process.Signal(syscall.SIGTERM)
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("sim-bus ends with %v", err)
-		}
-	})
-	rttest.Eventually(t, "sim-bus makes its port", func() bool { _, err := os.Readlink(link); return err == nil })
-	return link
-}
 
 // calibrator is an edge-rt calibrate without a terminal, and its operator.
 type calibrator struct {
@@ -108,7 +87,7 @@ func TestCalibrateInAHand(t *testing.T) {
 	} {
 		t.Run(tt.arm, func(t *testing.T) {
 			t.Parallel()
-			link, file := handBus(t, tt.arm, tt.seed), filepath.Join(t.TempDir(), "c.json")
+			link, file := simBusProcess(t, tt.arm, "--hand", "--seed", tt.seed), filepath.Join(t.TempDir(), "c.json")
 			flags := []string{"--bus", link, "--robot", tt.arm, "--calibration", file}
 			c := startCalibrate(t, flags...)
 			c.await(t, "middle of its range")

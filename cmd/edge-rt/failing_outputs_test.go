@@ -182,7 +182,7 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	t.Parallel()
 	const instance = "arm"
-	s, link, etc := newHoldServer(t), simBusProcess(t), t.TempDir()
+	s, link, etc := newHoldServer(t), simBusProcess(t, "so101"), t.TempDir()
 	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
 	if err != nil {
 		t.Fatal(err)
@@ -215,7 +215,7 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 // Nor because the next run cannot start: it ends before it has touched the arm.
 func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 	const instance = "arm"
-	link, etc := simBusProcess(t), t.TempDir()
+	link, etc := simBusProcess(t, "so101"), t.TempDir()
 	torqueOnAll(t, link)
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

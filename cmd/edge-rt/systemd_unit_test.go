@@ -72,11 +72,11 @@ func torqueOnBus(t *testing.T, path string) (on int) {
 	return on
 }
 
-// simBusProcess serves an SO-101 from a process of its own.
-func simBusProcess(t *testing.T) (link string) {
+// simBusProcess serves an arm from a process of its own, with more flags of sim-bus.
+func simBusProcess(t *testing.T, arm string, flags ...string) (link string) {
 	t.Helper()
-	link = filepath.Join(t.TempDir(), "so101")
-	cmd := exec.Command(binary, "sim-bus", "--robot", "so101", "--link", link)
+	link = filepath.Join(t.TempDir(), arm)
+	cmd := exec.Command(binary, append([]string{"sim-bus", "--robot", arm, "--link", link}, flags...)...)
 	cmd.Stderr = os.Stderr
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
@@ -103,7 +103,7 @@ func bySystemd(cmd *exec.Cmd) *exec.Cmd {
 func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	t.Parallel()
 	const instance = "arm" // whom the server answers
-	s, link, etc, state := newHoldServer(t), simBusProcess(t), t.TempDir(), t.TempDir()
+	s, link, etc, state := newHoldServer(t), simBusProcess(t, "so101"), t.TempDir(), t.TempDir()
 	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
 	t.Parallel()
 	const instance = "arm"
-	link, etc := simBusProcess(t), t.TempDir()
+	link, etc := simBusProcess(t, "so101"), t.TempDir()
 	config := fmt.Sprintf("bus: %s\non-exit: hold\n", link)
 	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
