@@ -20,7 +20,8 @@ from edgert_export.cli import main
 torch.set_num_threads(1)
 onnx_graph.THREADS = 1
 ROOT = Path(__file__).resolve().parents[3]
-FLAGS = ["--fps", "30", "--joints", ",".join(checkpoints.JOINTS)]
+JOINT_FLAGS = ["--joints", ",".join(checkpoints.JOINTS)]
+FLAGS = ["--fps", "30", *JOINT_FLAGS]
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -54,11 +55,11 @@ def act(folder) -> Path:
     return checkpoints.act(folder / "act")
 
 
-def exported(checkpoint: Path, *flags: str, name: str = "bundle") -> Path:
+def exported(checkpoint: Path, *flags: str, fps: int = 30, name: str = "bundle") -> Path:
     """The checkpoint's bundle; name: one for each set of flags that a checkpoint is exported with."""
     out = checkpoint.with_name(f"{checkpoint.name}-{name}")
     if not out.exists():
-        assert main([str(checkpoint), str(out), *FLAGS, *flags]) == 0
+        assert main([str(checkpoint), str(out), "--fps", str(fps), *JOINT_FLAGS, *flags]) == 0
     return out
 
 

@@ -126,7 +126,7 @@ def lerobots_queue(states: np.ndarray, numbers: list[int]) -> tuple[np.ndarray, 
 
 def test_the_robot_sends_what_lerobots_queue_holds(programs, folder):
     checkpoint = checkpoints.diffusion(folder / "diffusion-look", {"top": SIZE}, n_obs_steps=STEPS, num_inference_steps=2, resize_shape=(SIZE[0] // 2, SIZE[1] // 2))
-    sent, ran, summary = run(programs, exported(checkpoint, "--fps", str(FPS)), folder)
+    sent, ran, summary = run(programs, exported(checkpoint, fps=FPS), folder)
     assert summary["history"]["steps"] == STEPS and summary["history"]["no_room"] == 0 and len(sent) > 5
 
     states, numbers = window_of(sent[0])
