@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-var update = flag.Bool("update", false, "write the tables into docs/arm.md anew")
+var update = flag.Bool("update", false, "write the tables into docs/control.md anew")
 
 // reachable returns every set of conditions that events can lead to from one.
 func reachable(from Condition, without jointEvent) map[Condition]bool {
@@ -118,7 +118,7 @@ func tables() string {
 }
 
 const (
-	document = "../../docs/arm.md"
+	document = "../../docs/control.md"
 	begins   = "<!-- edge/follow/joint.go -->\n"
 	ends     = "<!-- end -->\n"
 )
