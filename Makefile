@@ -211,7 +211,7 @@ act: export-env ## record, train and export LeRobot's ACT for the simulated arm 
 CIRCLE ?=
 
 .PHONY: circle
-circle: circle-env ## teach, record, train, serve, run, correct and train on, all of it with the real programs and the simulated arm (an hour and more of two cores; CIRCLE='--from train' goes on, docs/circle.md)
+circle: circle-env ## teach, record, train, serve, run, correct and train on, all of it with the real programs and the simulated arm (an hour and more of two cores; CIRCLE='--from train' goes on, docs/lab/circle.md)
 	@$(GO) run ./tools/circle $(CIRCLE)
 
 .PHONY: circle-short
@@ -260,6 +260,7 @@ install-shared: programs
 	install -D -m 755 -t $(DESTDIR)$(PREFIX)/bin bin/bench
 	install -D -m 644 systemd/edge-rt.sysusers $(DESTDIR)$(PREFIX)/lib/sysusers.d/edge-rt.conf
 	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/edge-rt docs/*.md
+	install -D -m 644 -t $(DESTDIR)$(PREFIX)/share/doc/edge-rt/lab docs/lab/*.md
 	rm -rf $(DESTDIR)$(PREFIX)/share/edge-rt/demo
 	install -d -m 755 $(DESTDIR)$(PREFIX)/share/edge-rt/demo
 	cd testdata/demo && cp -r $(DEMO) $(abspath $(DESTDIR)$(PREFIX))/share/edge-rt/demo/

@@ -1,6 +1,6 @@
 // Package episode cuts what an arm does into episodes, for a data set: each begins and
 // ends on record, with an outcome, because a person says so or its time is over. The words
-// and keys are those of LeRobot's recorder (docs/episodes.md).
+// and keys are those of LeRobot's recorder (docs/recording.md).
 package episode
 
 import (
