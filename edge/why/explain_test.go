@@ -252,6 +252,15 @@ var cases = []struct {
 			s.ticks(30, starved).ask(0)
 		}
 	}, want: []told{{kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: SlowPolicy}, {kind: Stutter, cause: LinkSilent}}},
+	{name: "a slow policy that leaves a few actions of each chunk", tell: func(s *story) {
+		for range 9 { // one stretch, far longer than one answer takes
+			seq := s.ask(0)
+			for range 3 {
+				s.ticks(35, starved).ask(0)
+			}
+			s.answer(seq, func(c *record.Chunk) { c.Inference = int64(7 * second / 4) }).ticks(5, nil)
+		}
+	}, want: []told{{kind: Stutter, cause: SlowPolicy, words: "usually takes 1.75 s"}}},
 	{name: "a slow policy whose actions are all too old", tell: func(s *story) {
 		for range 3 {
 			seq := s.ask(0)

@@ -58,14 +58,40 @@ func (x *explainer) tooSlow() bool {
 }
 
 // slowPolicy explains a stretch without actions by a policy that always takes longer than
-// its chunks last. asked is when the missing answer was asked for.
+// its chunks last. asked is when the robot sent the request for the missing chunk. The server
+// must have gone on answering: a longer wait than its usual ones has another cause.
 func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
-	if !x.tooSlow() || time.Duration(to-asked) > slowTimes*(x.usually.inference+x.usually.queue)+x.horizon {
+	usual := slowTimes*(x.usually.inference+x.usually.queue) + x.horizon
+	if !x.tooSlow() || x.log.longestWait(asked, to) > usual {
 		return nil
 	}
 	r := &reason{cause: SlowPolicy}
 	x.addUsual(r, from)
 	return r
+}
+
+// longestWait returns the longest time without an answer between two instants. A stretch with
+// few actions may go over many answers.
+func (l *Log) longestWait(from, to rt.Instant) (longest time.Duration) {
+	last := from
+	for _, at := range l.answers() {
+		if at > last && at < to {
+			longest = max(longest, time.Duration(at-last))
+			last = at
+		}
+	}
+	return max(longest, time.Duration(to-last))
+}
+
+// answers returns when each first answer arrived, in the order of the arrivals.
+func (l *Log) answers() (at []rt.Instant) {
+	for _, q := range l.requests {
+		if len(q.chunks) > 0 {
+			at = append(at, q.arrived().At)
+		}
+	}
+	slices.Sort(at)
+	return at
 }
 
 // addUsual says how long the policy takes and what that exceeds.
