@@ -76,8 +76,8 @@ replicas: setup build ## 12 robots and up to three servers behind the official r
 	@$(GO) run ./tools/replicas --tries $(TRIES)
 
 .PHONY: safety
-safety: setup build ## what the arm does in each of some fifty single faults: docs/safety.md's table (6 minutes)
-	bin/bench safety --json bin/safety.json --into docs/safety.md
+safety: setup build ## what the arm does in each of some fifty single faults: docs/lab/safety.md's table (6 minutes)
+	bin/bench safety --json bin/safety.json --into docs/lab/safety.md
 
 .PHONY: record-cost
 record-cost: setup build ## what --record all costs, beside runs without and LeRobot's own recording (RUNS runs of RECORD each, RECORDALL are more flags: 25 minutes)

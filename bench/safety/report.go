@@ -19,8 +19,8 @@ const (
 	whoItself   = "by itself"
 	whoOperator = "an operator: `ctl resume`"
 	whoPartly   = "an operator: `ctl resume`; the joints that were let go with another run"
-	whoStarts   = "whoever starts edge-rt again"
-	whoNobody   = "nobody: `ctl resume` did not help"
+	whoStarts   = "a new start of edge-rt"
+	whoNobody   = "unknown: `ctl resume` did not help"
 )
 
 // Result is what came of one fault.
@@ -178,10 +178,10 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return err
 }
 
-// WriteMarkdown writes it as docs/safety.md has it.
+// WriteMarkdown writes the report as the table of docs/lab/safety.md.
 func (r *Report) WriteMarkdown(w io.Writer) error {
 	b := &strings.Builder{}
-	b.WriteString("| fault | what the arm did | longest goal step | safe after | exit | who may end it | violations |\n|---|---|---|---|---|---|---|\n")
+	b.WriteString("| fault | what the arm did | longest goal step | safe after | exit | resumed by | violations |\n|---|---|---|---|---|---|---|\n")
 	for i := range r.Results {
 		v := &r.Results[i]
 		did, step := v.Did, fmt.Sprintf("%d counts, %.1f°", v.StepCounts, v.StepDegrees)

@@ -177,7 +177,7 @@ func (f *faultsFlags) load() error {
 type safetyFlags struct {
 	safety.Config
 	List     bool   `help:"Name the faults."`
-	Markdown string `help:"Write the table as docs/safety.md has it to this file, - for standard output." placeholder:"FILE"`
+	Markdown string `help:"Write the table of docs/lab/safety.md to this file, - for standard output." placeholder:"FILE"`
 	Into     string `help:"Write the table into this page, in place of what is below its heading \"The table\"." placeholder:"FILE"`
 	common
 }

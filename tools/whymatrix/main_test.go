@@ -133,7 +133,7 @@ func TestTheMatrixIsWhole(t *testing.T) {
 			t.Errorf("%s is no fault", name)
 		}
 	}
-	page, err := os.ReadFile("../../docs/safety.md")
+	page, err := os.ReadFile("../../docs/lab/safety.md")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestTheMatrixIsWhole(t *testing.T) {
 		}
 		name := head[strings.LastIndexByte(head, '`')+1:]
 		if !slices.Contains(names, name) && name != "clock-step" && name != "disk-full" {
-			t.Errorf("%s of docs/safety.md is not in the matrix", name)
+			t.Errorf("%s of docs/lab/safety.md is not in the matrix", name)
 		}
 	}
 }
