@@ -1,3 +1,3 @@
-// Package systemd holds no code: the units, the udev rules and the users of
-// both programs lie here, and tests that hold them against the programs.
+// Package systemd has no code: it is the folder of both programs' units, udev
+// rules and users, and of the tests that compare them with the programs.
 package systemd

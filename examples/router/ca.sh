@@ -3,13 +3,13 @@
 #
 #   ./ca.sh NAME [HOST]...    makes certificates/NAME.pem and certificates/NAME.key
 #
-# The first call makes the authority, certificates/ca.pem and ca.key. NAME is the
-# common name, by which a router's access control knows who it is, and a DNS name, by
-# which lean-server does: for a robot its id, for a router or a server a name that
-# others dial, or that stands in the manifest. HOST are further names and addresses
-# under which it is dialled. DAYS (365) is how long it is good for.
+# The first call makes the authority, certificates/ca.pem and ca.key. NAME becomes the
+# common name, which a router's access control reads, and a DNS name, which lean-server
+# reads: a robot's id, or a name by which a router or a server is dialled or listed in
+# the manifest. HOST are further names and addresses for dialling. DAYS (365) is the
+# validity.
 #
-# Keep ca.key away from robots and servers: who has it can be anybody.
+# Keep ca.key away from robots and servers: its holder can make any identity.
 set -eu
 cd "$(dirname "$0")"
 umask 077
