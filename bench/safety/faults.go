@@ -87,7 +87,7 @@ const (
 var motors = []fault{
 	{Name: "heat", Title: "one motor too hot", Safe: safeOff, For: 3 * s, Joints: []uint8{elbow},
 		Script: []servosim.Fault{{Kind: "heat", IDs: []uint8{elbow}, Degrees: 60}}},
-	{Name: "encoder", Title: "encoder of one motor is 300 counts off, and it says so", Safe: safeHeld, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
+	{Name: "encoder", Title: "encoder of one motor is 300 counts off, with its error bit", Safe: safeHeld, For: 2 * s, Joints: []uint8{elbow}, Soak: true,
 		Script: []servosim.Fault{{Kind: "encoder", IDs: []uint8{elbow}, Offset: 300, Until: 2 * s}}},
 	{Name: "overload", Title: "gripper closes on something hard, is overloaded, then asked to open", Safe: safeOn, For: 10 * s, Joints: []uint8{gripper},
 		Script: []servosim.Fault{{Kind: "block", IDs: []uint8{gripper}, At: new(object)}},
@@ -164,11 +164,11 @@ func cut(up, down bool) func(*run) error {
 }
 
 var chunks = []fault{
-	{Name: "garbage", Title: "somebody publishes garbage as chunks for 2 s", For: 2 * s, Soak: true, Do: garbage},
+	{Name: "garbage", Title: "garbage is published as chunks for 2 s", For: 2 * s, Soak: true, Do: garbage},
 	{Name: "nan", Title: "chunks of NaN and infinities for 2 s", For: 2 * s, Soak: true, Do: corruptChunks(notNumbers)},
 	{Name: "wild", Title: "chunks that jump from one end of the range to the other for 2 s", For: 2 * s, Soak: true, Do: corruptChunks(jumps)},
 	{Name: "same-id", Title: "a second robot with the same id", Lean: true, For: 5 * s, Do: secondRobot},
-	{Name: "same-id-old", Title: "the same, at a server that lets both in", For: 5 * s, Do: secondRobot},
+	{Name: "same-id-old", Title: "the same, at a server that admits both", For: 5 * s, Do: secondRobot},
 }
 
 var servers = []fault{
