@@ -1,5 +1,5 @@
-// Package acl holds a robot's rights at a service: the rule that lean-server's own listener keeps
-// for links with a certificate (Service.Rights), and the same rule for the official router
+// Package acl holds a robot's rights at a service: the rule that lean-server's own listener applies
+// to links with a certificate (Service.Rights), and the same rule for the official router
 // (RouterRules).
 package acl
 
@@ -12,17 +12,17 @@ import (
 	"edgert/wire/zenoh/access"
 )
 
-// Service is what robots are let in to.
+// Service is the service whose keys robots may use.
 type Service struct {
 	Prefix  string   // of its keys
-	Routers []string // names in certificates whose links may do everything
+	Routers []string // certificate names of links with all rights
 
 	Denied access.Counters // messages that the listener denied
 }
 
-// Rights are those of a link whose certificate has these names: each that can be a
-// robot's id is one; nil, everything, when one of them is a router's. A certificate
-// without an id may ask for the status and see the servers.
+// Rights returns the rights of a link whose certificate has these names: each name that can be a
+// robot's id is one; nil, all rights, when one name is a router's. A certificate without an id may
+// query the status and see the servers.
 func (s *Service) Rights(names []string) *access.Rights {
 	var ids []string
 	for _, name := range names {
@@ -39,7 +39,7 @@ func (s *Service) Rights(names []string) *access.Rights {
 	}
 	r.Allow = s.anybody()
 	if len(ids) > 0 {
-		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix)) // Payload checks whose
+		r.Allow[access.Query] = append(r.Allow[access.Query], wire.SessionKey(s.Prefix)) // Payload checks the id
 	}
 	for _, id := range ids {
 		for m, more := range s.robot(id) {
@@ -53,14 +53,14 @@ func (s *Service) Rights(names []string) *access.Rights {
 // keys are key expressions for each kind of message.
 type keys [access.NumMessages][]string
 
-// anybody holds the rights of every robot, and of every other certificate.
+// anybody returns the rights of each certificate, with or without a robot's id.
 func (s *Service) anybody() (k keys) {
 	k[access.Query] = []string{wire.StatusKey(s.Prefix)}
 	k[access.LivelinessQuery] = []string{wire.ServerAliveAny, wire.ServerAliveKey(s.Prefix), s.Prefix + "/server/*/alive"}
 	return k
 }
 
-// robot holds the further rights of the robot called id, as far as keys can express them. id has
+// robot returns the further rights of the robot called id, as far as keys can express them. id has
 // passed wire.CheckUUID, or is "*".
 func (s *Service) robot(id string) (k keys) {
 	own := func(leaf string) string { return s.Prefix + "/" + id + leaf }
@@ -73,8 +73,8 @@ func (s *Service) robot(id string) (k keys) {
 	return k
 }
 
-// checkSession reports why a query at the common session key is not of one of these robots. Only a
-// listener can check it: a router looks at keys.
+// checkSession returns an error for a query at the common session key that names another robot than
+// those of ids. Only a listener can check it: a router checks keys only.
 func (s *Service) checkSession(key string, payload []byte, ids []string) error {
 	if key != wire.SessionKey(s.Prefix) {
 		return nil
@@ -89,7 +89,7 @@ func (s *Service) checkSession(key string, payload []byte, ids []string) error {
 	return nil
 }
 
-// Asker is the robot that a session query names.
+// Asker returns the robot that a session query names.
 func Asker(payload []byte) (uuid string, err error) {
 	op, err := wire.ParseOp(payload)
 	switch {

@@ -18,7 +18,7 @@ import (
 
 const prefix = "@lerobot/m/main/s"
 
-// fleet is a listener with mutual TLS, as lean-server has one.
+// fleet is a listener with mutual TLS, like lean-server's.
 type fleet struct {
 	t       *testing.T
 	ca      *endpointtest.Authority
@@ -101,7 +101,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	a, b := f.robot("arm-a"), f.robot("host", "arm-b", "arm-b-2")
 	a.Subscribe(prefix+"/arm-b/action", func(wire.Sample) { stolen.Add(1) })
 	a.Subscribe(prefix+"/**", func(s wire.Sample) {
-		if s.Key != prefix+"/arm-a/action" { // its own come by the subscription below
+		if s.Key != prefix+"/arm-a/action" { // its own chunks arrive at the subscription below
 			stolen.Add(1)
 		}
 	})
@@ -185,7 +185,7 @@ func TestACertificateIsOneRobot(t *testing.T) {
 	}
 }
 
-// A name of routers may carry any robot, a name that is not an id carries no robot.
+// A router's name allows the traffic of every robot; a name that is not an id allows no robot's.
 func TestRoutersCarryAnybody(t *testing.T) {
 	f := newFleet(t)
 	f.server.Queryable(prefix+"/session", func(q wire.Query) { q.Reply(prefix+"/session", []byte("from "+q.From().Name)); q.Finish() })

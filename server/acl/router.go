@@ -12,8 +12,8 @@ import (
 	"edgert/wire/zenoh/access"
 )
 
-// Fleet is who may pass a router, by the common names of their certificates: that is
-// all of a certificate that an official router looks at.
+// Fleet lists the certificates that may pass a router, by their common names: an official router
+// checks no other part of a certificate.
 type Fleet struct {
 	Robots  []string // by id
 	Servers []string // of this service
@@ -42,8 +42,9 @@ type policy struct {
 	Subjects []string `json:"subjects"`
 }
 
-// A router's names for the messages of a kind that it takes (ingress), and for those that it passes
-// on to the node that may send that kind (egress): answers to the asker, samples to the subscriber.
+// A router's names for the messages of a kind that it accepts (ingress), and for those that it
+// passes on to the node that may send that kind (egress): replies to queries, samples to
+// subscribers.
 var (
 	ingress = [access.NumMessages][]string{
 		access.Put:               {"put", "delete"},
@@ -59,8 +60,8 @@ var (
 		access.DeclareQueryable:  {"query"},
 		access.LivelinessQuery:   {"liveliness_token"},
 	}
-	// The flows to which declarations of others are shown. An official publisher stays mute until
-	// it knows of a subscriber.
+	// The flows that show the declarations of others. An official publisher sends nothing until it
+	// knows of a subscriber.
 	shown = [access.NumMessages][]string{
 		access.Put:   {"declare_subscriber"},
 		access.Query: {"declare_queryable"},
@@ -83,9 +84,9 @@ const (
 	ofAll    = "robots"
 )
 
-// RouterRules writes the access_control of an official router by which each robot
-// may do what Rights gives it at our own listener, but ask for its session at its own
-// key alone, since a router does not look into a query.
+// RouterRules writes the access_control of an official router, by which each robot has the rights
+// that Rights gives it at this server's own listener, with one exception: it may open its session
+// only at its own key, because a router does not parse a query.
 func (s *Service) RouterRules(w io.Writer, f Fleet) error {
 	if err := f.check(); err != nil {
 		return err
@@ -122,7 +123,7 @@ func (s *Service) RouterRules(w io.Writer, f Fleet) error {
 	return err
 }
 
-// check reports what no set of rules can be made of.
+// check refuses a fleet for which no rules can be written.
 func (f *Fleet) check() error {
 	switch {
 	case len(f.Robots) == 0:
@@ -166,7 +167,7 @@ func rulesOf(id string, k, all keys) (rules []rule) {
 	return rules
 }
 
-// list writes a list of the configuration, one entry a line.
+// list writes a list of the configuration, one entry per line.
 func list[T any](b *bytes.Buffer, name string, entries []T) error {
 	fmt.Fprintf(b, "  %q: [\n", name)
 	for _, e := range entries {

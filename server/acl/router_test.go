@@ -57,8 +57,8 @@ func (b *rulebook) lets(name, flow, message, key string) bool {
 	return false
 }
 
-// A robot has the same rights at a router as at our listener, on every key of the service, but for
-// the session key that all share.
+// A robot has the same rights at a router as at this server's listener, on every key of the
+// service, except the session key that all robots share.
 func TestARouterKeepsTheSameRule(t *testing.T) {
 	s := &Service{Prefix: prefix}
 	book, _ := rules(t, Fleet{Robots: []string{"arm-a", "arm-b"}, Servers: []string{"server"}, Routers: []string{"boss"}})
