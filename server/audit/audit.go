@@ -23,17 +23,18 @@ import (
 )
 
 const (
-	// linesWaiting is how many lines may wait for the disk: two seconds of the
-	// fastest policy there is.
+	// linesWaiting is how many lines may wait for the disk: two seconds of the fastest known
+	// policy.
 	linesWaiting = 1024
-	// flushBytes is how much of the lines goes out in one write.
+	// flushBytes is the size from which the collected lines are written.
 	flushBytes = 32 << 10
 
-	// endTimeout is what waits has at the end, when some of it is taken meanwhile.
+	// endTimeout is how long the waiting records have at the end while some of them are still being
+	// written.
 	endTimeout = 5 * time.Second
 )
 
-// Outcome is how a request that had its turn ended.
+// Outcome is the result of a request that had its turn.
 type Outcome uint8
 
 // The outcomes.
@@ -50,13 +51,13 @@ var outcomeNames = [NumOutcomes]string{"ok", "bad_observation", "inference_faile
 
 func (o Outcome) String() string { return outcomeNames[o] }
 
-// Record is what became of one request, in a fixed size.
+// Record is the result of one request, in a fixed size.
 type Record struct {
 	ClientUUID, SessionID, Task string
-	Tags                        string // of Tags
+	Tags                        string // as Tags encodes them
 	RTC                         bool   // the session's chunks are conditioned
 	Header                      wire.Header
-	At                          rt.Instant // when it was over
+	At                          rt.Instant // when the request was over
 	QueueWait                   time.Duration
 	Decode                      time.Duration
 	Inference                   time.Duration // the graph alone
@@ -72,7 +73,7 @@ type Record struct {
 	Why                         string // the failure; "" without one
 }
 
-// Writer carries Records to the disk. A nil Writer keeps nothing.
+// Writer carries Records to the disk. A nil Writer drops them.
 type Writer struct {
 	// Constant after Open.
 	lines    io.Writer // nil: no lines are written
@@ -80,11 +81,11 @@ type Writer struct {
 	captures *ring     // nil: no captures are kept
 	clock    rt.Clock
 	log      *slog.Logger
-	wake     chan struct{} // cap 1: something waits
+	wake     chan struct{} // cap 1: a record or request waits
 	records  *rt.Ring[Record]
 	requests *rt.Ring[request]
 	memory   *memory.Bound // for captures
-	largest  int           // capture so far, which is put together in memory of its own. Owner: worker
+	largest  int           // largest capture so far, which is assembled in memory of its own. Owner: worker
 
 	Counts Counts
 
@@ -92,7 +93,7 @@ type Writer struct {
 	text    []byte
 	count   uint64 // lines in text
 	failing failing
-	torn    bool // the last write ended within a line: the next begins with a new line
+	torn    bool // the last write ended within a line: the next begins with a newline
 
 	stalled bool // the goroutine was left running. Owner: the caller of stop and Close
 }
@@ -100,7 +101,7 @@ type Writer struct {
 // failing marks failed writes that were logged: one disk may be full and the other not.
 type failing struct{ lines, captures bool }
 
-// Counts count the written records.
+// Counts counts the written and the dropped records.
 //
 // Atomic.
 type Counts struct {
@@ -112,8 +113,8 @@ func (c *Counts) sum() uint64 {
 	return c.Lines.Load() + c.LinesDropped.Load() + c.Captures.Load() + c.CapturesDropped.Load()
 }
 
-// Open opens the files that cfg names; nil when it names no file. It does so before anything that
-// takes time, and allocates all memory for the run. Its errors wrap manifest.ErrInvalid.
+// Open opens the files that cfg names; nil when it names no file. It is called before any slow
+// work, and allocates all memory for the run. Its errors wrap manifest.ErrInvalid.
 func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, error) {
 	if cfg.Audit == "" && cfg.Debug.CaptureDir == "" {
 		return nil, nil
@@ -140,12 +141,12 @@ func Open(cfg *manifest.Config, clock rt.Clock, log *slog.Logger) (*Writer, erro
 	return w, nil
 }
 
-// endsTorn reports whether a file of lines ends within one, as after a full disk or
-// a lost supply.
+// endsTorn reports whether a file of lines ends within a line, as after a full disk or a power
+// failure.
 func endsTorn(name string) bool {
 	info, err := os.Stat(name)
 	if err != nil || !info.Mode().IsRegular() || info.Size() == 0 {
-		return false // a pipe among them: opening it would wait
+		return false // also for a pipe: opening it would block
 	}
 	file, err := os.Open(name)
 	if err != nil {
@@ -164,8 +165,8 @@ func newWriter(clock rt.Clock, log *slog.Logger) *Writer {
 	}
 }
 
-// Bind has the captures that wait for the disk counted against a bound, from which
-// they leave a part to the robots: what does not fit is dropped and counted.
+// Bind counts the captures that wait for the disk against a bound, of which they leave a part to
+// the robots. Captures that do not fit are dropped and counted.
 func (w *Writer) Bind(m *memory.Bound) {
 	if w != nil {
 		w.memory = m
@@ -207,9 +208,8 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 // ErrStalled marks lines or captures that were given up at the end.
 var ErrStalled = errors.New("audit: nothing was taken for " + stall.Timeout.String() + ": the last lines or captures are lost (nobody reads standard output, or the disk hangs)")
 
-// Start starts the writer's goroutine. stop ends it when everything is written, or
-// with ErrStalled when nothing is taken for stall.Timeout; Add must not be called any
-// more.
+// Start starts the writer's goroutine. stop ends it when all records are written, or with
+// ErrStalled when no record is written for stall.Timeout; Add must not be called after stop.
 func (w *Writer) Start(origin Origin) (stop func() error) {
 	if w == nil {
 		return func() error { return nil }
@@ -228,7 +228,7 @@ func (w *Writer) Start(origin Origin) (stop func() error) {
 	}
 }
 
-// await waits for the writer's goroutine while it gets on.
+// await waits for the writer's goroutine while it makes progress.
 func (w *Writer) await(ended <-chan struct{}) error {
 	if stall.Await(ended, w.Counts.sum, endTimeout) {
 		return nil
@@ -248,7 +248,7 @@ func (w *Writer) run(ending <-chan struct{}) {
 	}
 }
 
-// Close closes the files. Those that the goroutine hangs in are left to the end of
+// Close closes the files. When the goroutine hangs in a file, they are left open until the end of
 // the process.
 func (w *Writer) Close() error {
 	if w == nil || w.stalled {
@@ -265,7 +265,7 @@ func closeFile(f *os.File) error {
 }
 
 func (w *Writer) drain() {
-	// The wall clock is read once; a record's own instant is how long ago it was.
+	// The wall clock is read once; a record's time is reckoned back from it by its age.
 	wall, now := time.Now().UTC(), w.clock.Now()
 	for r := w.records.Peek(); r != nil; r = w.records.Peek() {
 		if w.torn && w.count == 0 {
@@ -294,15 +294,15 @@ func (w *Writer) flush() {
 		return
 	}
 	n, err := w.lines.Write(w.text)
-	if n > 0 { // else it ends as it did
+	if n > 0 { // else the file ends as before
 		w.torn = w.text[n-1] != '\n'
 	}
 	w.counted("audit lines", err, w.count, &w.failing.lines, &w.Counts.Lines, &w.Counts.LinesDropped)
 	w.text, w.count = w.text[:0], 0
 }
 
-// counted counts n records, and logs the first of a run of failures only, and its end: a
-// full disk must not fill the log as well.
+// counted counts n records. Of a series of failures it logs only the first, and later the end of
+// the series: a full disk must not fill the log as well.
 func (w *Writer) counted(what string, err error, n uint64, failing *bool, written, dropped *atomic.Uint64) {
 	if err == nil {
 		written.Add(n)

@@ -60,7 +60,7 @@ func TestAuditLine(t *testing.T) {
 	}
 }
 
-// Property: whatever the text, appendQuoted writes one line of JSON that reads as the text with
+// Property: for every text, appendQuoted writes one line of JSON that reads as the text with
 // invalid UTF-8 replaced.
 func FuzzAppendQuoted(f *testing.F) {
 	for _, s := range []string{"", "plain", "\x00\x1f\x7f\"\\/", "\xff\xc0", "ü\u2028€"} {
@@ -90,7 +90,7 @@ func TestFormattingNoAlloc(t *testing.T) {
 	}
 }
 
-// open opens a writer that keeps everything in dir.
+// open returns a writer of lines and captures in dir.
 func open(t *testing.T, dir string, captureMax int) *Writer {
 	t.Helper()
 	cfg := manifest.Config{
@@ -126,7 +126,7 @@ func TestAuditNeverBlocksTheWorker(t *testing.T) {
 	stop := w.Start(Origin{ModelSHA256: "5ha"})
 	record := sampleRecord()
 	w.Add(record, nil, nil)
-	<-disk.entered // the writer hangs with one line written out and its slot free again
+	<-disk.entered // the writer hangs with one line written and its slot free again
 	for range linesWaiting + 10 {
 		w.Add(record, nil, nil)
 	}
@@ -145,7 +145,7 @@ func TestAuditNeverBlocksTheWorker(t *testing.T) {
 	}
 }
 
-// A capture whose slots are all taken is counted as well.
+// A capture that finds no free slot is counted as well.
 func TestCapturesNeverBlockTheWorker(t *testing.T) {
 	w := open(t, t.TempDir(), 64)
 	for range requestsWaiting + 3 {
@@ -186,8 +186,8 @@ func TestAuditOnAFullDisk(t *testing.T) {
 	}
 }
 
-// Captures that are written while lines are not, on another disk, do not have each line
-// that is lost logged.
+// When only the lines' disk is full, the successful captures on another disk do not cause a log
+// message for each lost line.
 func TestOneOfTwoFullDisks(t *testing.T) {
 	var log bytes.Buffer
 	w := open(t, t.TempDir(), 4)
@@ -253,7 +253,7 @@ func TestWriterNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: half a line, of a run before or of a disk that was full for a moment, costs itself and not
+// Goal: half a line, from an earlier run or from a disk that was full for a moment, does not damage
 // the next line; and other users may not read the file.
 func TestALineBehindHalfALine(t *testing.T) {
 	dir := t.TempDir()
@@ -274,7 +274,7 @@ func TestALineBehindHalfALine(t *testing.T) {
 	}
 	w = linesTo(&half{}, slog.New(slog.DiscardHandler))
 	disk := w.lines.(*half)
-	for disk.full = 10; disk.full >= 0; disk.full -= 10 { // the first is cut, the second whole
+	for disk.full = 10; disk.full >= 0; disk.full -= 10 { // the first write is cut, the second complete
 		w.Add(sampleRecord(), nil, nil)
 		w.drain()
 	}
@@ -293,7 +293,7 @@ func TestALineBehindHalfALine(t *testing.T) {
 	}
 }
 
-// half is a disk that takes so many bytes of a write; 0: all.
+// half is a disk that accepts so many bytes of a write; 0: all.
 type half struct {
 	text string
 	full int

@@ -23,7 +23,7 @@ const (
 	captureFormat   = "lean-server capture 1"
 	capturePattern  = "request-*.safetensors"
 	requestsWaiting = 16 // captures that may wait for the disk, each with an observation
-	// alignment of the data in a safetensors file.
+	// tensorAlign is the alignment of the data in a safetensors file.
 	tensorAlign = 8
 )
 
@@ -41,8 +41,8 @@ type request struct {
 	attachment, observation, reply []byte
 }
 
-// fits makes room in a slot, which allocates only for a request larger than all before it there,
-// and reports whether the bound has memory for that.
+// fits makes the buffers of a slot large enough, which allocates only for a request larger than all
+// earlier ones in that slot, and reports whether the bound has the memory.
 //
 //go:noinline
 func (w *Writer) fits(r *request, observation, reply int) bool {
@@ -71,17 +71,17 @@ func (r *request) fill(record *Record, observation, reply []byte) {
 	r.observation, r.reply = append(r.observation[:0], observation...), append(r.reply[:0], reply...)
 }
 
-// Origin is what answered the requests of one run of a server.
+// Origin identifies the bundle, runtime and device that answered the requests of one run of a
+// server.
 type Origin struct {
 	ModelSHA256 string
 	Runtime     string // ONNX Runtime's version
-	Device      string // where the policy computed, as policy.Device has it
+	Device      string // that the policy computed on, in the form of policy.Device
 }
 
-// ring is the bounded ring of captured requests: file count mod max holds
-// the count-th request. The files stay open, so that writing one allocates
-// nothing, and go on where the last run ended, so that a restart does not
-// overwrite what led to it.
+// ring is the bounded ring of captured requests: file count mod max holds the count-th request. The
+// files stay open, so that writing one allocates nothing. The numbers continue those of the last
+// run, so that a restart does not overwrite the requests that led to it.
 //
 // Owner: the writer's goroutine.
 type ring struct {
@@ -93,7 +93,7 @@ type ring struct {
 	origin Origin // constant once the writer runs
 }
 
-// openRing opens the ring of max files in dir, which it makes.
+// openRing opens the ring of max files in dir, and creates dir if necessary.
 func openRing(dir string, max int) (*ring, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -139,8 +139,8 @@ func (g *ring) close() (err error) {
 	return errors.Join(err, g.dir.Close())
 }
 
-// write puts one request into its file, in one write, and then cuts the file. The rest of an
-// earlier request meanwhile does not pass the checksum.
+// write writes one request into its file, in one write, and then truncates the file. Before the
+// truncation, the rest of an earlier request makes the checksum fail.
 func (g *ring) write(r *request, ts time.Time) error {
 	file := g.files[g.count%uint64(len(g.files))]
 	r.attachment = wire.AppendHeader(r.attachment[:0], r.Header)
@@ -161,7 +161,7 @@ func (g *ring) write(r *request, ts time.Time) error {
 //rt:noalloc
 func appendCapture(dst []byte, r *request, origin *Origin, count uint64, ts time.Time) []byte {
 	start := len(dst)
-	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // the header's length, below
+	dst = append(dst, 0, 0, 0, 0, 0, 0, 0, 0) // length of the header, filled in below
 	dst = append(dst, `{"__metadata__":{"format":"`+captureFormat+`","count":"`...)
 	dst = strconv.AppendUint(dst, count, 10)
 	dst = append(dst, `","ts":"`...)
@@ -198,7 +198,7 @@ func appendCapture(dst []byte, r *request, origin *Origin, count uint64, ts time
 	return append(dst, r.reply...)
 }
 
-// appendControls appends how the chunk was conditioned.
+// appendControls appends the conditioning of the chunk.
 //
 //rt:noalloc
 func appendControls(dst []byte, c *policy.Controls) []byte {
@@ -211,8 +211,8 @@ func appendControls(dst []byte, c *policy.Controls) []byte {
 	return strconv.AppendFloat(append(dst, `","sigma_d":"`...), float64(c.SigmaD), 'g', -1, 32)
 }
 
-// parseControls reads what appendControls wrote; nil where a server of before wrote
-// nothing.
+// parseControls reads the output of appendControls; nil for captures of older servers, which have
+// no conditioning.
 func parseControls(meta map[string]string) (*policy.Controls, error) {
 	name, ok := meta["conditioning"]
 	if !ok {
@@ -267,15 +267,15 @@ type Capture struct {
 	ClientUUID  string
 	Origin
 	Batch, Row int              // size of its batch, 0: no batch or unknown; and its row there
-	Controls   *policy.Controls // how the chunk was conditioned; nil: not known
+	Controls   *policy.Controls // conditioning of the chunk; nil: unknown
 	Outcome    string
-	Why        string // the defect of a file that cannot be read
+	Why        string // defect of a file that cannot be read
 	RTC        bool
-	Task       string // that the chunk was made for
+	Task       string // of the chunk
 }
 
-// ReadCaptures reads all capture files of dir in the order of their requests.
-// unreadable has a File and a Why each.
+// ReadCaptures reads all capture files of dir in the order of their requests. The elements of
+// unreadable have only a File and a Why.
 func ReadCaptures(dir string) (captures, unreadable []Capture, err error) {
 	names, err := filepath.Glob(filepath.Join(dir, capturePattern))
 	if err != nil {
@@ -298,7 +298,7 @@ func ReadCaptures(dir string) (captures, unreadable []Capture, err error) {
 	return captures, unreadable, nil
 }
 
-// readCapture reads a file, which may be empty, errEmpty.
+// readCapture reads a capture file; the error of an empty one wraps errEmpty.
 func readCapture(path string) (c Capture, err error) {
 	data, err := os.ReadFile(path)
 	switch {
@@ -334,7 +334,7 @@ func parseCapture(data []byte) (c Capture, err error) {
 	if c.Count, err = strconv.ParseUint(meta["count"], 10, 64); err != nil {
 		return c, fmt.Errorf("count: %w", err)
 	}
-	c.Batch, _ = strconv.Atoi(meta["batch"]) // captures of older servers do not have it
+	c.Batch, _ = strconv.Atoi(meta["batch"]) // captures of older servers have no batch
 	c.Row, _ = strconv.Atoi(meta["row"])
 	if c.Controls, err = parseControls(meta); err != nil {
 		return c, err

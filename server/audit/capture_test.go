@@ -41,8 +41,8 @@ func TestCaptureReadsAsItWasWritten(t *testing.T) {
 	}
 }
 
-// A capture of a server that did not write how chunks were conditioned is read all the same; a
-// malformed one is refused.
+// A capture of a server that did not record the conditioning of chunks can be read; a malformed one
+// is refused.
 func TestCapturedControls(t *testing.T) {
 	whole := string(appendControls(nil, &policy.Controls{PrefixLen: 8, Delay: 3, PrefixEnd: 9, Mode: policy.ModeGuided, Beta: 2.5, Schedule: 3, SigmaD: 0.2}))
 	meta := func(text string) (m map[string]string) {
@@ -67,8 +67,7 @@ func TestCapturedControls(t *testing.T) {
 	}
 }
 
-// A file that was cut anywhere, or in which one byte of the data is another, is
-// no capture.
+// A file that was cut anywhere, or in which one byte of the data has changed, is no capture.
 func TestTornCaptureIsFound(t *testing.T) {
 	whole := appendCapture(nil, sampleRequest(), &sampleOrigin, 17, time.Now())
 	for n := range whole {
@@ -88,7 +87,7 @@ func TestTornCaptureIsFound(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, parseCapture returns slices of them or an error.
+// Property: for all bytes, parseCapture returns slices of them or an error.
 func FuzzParseCapture(f *testing.F) {
 	f.Add(appendCapture(nil, sampleRequest(), &sampleOrigin, 17, time.Now()))
 	f.Add([]byte("\x02\x00\x00\x00\x00\x00\x00\x00{}"))
@@ -111,8 +110,8 @@ func captureCounts(t *testing.T, dir string) (counts []uint64) {
 	return counts
 }
 
-// The ring holds the newest max requests, also across restarts; files that were
-// never written do not stay.
+// The ring holds the newest max requests, also across restarts; files that were never written are
+// removed.
 func TestCaptureRing(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "deep", "captures")
 	run := func(max, requests int) {

@@ -9,10 +9,10 @@ import (
 )
 
 const (
-	// lineMax is the longest audit line: names and texts that wire bounds, each
-	// byte escaped, the tags and the numbers.
+	// lineMax is the longest audit line: names and texts whose size wire bounds, each byte escaped,
+	// the tags and the numbers.
 	lineMax = 4096 + tagsMax
-	// tagsMax bounds the tags in a line: a robot may send a megabyte of them, and each of its
+	// tagsMax bounds the tags in a line: a robot may send a megabyte of tags, and each of its
 	// requests has a line.
 	tagsMax = 1024
 
@@ -37,7 +37,7 @@ func appendLine(dst []byte, r *Record, ts time.Time) []byte {
 	dst = strconv.AppendUint(dst, h.SeqID, 10)
 	dst = append(dst, `,"episode_id":`...)
 	dst = strconv.AppendUint(dst, uint64(h.EpisodeID), 10)
-	dst = append(dst, `,"client_mono_ns":`...) // the robot's own; here only to join logs by
+	dst = append(dst, `,"client_mono_ns":`...) // the robot's own clock; only for joining logs
 	dst = strconv.AppendInt(dst, h.ClientMonoNs, 10)
 	dst = appendMs(dst, `,"queue_wait_ms":`, r.QueueWait)
 	dst = appendMs(dst, `,"decode_ms":`, r.Decode)
@@ -70,8 +70,8 @@ func appendLine(dst []byte, r *Record, ts time.Time) []byte {
 	return append(dst, "}\n"...)
 }
 
-// Tags returns a robot's tags as the JSON object of its lines, "" without tags, and the number of
-// the tags that were kept: as many as there is room for.
+// Tags returns a robot's tags as the JSON object of its audit lines, "" without tags, and the
+// number of tags that fit.
 func Tags(tags []wire.Tag) (text string, kept int) {
 	out := []byte{'{'}
 	for _, t := range tags {
