@@ -1,9 +1,9 @@
-// Package auto decides, for max_sessions: auto, how many robots are let in: as many as inferences
-// can still feed at their present duration (plan.Gate).
+// Package auto decides, for max_sessions: auto, how many robots are admitted: as many as the server
+// can feed at the present duration of its inferences (plan.Gate).
 //
-// A slow spell of the machine must not keep robots out for ever: the first robot always gets in,
-// because an inference that never runs is never measured, and after a while without requests the
-// times of the warm-up count where they were shorter.
+// A temporary slowness of the machine must not exclude robots for ever. So the first robot is
+// always admitted, because an inference that never runs is never measured; and after a while
+// without requests the times of the warm-up are used where they are shorter.
 package auto
 
 import (
@@ -16,22 +16,21 @@ import (
 )
 
 const (
-	// verdictTime is how long a refusal is valid for the same sessions: asking costs some 10 ms of
-	// virtual robots, and any client may open.
+	// verdictTime is how long a refusal is valid for the same sessions: a simulation of robots
+	// takes some 10 ms, and any client may open.
 	verdictTime = 100 * time.Millisecond
-	// After idleMeasures without a request, one a second, the measured inference times are too old:
-	// then those of the warm-up count where they were faster, so that a slow spell whose end no
-	// request shows does not keep robots out for ever.
+	// idleMeasures is the number of measures, one per second, without a request after which the
+	// measured inference times are too old. Then the times of the warm-up are used where they are
+	// shorter, so that a slowness whose end no request can show does not exclude robots for ever.
 	idleMeasures = 10
-	// askingMost is how long robots may be played at once for those that ask, and
-	// askingShare the part of the time that they may be later: of a hundred robots a play
-	// takes some 10 ms, and who opens and closes in a loop must not take a core from the
-	// policy.
+	// askingMost is the most time that opens may spend on simulations in a burst, and 1/askingShare
+	// the share of the time afterwards. A simulation of a hundred robots takes some 10 ms, and a
+	// client that opens and closes in a loop must not take a core from the policy.
 	askingMost  = time.Second
 	askingShare = 10
 )
 
-// Auto is one server's decision.
+// Auto decides for one server.
 //
 // Owner: housekeeping.
 type Auto struct {
@@ -39,34 +38,34 @@ type Auto struct {
 	meta  *policy.Meta
 	gate  *plan.Gate
 	clock rt.Clock
-	sizes *batch.Sizes // duration of inferences
-	warm  []plan.Size  // and took in the warm-up; set by Begin
+	sizes *batch.Sizes // present durations of inferences
+	warm  []plan.Size  // durations in the warm-up; set by Begin
 
-	usual, faster verdict       // the last verdict on a robot of the policy's rate or a lower one, and on a faster one, whose refusal does not concern others
-	asking        time.Duration // spent on those that ask, less askingShare of the time since
-	asked         rt.Instant    // when that was
+	usual, faster verdict       // last verdict on a robot of at most the policy's rate, and on a faster one, whose refusal does not concern other robots
+	asking        time.Duration // time of simulations, less 1/askingShare of the time since
+	asked         rt.Instant    // time of the last update of asking
 	answered      uint64        // requests at the last measure
-	change        uint64        // of the sessions then
+	change        uint64        // state of the sessions at the last measure
 	settled       bool          // nothing has changed since the number of sessions was found
-	idle          int           // measures since there was a request
+	idle          int           // measures since the last request
 }
 
 // verdict is the decision on a robot beside the sessions of that time.
 type verdict struct {
-	change uint64 // of the sessions that it was about
+	change uint64 // state of the sessions that it considered
 	at     rt.Instant
 	whyNot string
 }
 
 // New returns an Auto for a policy with a scheduler; sizes holds the durations of its inferences.
-// Begin comes first.
+// Begin must be called before the other methods.
 func New(m *policy.Meta, scheduler string, sizes *batch.Sizes, clock rt.Clock) *Auto {
 	return &Auto{meta: m, gate: plan.NewGate(m, scheduler), sizes: sizes, clock: clock}
 }
 
-// Robot describes a robot by its control steps a second, the policy's own where it names no rate or
-// an impossible one, and by the time between its requests, 0: unknown. A robot that asks more
-// seldom than edge-rt does by itself may ask as often tomorrow.
+// Robot describes a robot by its control steps per second, or the policy's where fps is missing or
+// impossible, and by the time between its requests, 0: unknown. A robot that requests chunks less
+// often than edge-rt's default is planned with the default, which it may use tomorrow.
 func (a *Auto) Robot(fps float64, every time.Duration) plan.Robot {
 	if !plan.Playable(fps) {
 		fps = a.meta.FPS
@@ -75,14 +74,14 @@ func (a *Auto) Robot(fps float64, every time.Duration) plan.Robot {
 	if every > 0 {
 		r.FPS = min(max(fps, 1/every.Seconds()), plan.FPSMost)
 		r.Execute = min(r.Execute, max(1, int(every.Seconds()*r.FPS)))
-		r.RoundTrip = min(r.RoundTrip, every/2) // else it could not ask so often
+		r.RoundTrip = min(r.RoundTrip, every/2) // else it could not request so often
 	}
 	return r
 }
 
-// Refuse returns why one robot more beside the present ones would leave some without chunks, ""
-// when all are fed. change differs when the sessions do; others is called when the verdict of a
-// moment ago does not hold.
+// Refuse returns why some robots would get no chunks with one more robot, "" when all are fed.
+// change is a state of the sessions: it differs when they do. others is called when there is no
+// recent verdict for this state.
 func (a *Auto) Refuse(robot plan.Robot, change uint64, others func() []plan.Robot) (whyNot string) {
 	now, v := a.clock.Now(), &a.usual
 	if robot.FPS > a.meta.FPS {
@@ -100,17 +99,17 @@ func (a *Auto) Refuse(robot plan.Robot, change uint64, others func() []plan.Robo
 	return v.whyNot
 }
 
-// Begin takes what inferences took in the warm-up, and returns how many robots of the
-// policy's own rate that feeds.
+// Begin records the inference times of the warm-up, and returns how many robots with the policy's
+// own rate they feed.
 func (a *Auto) Begin() (fed int) {
 	a.warm = a.took()
 	a.gate.Learn(a.warm)
 	return a.gate.Most(nil, a.Robot(0, 0))
 }
 
-// Measure takes the present duration of inferences, once a second, and returns for how many
-// sessions that is enough: of robots like the present ones, and of the policy's own rate beyond.
-// fed is its last result; answered counts all requests so far.
+// Measure takes the present duration of inferences, once a second, and returns the number of
+// sessions that it feeds: the present robots, and further ones with the policy's own rate. fed is
+// its last result; answered counts all requests so far.
 func (a *Auto) Measure(answered, change uint64, fed int, robots func() []plan.Robot) int {
 	if a.idle++; answered != a.answered {
 		a.answered, a.idle = answered, 0
@@ -126,7 +125,7 @@ func (a *Auto) Measure(answered, change uint64, fed int, robots func() []plan.Ro
 	return max(fed, len(here)) // open sessions stay
 }
 
-// took is what inferences of each size take, as far as is known.
+// took returns the durations of inferences of each size, as far as they are known.
 func (a *Auto) took() (took []plan.Size) {
 	for i, rows := range a.sizes.All() {
 		known := a.sizes.Took(rows)

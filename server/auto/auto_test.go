@@ -11,15 +11,16 @@ import (
 	"edgert/server/plan"
 )
 
-// stand is an Auto of an ACT-like policy with inferences of a given duration, and its questions.
+// stand tests an Auto of an ACT-like policy with inferences of a given duration, and counts its
+// simulations.
 type stand struct {
 	*Auto
 	sizes *batch.Sizes
 	here  []plan.Robot
-	asked int // for the robots that are here
+	asked int // calls of others or robots
 	fed   int
 	clock *rttest.Clock
-	plays time.Duration // duration of a play
+	plays time.Duration // duration of a simulation
 }
 
 func newStand(took time.Duration) *stand {
@@ -30,7 +31,7 @@ func newStand(took time.Duration) *stand {
 	return s
 }
 
-// infer has it learn that inferences take so long.
+// infer makes it learn that inferences take so long.
 func (s *stand) infer(took time.Duration) {
 	for range 100 {
 		s.sizes.Learn(1, took)
@@ -47,15 +48,15 @@ func (s *stand) refuse(fps float64, change uint64) string {
 	return s.Refuse(s.Robot(fps, 0), change, s.robots)
 }
 
-// fill lets robots in until one is refused.
+// fill admits robots until one is refused.
 func (s *stand) fill() {
 	for len(s.here) < plan.MostRobots && s.refuse(0, uint64(len(s.here))) == "" {
 		s.here = append(s.here, s.Robot(0, 0))
 	}
 }
 
-// As many get in as Begin returns, and Measure goes on returning so; the refusal names the duration
-// of an inference.
+// As many robots are admitted as Begin returns, and Measure goes on returning that number; the
+// refusal names the duration of an inference.
 func TestAsManyAsAreFed(t *testing.T) {
 	s := newStand(20 * time.Millisecond)
 	s.fill()
@@ -72,8 +73,8 @@ func TestAsManyAsAreFed(t *testing.T) {
 	}
 }
 
-// A robot that is refused again does not make the server play robots for each try: the refusal is
-// valid for a moment, for the same sessions and robots of no higher rate.
+// A robot that is refused again does not make the server simulate robots for each try: the refusal
+// is valid for a moment, for the same sessions and robots of no higher rate.
 func TestARefusalStandsForAMoment(t *testing.T) {
 	s := newStand(20 * time.Millisecond)
 	s.fill()
@@ -105,7 +106,7 @@ func TestARefusalStandsForAMoment(t *testing.T) {
 	}
 }
 
-// A slow spell whose end no request shows is forgotten, and not before.
+// A temporary slowness whose end no request shows is forgotten after idleMeasures, and not earlier.
 func TestASlowSpellIsForgotten(t *testing.T) {
 	s := newStand(20 * time.Millisecond)
 	usual := s.fed
@@ -121,7 +122,7 @@ func TestASlowSpellIsForgotten(t *testing.T) {
 	}
 }
 
-// Measure asks for the robots only while something changes.
+// Measure calls robots only while something changes.
 func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
 	s := newStand(20 * time.Millisecond)
 	s.fill()
@@ -139,8 +140,8 @@ func TestNothingIsPlayedWhileNothingChanges(t *testing.T) {
 	}
 }
 
-// A client that opens and closes in a loop does not keep the server playing robots: a second of it
-// at once, then a tenth of the time. The others get their answer, and a session soon.
+// A client that opens and closes in a loop does not keep the server simulating: it takes one second
+// in a burst, then a tenth of the time. The others get their answer, and a session soon.
 func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
 	s := newStand(20 * time.Millisecond)
 	s.plays = 10 * time.Millisecond
