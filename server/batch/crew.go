@@ -2,20 +2,20 @@ package batch
 
 import "sync"
 
-// Crew is a bounded number of threads that prepare rows.
+// Crew is a fixed number of threads that prepare rows.
 type Crew[Job any] struct {
 	jobs chan Job
 	work []func(Job) // of each thread
 	wait sync.WaitGroup
 }
 
-// NewCrew returns a crew with a thread for each work, which Start starts, and room
-// for so many jobs that wait.
+// NewCrew returns a crew with one thread for each element of work, which Start starts, and room for
+// so many waiting jobs.
 func NewCrew[Job any](room int, work []func(Job)) *Crew[Job] {
 	return &Crew[Job]{jobs: make(chan Job, room), work: work}
 }
 
-// Size is how many threads there are.
+// Size returns the number of threads.
 //
 //rt:noalloc
 func (c *Crew[Job]) Size() int { return len(c.work) }
@@ -31,13 +31,12 @@ func (c *Crew[Job]) Start() {
 	}
 }
 
-// Do hands a job over. It does not block as long as no more jobs wait than there is
-// room for.
+// Do hands a job over. It does not block while there is room for waiting jobs.
 //
 //rt:noalloc
 func (c *Crew[Job]) Do(job Job) { c.jobs <- job }
 
-// Close ends the threads, once all jobs are done.
+// Close ends the threads after all jobs are done.
 func (c *Crew[Job]) Close() {
 	close(c.jobs)
 	c.wait.Wait()

@@ -8,8 +8,8 @@ import (
 	"edgert/rt"
 )
 
-// Device is the one thread that runs a policy. It does nothing else: what it would
-// do between two runs, the policy would wait for.
+// Device is the one thread that runs a policy. It does no other work, because the policy would wait
+// for it.
 type Device struct {
 	// Constant after NewDevice.
 	run   func(buffer, size int) error
@@ -21,48 +21,48 @@ type Device struct {
 
 type job struct{ buffer, size int }
 
-// Ended is a run that is over.
+// Ended is the result of a run.
 type Ended struct {
 	Buffer, Size int
 	Begun, At    rt.Instant
 	Err          error
-	Panicked     bool // Err is a panic: the policy is in no known state
+	Panicked     bool // Err is a panic: the policy's state is undefined
 }
 
-// NewDevice returns a device whose thread Start starts. run computes the first size
-// rows of a buffer.
+// NewDevice returns a device whose thread Start starts. run computes the first size rows of a
+// buffer.
 func NewDevice(run func(buffer, size int) error, clock rt.Clock) *Device {
 	return &Device{run: run, clock: clock, begin: make(chan job, 2), ended: make(chan Ended, 2), done: make(chan struct{})}
 }
 
-// Start starts the thread. Close ends it, after the run in hand; nothing may begin
-// any more then.
+// Start starts the thread. Close ends it after the run in hand; Begin must not be called after
+// Close.
 func (d *Device) Start() {
 	go func() {
 		defer close(d.done)
-		runtime.LockOSThread() // never unlocked: a GPU's context is the thread's
+		runtime.LockOSThread() // never unlocked: a GPU's context belongs to the thread
 		for j := range d.begin {
 			d.ended <- d.do(j)
 		}
 	}()
 }
 
-// Close has the thread end when nothing runs any more; Done is closed then.
+// Close ends the thread after the last run, and then closes Done.
 func (d *Device) Close() { close(d.begin) }
 
 // Done is closed when the thread has ended.
 func (d *Device) Done() <-chan struct{} { return d.done }
 
-// Begin runs the first size rows of a buffer and returns at once. One more may be begun
-// before the last has come out of Ended: it runs as soon as that is over.
+// Begin starts a run of the first size rows of a buffer and returns at once. One more run may be
+// started before the previous one has left Ended: it begins right after that.
 //
 //rt:noalloc
 func (d *Device) Begin(buffer, size int) { d.begin <- job{buffer, size} }
 
-// Ended gives each run back when it is over.
+// Ended delivers each run when it is over.
 func (d *Device) Ended() <-chan Ended { return d.ended }
 
-// Do is Begin, and waits. Nothing else may have begun.
+// Do is Begin and waits for the end. No other run may have begun.
 //
 //rt:noalloc
 func (d *Device) Do(buffer, size int) Ended {
@@ -70,8 +70,8 @@ func (d *Device) Do(buffer, size int) Ended {
 	return <-d.ended
 }
 
-// do turns a panic into an error: Go's exit code for a panic would say "do not
-// restart".
+// do turns a panic into an error: Go's exit code for a panic would mean "do not restart" to the
+// supervisor.
 //
 //rt:noalloc
 func (d *Device) do(j job) (e Ended) {

@@ -34,8 +34,8 @@ func TestDeviceRunsOneAfterTheOther(t *testing.T) {
 	<-d.Done()
 }
 
-// A panic of the policy is an error, not the end of the process; nobody waits for ever
-// for a run behind it.
+// A panic of the policy is an error, not the end of the process, and a run that was queued after it
+// does not block for ever.
 func TestDevicePanics(t *testing.T) {
 	d := NewDevice(func(int, int) error { panic("bad graph") }, rttest.NewClock(1))
 	d.Start()
@@ -49,7 +49,7 @@ func TestDevicePanics(t *testing.T) {
 	<-d.Done()
 }
 
-// Close waits for the jobs that are there.
+// Close waits for the jobs that were handed over.
 func TestCrewDoesAllJobs(t *testing.T) {
 	var done [2]atomic.Int64
 	work := make([]func(int), 2)

@@ -7,28 +7,28 @@ import (
 	"edgert/rt"
 )
 
-// PastMax is how many of the last runs are kept: some seconds of most policies.
+// PastMax is the number of runs that are kept: some seconds of most policies.
 const PastMax = 512
 
-// Run is one that is over.
+// Run is a run that is over.
 type Run struct {
 	Begun    rt.Instant
 	Took     time.Duration
 	Size     int // rows that were computed
-	Requests int // of those; 0: a run of the server's own
+	Requests int // rows with a request; 0: a run of the server's own
 	Failed   bool
 }
 
-// Past keeps the last runs for whoever looks, and how long the device was busy in all.
+// Past keeps the last runs and the time that the device was busy in all.
 //
-// Owner: one goroutine adds, any may read meanwhile and holds up nobody.
+// Owner: one goroutine adds; any may read meanwhile without delaying it.
 type Past struct {
 	slots [PastMax]struct{ begun, rest atomic.Uint64 }
 	count atomic.Uint64 // runs so far
 	busy  atomic.Int64  // ns
 }
 
-// Add keeps a run in the place of the oldest.
+// Add stores a run in the place of the oldest.
 //
 //rt:noalloc
 func (p *Past) Add(r Run) {
@@ -43,8 +43,8 @@ func (p *Past) Add(r Run) {
 	p.count.Store(n + 1)
 }
 
-// Read appends the last runs to dst, the oldest first. What is overwritten meanwhile is
-// left out.
+// Read appends the last runs to dst, oldest first. Runs that are overwritten meanwhile are left
+// out.
 func (p *Past) Read(dst []Run) []Run {
 	end, begin := p.count.Load(), uint64(0)
 	if end > PastMax {
@@ -59,12 +59,12 @@ func (p *Past) Read(dst []Run) []Run {
 			Size: int(rest >> 16 & 0xffff), Requests: int(rest >> 8 & 0xff), Failed: rest&1 != 0,
 		})
 	}
-	if now := p.count.Load() + 1; now > begin+PastMax { // with the one that may be half written
+	if now := p.count.Load() + 1; now > begin+PastMax { // including the run that may be half written
 		gone := min(int(now-PastMax-begin), len(dst)-had)
 		dst = append(dst[:had], dst[had+gone:]...)
 	}
 	return dst
 }
 
-// Busy is how long runs have taken together.
+// Busy returns the total duration of all runs.
 func (p *Past) Busy() time.Duration { return time.Duration(p.busy.Load()) }

@@ -8,8 +8,8 @@ import (
 	"edgert/rt"
 )
 
-// Goal: the last runs come back as they were added, the oldest first, and no more than
-// there is room for, less the one whose place the next may be taking.
+// Goal: the last runs come back as they were added, oldest first, and no more than there is room
+// for, without the run that may be being overwritten.
 func TestPastKeepsTheLastRuns(t *testing.T) {
 	p := new(Past)
 	if got := p.Read(nil); len(got) != 0 {
@@ -35,7 +35,7 @@ func TestPastKeepsTheLastRuns(t *testing.T) {
 	}
 }
 
-// Goal: a reader beside the writer never sees a run that is half another.
+// Goal: a concurrent reader never sees a mixture of two runs.
 func TestPastIsReadBesideTheWriter(t *testing.T) {
 	p, stop := new(Past), make(chan struct{})
 	var wg sync.WaitGroup

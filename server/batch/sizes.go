@@ -1,8 +1,8 @@
-// Package batch is how a policy is kept busy: which sizes of batches run and how
-// long each takes (sizes.go), the one thread that runs them (device.go), and the
-// threads that prepare the next one meanwhile (crew.go).
+// Package batch keeps a policy's device busy: the sizes of batches and how long each takes
+// (sizes.go), the one thread that runs them (device.go), and the threads that prepare the next
+// batch meanwhile (crew.go).
 //
-// Nothing here knows of robots, sessions or pictures.
+// It is independent of robots, sessions and pictures.
 package batch
 
 import (
@@ -10,30 +10,30 @@ import (
 	"time"
 )
 
-// gain is what a larger batch must save of the time of each row: what it saves less
-// of, it only delays.
+// gain is the share of each row's time that a larger batch must save: with a smaller saving it only
+// delays its chunks.
 const gain = 0.05
 
-// learning is how much of what a run took counts: an eighth, so that one that was
-// held up changes little.
+// learning is the divisor of a new duration's weight: with an eighth, a single run that was held up
+// changes little.
 const learning = 8
 
-// again is how many times the duration of a run the others may take before that size
-// runs once more, were it worth it or not: what made it slow may be over. It costs half
-// a percent of the device's time at most.
+// again is how many times its own duration runs of other sizes may take before a size is tried once
+// more, even if it was not worthwhile: the cause of its slowness may be over. The trials cost at
+// most half a percent of the device's time.
 const again = 200
 
-// Sizes are the sizes of batches that run, and how long each of them takes. Others
-// are filled up to the next: a shape that never ran would have to be planned first.
+// Sizes are the sizes of batches that run, and their durations. Other batches are padded to the
+// next size, because a shape that never ran would have to be planned by the runtime first.
 //
-// Owner: one goroutine; any may ask what a run takes.
+// Owner: one goroutine; any may read the durations.
 type Sizes struct {
 	rows   []int
-	took   []atomic.Int64  // ns; 0: not known yet. Atomic
-	others []time.Duration // what runs of other sizes took since the last of this one
+	took   []atomic.Int64  // ns; 0: unknown. Atomic
+	others []time.Duration // total duration of runs of other sizes since the last run of this one
 }
 
-// NewSizes returns sizes, which ascend from 1, of which no time is known.
+// NewSizes returns sizes with unknown durations. rows ascends from 1.
 func NewSizes(rows []int) *Sizes {
 	return &Sizes{rows: rows, took: make([]atomic.Int64, len(rows)), others: make([]time.Duration, len(rows))}
 }
@@ -41,8 +41,7 @@ func NewSizes(rows []int) *Sizes {
 // All lends the sizes, ascending.
 func (s *Sizes) All() []int { return s.rows }
 
-// Fit is the smallest size that holds so many rows, at least 1 and at most the
-// largest size.
+// Fit returns the smallest size that holds so many rows, or the largest size.
 //
 //rt:noalloc
 func (s *Sizes) Fit(rows int) int { return s.rows[s.index(rows)] }
@@ -57,12 +56,12 @@ func (s *Sizes) index(rows int) int {
 	return len(s.rows) - 1
 }
 
-// Took is how long a run of that size is expected to take; 0: not known.
+// Took returns the expected duration of a run of that size; 0: unknown.
 //
 //rt:noalloc
 func (s *Sizes) Took(size int) time.Duration { return s.known(s.index(size)) }
 
-// Longest is how long the longest run is expected to take; 0: none is known.
+// Longest returns the longest expected duration of a run; 0: no duration is known.
 //
 //rt:noalloc
 func (s *Sizes) Longest() (took time.Duration) {
@@ -75,7 +74,7 @@ func (s *Sizes) Longest() (took time.Duration) {
 //rt:noalloc
 func (s *Sizes) known(i int) time.Duration { return time.Duration(s.took[i].Load()) }
 
-// Learn notes how long a run of that size took.
+// Learn records the duration of a run of that size.
 //
 //rt:noalloc
 func (s *Sizes) Learn(size int, took time.Duration) {
@@ -90,10 +89,9 @@ func (s *Sizes) Learn(size int, took time.Duration) {
 	s.took[at].Store(int64(took))
 }
 
-// Choose returns how many of n requests, at least 1, shall share the next run: those
-// that take the least time each. Of sizes that are about as good it is the smallest,
-// whose chunks come first; a size whose time is not known, or was learned long ago,
-// counts as worth it.
+// Choose returns how many of n requests, at least 1, share the next run: the number with the least
+// time per request. Among sizes that are about equal it is the smallest, whose chunks are ready
+// first. A size whose duration is unknown, or was learned long ago, is taken as worthwhile.
 //
 //rt:noalloc
 func (s *Sizes) Choose(n int) (rows int) {
@@ -113,8 +111,8 @@ func (s *Sizes) Choose(n int) (rows int) {
 	return rows
 }
 
-// Turn is the longest that a request waits for its turn when so many others are made at the
-// same moment; 0: not known.
+// Turn returns the longest time that a request waits for its turn when so many others arrive at the
+// same moment; 0: unknown.
 //
 //rt:noalloc
 func (s *Sizes) Turn(others int) (wait time.Duration) {

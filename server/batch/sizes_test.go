@@ -14,7 +14,7 @@ func TestFit(t *testing.T) {
 	}
 }
 
-// How many share a run follows from what runs took.
+// The number of requests that share a run depends on the durations of earlier runs.
 func TestChoose(t *testing.T) {
 	const ms = time.Millisecond
 	free := []time.Duration{10 * ms, 10 * ms, 10 * ms, 10 * ms}   // as on a GPU that one row leaves idle
@@ -23,7 +23,7 @@ func TestChoose(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		took []time.Duration
-		want [9]int // of n waiting
+		want [9]int // for n waiting requests
 	}{
 		{"nothing is known", make([]time.Duration, 4), [9]int{1, 1, 2, 3, 4, 5, 6, 7, 8}},
 		{"more rows for nothing", free, [9]int{1, 1, 2, 3, 4, 5, 6, 7, 8}},
@@ -56,13 +56,12 @@ func TestLearnForgetsSlowly(t *testing.T) {
 	}
 }
 
-// A size that was slow for a while is not given up for ever, and trying it again costs
-// little.
+// A size that was slow for a while is not given up for ever, and trying it again costs little.
 func TestASlowSizeIsTriedAgain(t *testing.T) {
 	const ms = time.Millisecond
 	s := NewSizes([]int{1, 2})
 	s.Learn(1, 10*ms)
-	s.Learn(2, 200*ms) // the host was away
+	s.Learn(2, 200*ms) // the host was busy
 	var total, slow time.Duration
 	for total < 10*time.Minute {
 		rows := s.Choose(2)
