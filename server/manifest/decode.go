@@ -15,7 +15,7 @@ import (
 	"edgert/internal/strictyaml"
 )
 
-// draftKeys are keys of LeRobot's draft manifest that live elsewhere here.
+// draftKeys are keys of LeRobot's draft manifest that this manifest keeps elsewhere.
 var draftKeys = map[string]string{
 	"service_name":                  "here it is service",
 	"trained_fps":                   "the bundle knows it (bundle.json, fps)",
@@ -28,8 +28,8 @@ var draftKeys = map[string]string{
 	"zenoh.tls_connect_private_key": "here it is zenoh.tls.connect_private_key",
 }
 
-// decodeStrict fills dst, a struct with yaml tags, and returns each key's line.
-// Errors begin with the line; an unknown key comes with the nearest known one.
+// decodeStrict fills dst, a struct with yaml tags, and returns each key's line. Errors begin with
+// the line; that of an unknown key names the most similar known one.
 func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	file, err := strictyaml.Parse(data)
 	if err != nil {
@@ -53,8 +53,7 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	return lines, nil
 }
 
-// yamlError turns the module's error, which prints the source in colours, into
-// one line.
+// yamlError turns the YAML module's error, which prints the source in colours, into one line.
 func yamlError(err error) error {
 	var y yaml.Error
 	if !errors.As(err, &y) {
@@ -67,14 +66,14 @@ func yamlError(err error) error {
 	return fmt.Errorf("%d: not valid YAML: %s", line, strings.Join(strings.Fields(y.GetMessage()), " "))
 }
 
-// decoder compares the syntax tree with the struct before anything is decoded:
-// the tree has the lines, the struct the names.
+// decoder compares the syntax tree with the struct before anything is decoded: the tree has the
+// lines, the struct the names.
 type decoder struct {
 	paths map[string]string // last segment or whole path -> whole path
 	lines map[string]int
 }
 
-// keysOf returns the keys that a struct takes, in order, and their types.
+// keysOf returns the keys of a struct, in order, and their types.
 func keysOf(t reflect.Type) (keys []string, types map[string]reflect.Type) {
 	types = make(map[string]reflect.Type)
 	for i := range t.NumField() {
@@ -129,7 +128,7 @@ func (d *decoder) mapping(node ast.Node, t reflect.Type, prefix string) error {
 	return nil
 }
 
-// wanted is what a value of a Go kind is written as.
+// wanted describes the YAML form of a value of each Go kind.
 var wanted = map[reflect.Kind]struct {
 	text  string
 	nodes []ast.NodeType
@@ -171,7 +170,7 @@ func (d *decoder) value(node ast.Node, t reflect.Type, path string) error {
 	return nil
 }
 
-// unknown says what is wrong with a key and which one was probably meant.
+// unknown returns the error text for an unknown key, with the key that was probably meant.
 func (d *decoder) unknown(siblings []string, key, path string) string {
 	prefix, _, _ := cutLast(path)
 	if hint := cmp.Or(draftKeys[path], draftKeys[prefix]); hint != "" {
@@ -190,8 +189,8 @@ func (d *decoder) unknown(siblings []string, key, path string) string {
 	return fmt.Sprintf("unknown key %q, known here: %s", path, strings.Join(siblings, ", "))
 }
 
-// nearest finds the candidate with the smallest edit distance to name, ok when
-// that is close enough to be a slip of the finger.
+// nearest returns the candidate with the smallest edit distance to name; ok when it is small enough
+// for a typing error.
 func nearest(name string, candidates []string) (best string, ok bool) {
 	limit := max(2, len(name)/3)
 	for _, c := range candidates {
@@ -237,7 +236,7 @@ func line(n ast.Node) int {
 	return 1
 }
 
-// describe names a node as the operator wrote it.
+// describe names a node in the operator's terms.
 func describe(n ast.Node) string {
 	switch v := n.(type) {
 	case *ast.StringNode:

@@ -1,6 +1,6 @@
-// Package manifest is what one lean-server serves, to whom, over which endpoints:
-// keys and checks (manifest.go), YAML (decode.go), the transport's part
-// (network.go).
+// Package manifest holds the settings of one lean-server: its policy, its robots and its endpoints.
+// manifest.go has the keys and their checks, decode.go reads YAML, network.go configures the
+// transport.
 package manifest
 
 import (
@@ -23,8 +23,8 @@ import (
 	"edgert/wire"
 )
 
-// ErrInvalid marks every error that the operator cures by editing the
-// manifest (or the flags that override it).
+// ErrInvalid marks every error that the operator can correct by editing the manifest (or the flags
+// that override it).
 var ErrInvalid = errors.New("manifest")
 
 const (
@@ -38,41 +38,41 @@ const (
 	MaxBatch = 16
 )
 
-// Config is the manifest. The YAML keys are the field tags; an absent key keeps
-// the default that its comment gives.
+// Config is the manifest. The YAML keys are the field tags; an absent key keeps the default that
+// its comment gives.
 type Config struct {
 	Model       ModelConfig `yaml:"model"`
 	Service     string      `yaml:"service"`      // last segment of the key prefix; default: default_task, else "default"
-	DefaultTask string      `yaml:"default_task"` // prompt of a session that opens without one
+	DefaultTask string      `yaml:"default_task"` // task of a session whose open names no task
 	PinTask     bool        `yaml:"pin_task"`     // refuse sessions with another task
 
 	ServingMode      string   `yaml:"serving_mode"`      // auto, shared or exclusive (one session); default auto
-	MaxSessions      Capacity `yaml:"max_sessions"`      // 1..10000, default 5; auto: as many as are fed
-	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: of one robot's process or certificate
-	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: of all processes of another machine
-	Memory           string   `yaml:"memory"`            // bound on all that robots can make the server keep, such as 512MiB, the default
+	MaxSessions      Capacity `yaml:"max_sessions"`      // 1..10000, default 5; auto: as many as the server can feed
+	SessionsPerLink  int      `yaml:"sessions_per_link"` // 1..10000, default 8: from one robot's process or certificate
+	SessionsPerHost  int      `yaml:"sessions_per_host"` // 1..10000, default 64: from all processes of another machine
+	Memory           string   `yaml:"memory"`            // limit of the memory that robots can take, such as 512MiB, the default
 	WarmupInferences int      `yaml:"warmup_inferences"` // before the server announces itself; default 2
 	StrictFPS        bool     `yaml:"strict_fps"`        // refuse a client with another fps instead of warning
 	Clients          []string `yaml:"clients"`           // the robot ids that may open a session; empty: all
-	Routers          []string `yaml:"routers"`           // certificate names that may carry anybody: routers, other servers, an operator's tools
+	Routers          []string `yaml:"routers"`           // certificate names with all rights: routers, other servers, an operator's tools
 	Scheduler        string   `yaml:"scheduler"`         // one of queue.Schedulers, default runway
 	MaxBatch         int      `yaml:"max_batch"`         // robots per inference at most, 1..16; default 0: one on the CPU, several on a GPU
-	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill, 0..1000; default 0: whoever waits is served at once
-	DecodeThreads    int      `yaml:"decode_threads"`    // that decode pictures beside the inference, 1..16; default 0: as many as cores are left
-	Threads          int      `yaml:"threads"`           // that compute one inference, 1..256; default 1
+	BatchWindowMS    float64  `yaml:"batch_window_ms"`   // how long a batch may wait to fill, 0..1000; default 0: a waiting robot is served at once
+	DecodeThreads    int      `yaml:"decode_threads"`    // threads that decode pictures beside the inference, 1..16; default 0: as many as cores are left
+	Threads          int      `yaml:"threads"`           // threads of one inference, 1..256; default 1
 
 	Conditioning Conditioning `yaml:"conditioning"`
 	Zenoh        Zenoh        `yaml:"zenoh"`
 	HealthPort   int          `yaml:"health_port"` // HTTP /healthz /readyz /metrics; default 9100, 0 disables
 	Debug        Debug        `yaml:"debug"`
 
-	Runtime string `yaml:"-"` // ONNX Runtime library or its folder; "" searches. Of the machine, not of the service
+	Runtime string `yaml:"-"` // ONNX Runtime library or its folder; "": the server searches. A property of the machine, not of the service
 
-	Audit   string `yaml:"-"` // file of the audit lines, "-" for standard output; "": none
-	Version string `yaml:"-"` // the program's, for /metrics
+	Audit   string `yaml:"-"` // file of the audit lines, "-" for standard output; "": no audit
+	Version string `yaml:"-"` // of the program, for /metrics
 
 	named string         // model.repo_or_path as written
-	file  string         // where it was loaded from, for errors
+	file  string         // path of the manifest, for errors
 	lines map[string]int // key path -> line
 }
 
@@ -81,33 +81,32 @@ type ModelConfig struct {
 	RepoOrPath string `yaml:"repo_or_path"` // bundle directory; relative to the manifest's folder
 	ID         string `yaml:"id"`           // name that robots see, first segment of the key prefix; default: the bundle's source_repo
 	Revision   string `yaml:"revision"`     // second segment of the key prefix; default main
-	Dtype      string `yaml:"dtype"`        // what the bundle must compute in: float32, float16 or bfloat16; default: whatever it is
+	Dtype      string `yaml:"dtype"`        // required data type of the bundle: float32, float16 or bfloat16; default: any
 	Device     string `yaml:"device"`       // auto, cpu (the default), cuda, cuda:N, tensorrt or tensorrt:N
-	Fallback   string `yaml:"fallback"`     // cpu: serve on the CPU when the GPU that device names does not work; default none: do not serve
-	CUDAGraph  bool   `yaml:"cuda_graph"`   // record runs on a GPU and repeat them: less to launch, not for policies with loops
+	Fallback   string `yaml:"fallback"`     // cpu: serve on the CPU when the GPU of device does not work; default: do not serve
+	CUDAGraph  bool   `yaml:"cuda_graph"`   // record runs on a GPU and repeat them: fewer launches, not for policies with loops
 	CacheDir   string `yaml:"cache_dir"`    // folder of TensorRT's engines; default: the service manager's, else the user's
 }
 
-// Conditioning says how chunks are conditioned on what a robot will run until
-// they come.
+// Conditioning sets how chunks are conditioned on the actions that a robot runs before they arrive.
 type Conditioning struct {
 	Mode     string  `yaml:"mode"`     // one of policy.ConditioningModes, default auto
 	Schedule string  `yaml:"schedule"` // one of policy.ScheduleNames, default linear
 	SigmaD   float64 `yaml:"sigma_d"`  // default 1
-	Beta     float64 `yaml:"beta"`     // default 0: as many as the policy has Euler steps
+	Beta     float64 `yaml:"beta"`     // default 0: the policy's number of Euler steps
 }
 
-// Policy returns the same in the policy's terms.
+// Policy returns the same settings in the policy's terms.
 func (c *Conditioning) Policy() policy.Conditioning {
 	return policy.Conditioning{
 		Mode: c.Mode, Schedule: policy.Schedule(slices.Index(policy.ScheduleNames, c.Schedule)), SigmaD: float32(c.SigmaD), Beta: float32(c.Beta),
 	}
 }
 
-// Zenoh says how the process meets its robots.
+// Zenoh lists the endpoints by which the server and its robots connect.
 type Zenoh struct {
 	ConnectEndpoints []string `yaml:"connect_endpoints"` // routers to dial
-	ListenEndpoints  []string `yaml:"listen_endpoints"`  // where robots and routers may dial in
+	ListenEndpoints  []string `yaml:"listen_endpoints"`  // for robots and routers that dial this server
 	TLS              TLS      `yaml:"tls"`
 }
 
@@ -125,11 +124,11 @@ type TLS struct {
 
 // Debug configures the capture ring for byte-exact replay.
 type Debug struct {
-	CaptureDir string `yaml:"capture_dir"` // folder of the newest requests and answers; default: none are kept
+	CaptureDir string `yaml:"capture_dir"` // folder of the newest requests and answers; default: they are not kept
 	CaptureMax int    `yaml:"capture_max"` // how many, 1..4096, default 256
 }
 
-// Default is a manifest that names nothing.
+// Default returns a manifest without settings.
 func Default() Config {
 	return Config{
 		Model:            ModelConfig{Revision: "main", Device: "cpu", Fallback: "none"},
@@ -148,9 +147,9 @@ func Default() Config {
 	}
 }
 
-// Load reads a YAML file, with defaults, and paths relative to its
-// folder. Unknown keys, wrong types and impossible values are errors that name
-// the file, the line, what was got and what was wanted, and wrap ErrInvalid.
+// Load reads a YAML file, adds the defaults, and makes paths relative to its folder. Unknown keys,
+// wrong types and impossible values are errors that name the file, the line, the found and the
+// expected value, and wrap ErrInvalid.
 func Load(file string) (Config, error) {
 	data, err := strictyaml.ReadFile(file)
 	if err != nil {
@@ -169,7 +168,8 @@ func Load(file string) (Config, error) {
 	return cfg, nil
 }
 
-// resolve expands ~ and variables in every path, and makes it absolute to the manifest's folder.
+// resolve expands ~ and variables in every path, and makes it absolute, relative to the manifest's
+// folder.
 func (c *Config) resolve(folder string) {
 	tls := &c.Zenoh.TLS
 	for _, p := range []*string{
@@ -182,8 +182,8 @@ func (c *Config) resolve(folder string) {
 	}
 }
 
-// Check reports the first impossible value. The order and, where the key is
-// the same, the texts are those of LeRobot's PolicyServerManifest.
+// Check reports the first impossible value. The order and, where the key is the same, the texts are
+// those of LeRobot's PolicyServerManifest.
 func (c *Config) Check() (err error) {
 	m, tls := c.Model, c.Zenoh.TLS
 	want := func(ok bool, key, format string, args ...any) {
@@ -244,11 +244,12 @@ func (c *Config) Check() (err error) {
 		c.checkEndpoints("zenoh.listen_endpoints", c.Zenoh.ListenEndpoints))
 }
 
-// hubName is what a repository's name on the hub looks like. A relative path may, too.
+// hubName matches the names of repositories on the hub, and some relative paths.
 var hubName = regexp.MustCompile(`^(?:hf://|https://huggingface\.co/)?(?:models/)?([\w.-]+/[\w.-]+?)/?$`)
 
-// BundleError is an error of loading the bundle. Where its folder is absent and its text
-// may be a name on the hub, it says how a bundle comes from there: the server fetches nothing.
+// BundleError returns an error of loading the bundle. Where its folder is absent and its text may
+// be a name on the hub, the error explains how to make a bundle from there, because the server
+// fetches nothing.
 func (c *Config) BundleError(err error) error {
 	hub := hubName.FindStringSubmatch(c.named)
 	if _, absent := os.Stat(c.Model.RepoOrPath); hub == nil || !errors.Is(absent, fs.ErrNotExist) {
@@ -259,8 +260,8 @@ func (c *Config) BundleError(err error) error {
 		"of a LeRobot checkpoint `edgert-export %[4]s %[4]s-bundle --dataset-info meta/info.json` then makes a bundle, whose folder belongs here", err, c.named, hub[1], folder)
 }
 
-// Errorf is an error about the value of key, in the one line that the operator
-// reads: with the file and, when the key is in it, the line. It wraps ErrInvalid.
+// Errorf returns an error about the value of key as one line for the operator, with the file and,
+// when the file has the key, the line. It wraps ErrInvalid.
 func (c *Config) Errorf(key, format string, args ...any) error {
 	where := ""
 	if c.file != "" {
@@ -285,7 +286,7 @@ func cutLast(path string) (before, after string, found bool) {
 // Capacity is a number of sessions, or Auto.
 type Capacity int
 
-// Auto is as many sessions as are fed; autoMost bounds it.
+// Auto opens as many sessions as the server can feed, at most autoMost.
 const (
 	Auto     Capacity = -1 << 31
 	autoMost          = 1000
@@ -298,8 +299,7 @@ func (c Capacity) String() string {
 	return strconv.Itoa(int(c))
 }
 
-// UnmarshalYAML takes a number or the word auto; the decoder has looked that it is one
-// of them.
+// UnmarshalYAML reads a number or the word auto; the decoder has checked that it is one of them.
 func (c *Capacity) UnmarshalYAML(read func(any) error) error {
 	var text string
 	if read(&text) == nil && text == Auto.String() {
@@ -309,12 +309,12 @@ func (c *Capacity) UnmarshalYAML(read func(any) error) error {
 	return read((*int)(c))
 }
 
-// Auto reports whether as many sessions are opened as are fed. A robot that has the
-// server to itself is.
+// Auto reports whether the server opens as many sessions as it can feed. It is false in exclusive
+// mode, which has one session.
 func (c *Config) Auto() bool { return c.MaxSessions == Auto && c.ServingMode != "exclusive" }
 
-// Sessions is the capacity, or its bound where it is Auto, and whether one robot has the server to itself.
-// A bundle's graph is a pure function, so auto means shared.
+// Sessions returns the capacity, or its upper bound where it is Auto, and the serving mode. A
+// bundle's graph is a pure function, so the mode auto means shared.
 func (c *Config) Sessions() (limit int, mode string) {
 	if c.ServingMode == "exclusive" {
 		return 1, "exclusive"
@@ -325,12 +325,12 @@ func (c *Config) Sessions() (limit int, mode string) {
 	return int(c.MaxSessions), "shared"
 }
 
-// BatchWindow is how long a batch waits to fill.
+// BatchWindow returns how long a batch waits to fill.
 func (c *Config) BatchWindow() time.Duration {
 	return time.Duration(c.BatchWindowMS * float64(time.Millisecond))
 }
 
-// Prefix is the key under which model is served.
+// Prefix returns the key prefix under which model is served.
 func (c *Config) Prefix(model string) (string, error) {
 	service := c.Service
 	if service == "" {

@@ -28,7 +28,7 @@ func TestPathsAreExpanded(t *testing.T) {
 	}
 }
 
-// A manifest with every key that this build has.
+// A manifest with every key.
 const fullManifest = `
 model:
   {
@@ -122,8 +122,8 @@ func TestLoadDefaults(t *testing.T) {
 	}
 }
 
-// Every refusal is one line that names the line, what was got and what to
-// write instead.
+// Every refusal is one line that names the manifest's line, the found value and the value to write
+// instead.
 func TestLoadRefuses(t *testing.T) {
 	tests := []struct{ name, text, want string }{
 		{"unknown key, one letter off", "model: {repo_or_path: b}\nmax_session: 3\n", `:2: unknown key "max_session", did you mean "max_sessions"?`},
@@ -237,13 +237,13 @@ func TestHealthAddressReachesAsFarAsTheDataPlane(t *testing.T) {
 	}
 }
 
-// One port for robots and HTTP is refused as that, and not as another program's.
+// One port for robots and HTTP is refused with that reason, and not as another program's.
 func TestThePortOfRobotsIsNotHTTPs(t *testing.T) {
 	for _, tt := range []struct {
 		listen  []string
 		connect []string
 		health  int
-		refused string // the endpoint that is named; empty: none is
+		refused string // endpoint in the refusal; empty: the port is accepted
 	}{
 		{[]string{"tcp/127.0.0.1:7447", "tcp/0.0.0.0:9100"}, nil, 9100, "tcp/0.0.0.0:9100"},
 		{[]string{"tcp/[::1]:9100"}, nil, 9100, "tcp/[::1]:9100"},
@@ -262,8 +262,7 @@ func TestThePortOfRobotsIsNotHTTPs(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, Load's decoder neither panics nor
-// answers with more than one line.
+// Property: for all bytes, Load's decoder neither panics nor returns more than one line.
 func FuzzDecodeStrict(f *testing.F) {
 	f.Add([]byte(fullManifest))
 	f.Add([]byte("model: &a {repo_or_path: b}\nzenoh: *a\n<<: *a\n"))
@@ -276,8 +275,8 @@ func FuzzDecodeStrict(f *testing.F) {
 	})
 }
 
-// Goal: a TLS setting that would do nothing, or whose files cannot be used, is
-// refused with its line, the file and the cure; good ones pass.
+// Goal: a TLS setting without effect, or whose files cannot be used, is refused with its line, the
+// file and the cure; good ones are accepted.
 func TestTLSIsCheckedBeforeServing(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "127.0.0.1")
@@ -289,7 +288,7 @@ func TestTLSIsCheckedBeforeServing(t *testing.T) {
 	shown := "listen_certificate: " + cert + "; listen_private_key: " + key
 	for _, tt := range []struct {
 		name, text string
-		want       []string // none: it passes
+		want       []string // parts of the error; nil: accepted
 	}{
 		{"listening", tls(listen, shown), nil},
 		{"mutual", tls(listen, shown+"; root_ca_certificate: "+ca.CA+"; enable_mtls: true"), nil},

@@ -7,14 +7,14 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// Bounds of memory, and what the transport gets of it at most.
+// Bounds of memory, and the divisor of the transport's largest part.
 const (
 	memoryMin         = 64 << 20
 	memoryMax         = 1 << 40
 	transportFraction = 2
 )
 
-// parseSize reads a size such as 512MiB.
+// parseSize parses a size such as 512MiB.
 func parseSize(text string) (bytes int64, err error) {
 	n, ok := bytesize.Parse(text, "KiB", "MiB", "GiB", "KB", "MB", "GB")
 	if !ok || !(n >= 0 && n <= memoryMax) {
@@ -23,21 +23,21 @@ func parseSize(text string) (bytes int64, err error) {
 	return int64(n), nil
 }
 
-// MemoryBytes is the bound on all that robots can make the server keep.
+// MemoryBytes returns the limit of the memory that robots can take.
 func (c *Config) MemoryBytes() int64 {
 	n, err := parseSize(c.Memory)
 	if err != nil {
-		panic(err) // Check has looked
+		panic(err) // Check has parsed it
 	}
 	return n
 }
 
-// TransportMemory is the part of it that the links have: their buffers, and what
-// their remotes declare.
+// TransportMemory returns the links' part of MemoryBytes: their buffers, and their remotes'
+// declarations.
 func (c *Config) TransportMemory() int64 {
 	limit, _ := c.Sessions()
 	return min(zenoh.DefaultMemory+int64(limit)*SessionMemory, c.MemoryBytes()/transportFraction)
 }
 
-// RobotMemory is the rest: sessions, observations, captures.
+// RobotMemory returns the rest: for sessions, observations and captures.
 func (c *Config) RobotMemory() int64 { return c.MemoryBytes() - c.TransportMemory() }

@@ -15,21 +15,21 @@ import (
 )
 
 const (
-	// DefaultListen is where the server waits when the manifest names neither
-	// an endpoint to listen on nor one to dial: this machine only.
+	// DefaultListen is the endpoint of a server whose manifest names no endpoint to listen on or to
+	// dial: only this machine can connect.
 	DefaultListen = "tcp/127.0.0.1:7447"
 
-	// linksPerSession leaves room for robots that come back before their old
-	// link is given up, and for those that are refused.
+	// linksPerSession leaves room for robots that come back before their old link is given up, and
+	// for those that are refused.
 	linksPerSession = 2
 	linksMin        = 128
-	// SessionMemory is what a robot's link may make the transport hold: its
-	// buffers, an observation that arrives in fragments and the next one.
+	// SessionMemory is the memory of a robot's link in the transport: its buffers, an observation
+	// that arrives in fragments and the next one.
 	SessionMemory = 512 << 10
 )
 
-// Listen is the endpoints to listen on: the manifest's, or DefaultListen when
-// it names no endpoint at all.
+// Listen returns the endpoints to listen on: the manifest's, or DefaultListen when it names no
+// endpoint at all.
 func (c *Config) Listen() []string {
 	if len(c.Zenoh.ListenEndpoints) == 0 && len(c.Zenoh.ConnectEndpoints) == 0 {
 		return []string{DefaultListen}
@@ -37,9 +37,9 @@ func (c *Config) Listen() []string {
 	return c.Zenoh.ListenEndpoints
 }
 
-// HealthAddress is where HTTP listens, "" when off. It reaches as far as the data
-// plane: a server for this machine only keeps its metrics to it, and one that robots
-// reach by IPv4 alone shows them there.
+// HealthAddress returns the address of the HTTP server, "" when it is off. It is reachable from the
+// same machines as the robots' endpoints: a server for this machine only keeps its metrics to it,
+// and a server that robots reach by IPv4 alone listens on IPv4.
 func (c *Config) HealthAddress() string {
 	if c.HealthPort == 0 {
 		return ""
@@ -81,8 +81,8 @@ func (c *Config) checkEndpoints(key string, endpoints []string) error {
 	return nil
 }
 
-// CheckTransport refuses bad endpoints, unusable certificates, and TLS keys without
-// an endpoint: a manifest that asks for encryption must not get a server without.
+// CheckTransport refuses bad endpoints, unusable certificates, and TLS keys without an endpoint: a
+// manifest that requests encryption must not get a server without it.
 func (c *Config) CheckTransport() error {
 	tls, z := c.Zenoh.TLS, c.Zenoh
 	dials, listens := encrypted(z.ConnectEndpoints), encrypted(c.Listen())
@@ -107,7 +107,8 @@ func (c *Config) CheckTransport() error {
 	return nil
 }
 
-// onHealthPort is an endpoint to listen on whose port is HTTP's, too; empty: none is.
+// onHealthPort returns an endpoint to listen on that has HTTP's port; empty: there is no such
+// endpoint.
 func (c *Config) onHealthPort() string {
 	for _, e := range c.Listen() {
 		parsed, err := endpoint.Parse(e, endpoint.Security{})
@@ -125,7 +126,7 @@ func encrypted(endpoints []string) bool {
 	return slices.ContainsFunc(endpoints, func(e string) bool { return strings.HasPrefix(e, endpoint.TLS+"/") })
 }
 
-// Transport is the session that the manifest describes.
+// Transport returns the configuration of the manifest's Zenoh session.
 func (c *Config) Transport() zenoh.Config {
 	limit, _ := c.Sessions()
 	tls := c.Zenoh.TLS
@@ -141,8 +142,8 @@ func (c *Config) Transport() zenoh.Config {
 	}
 }
 
-// CheckListen reports an endpoint that is taken before the policy is loaded,
-// which takes seconds; the transport binds it for good afterwards.
+// CheckListen reports an endpoint that is in use before the policy is loaded, which takes seconds;
+// the transport binds the endpoints afterwards.
 func (c *Config) CheckListen() error {
 	cfg := c.Transport()
 	for _, text := range cfg.Listen {

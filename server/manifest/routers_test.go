@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// Names of routers mean nothing where nobody shows a certificate.
+// Routers' names are refused where no link has a certificate.
 func TestRoutersNeedCertificates(t *testing.T) {
 	c := Default()
 	c.Routers = []string{"router-1"}
