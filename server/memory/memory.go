@@ -1,8 +1,8 @@
 // Package memory is the one bound on the memory that robots can make a server keep: their sessions,
-// their observations until they have been worked on, the captures that wait for the disk, and the
-// tokens of other servers. Code that needs some takes it here first, and goes without when it is
-// used up. The memory of the transport's links has a bound of its own, which the manifest takes off
-// this one's.
+// their observations until they are answered, the captures that wait for the disk, and the tokens
+// of other servers. Code that needs such memory takes it here first, and works without it when the
+// bound is reached. The transport's links have a bound of their own, which the manifest subtracts
+// from this one.
 package memory
 
 import (
@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 )
 
-// spareFraction of the bound is kept for robots that stay within their announcement at open: others
-// get nothing of it.
+// spareFraction is the divisor of the bound's part that is reserved for robots that stay within the
+// sizes of their open.
 const spareFraction = 4
 
-// Part is what memory is used for.
+// Part is a use of memory.
 type Part uint8
 
 // The parts.
@@ -38,20 +38,20 @@ type Bound struct {
 
 	// Atomic.
 	used  atomic.Int64
-	most  atomic.Int64 // that were ever used
+	most  atomic.Int64 // largest value of used so far
 	parts [NumParts]atomic.Int64
 }
 
 // New returns an unused bound of limit bytes.
 func New(limit int64) *Bound { return &Bound{limit: limit} }
 
-// Take counts n bytes, or reports that there are not so many left.
+// Take counts n bytes and returns true, or returns false when fewer are left.
 //
 //rt:noalloc
 func (b *Bound) Take(p Part, n int64) bool { return b.take(p, n, b.limit) }
 
-// TakeSpare is Take for a robot that needs more than it announced: it leaves a part of the bound to
-// the others.
+// TakeSpare is Take for memory beyond the sizes of a robot's open: it leaves 1/spareFraction of the
+// bound to the other robots.
 //
 //rt:noalloc
 func (b *Bound) TakeSpare(p Part, n int64) bool { return b.take(p, n, b.limit-b.limit/spareFraction) }
@@ -81,26 +81,26 @@ func (b *Bound) Give(p Part, n int64) {
 	b.used.Add(-n)
 }
 
-// Used is how many bytes are in use.
+// Used returns the bytes in use.
 //
 //rt:noalloc
 func (b *Bound) Used() int64 { return b.used.Load() }
 
-// Most is how many ever were.
+// Most returns the largest value of Used so far.
 func (b *Bound) Most() int64 { return b.most.Load() }
 
-// Of is how many bytes a part uses.
+// Of returns the bytes in use by a part.
 //
 //rt:noalloc
 func (b *Bound) Of(p Part) int64 { return b.parts[p].Load() }
 
-// Promisable is how many bytes may be promised to robots.
+// Promisable returns the bytes that may be promised to robots.
 func (b *Bound) Promisable() int64 { return b.limit - b.Of(Replicas) }
 
-// Limit is how many bytes there are.
+// Limit returns the bound in bytes.
 func (b *Bound) Limit() int64 { return b.limit }
 
-// String shows how much is used, of how much and for which purpose.
+// String shows the bytes in use, the limit, and the use by each part.
 func (b *Bound) String() string {
 	text := fmt.Sprintf("%s of %s are in use", Size(b.Used()), Size(b.limit))
 	for p := range NumParts {
@@ -113,7 +113,7 @@ func (b *Bound) String() string {
 	return text + ")"
 }
 
-// Size is a number of bytes for people.
+// Size formats a number of bytes for people.
 type Size int64
 
 func (s Size) String() string {

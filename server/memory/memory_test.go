@@ -22,7 +22,7 @@ func TestBound(t *testing.T) {
 	}
 }
 
-// Many take and give at once: never more than the limit is taken, and nothing is lost.
+// Many goroutines take and give at once: never more than the limit is taken, and nothing is lost.
 func TestBoundIsExactForMany(t *testing.T) {
 	b := New(1000)
 	var wg sync.WaitGroup
