@@ -2,8 +2,8 @@
 // scrape: a server's collector is off while it serves, so the garbage of a scrape is collected by
 // hand.
 //
-// A Registry of client_golang makes all of it anew for each scrape. The reader of a Set is
-// client_golang all the same: promhttp.HandlerForTransactional.
+// A Registry of client_golang allocates all of it again for each scrape. A Set is nevertheless
+// served by client_golang: promhttp.HandlerForTransactional.
 package metric
 
 import (
@@ -16,13 +16,13 @@ import (
 // Label is one label of a series.
 type Label struct{ Name, Value string }
 
-// Set is some metrics. Fill it before it is read.
+// Set is a set of metrics. It must be filled before it is read.
 //
 // Owner: one goroutine at a time.
 type Set struct {
-	families []*dto.MetricFamily // sorted by name, once there is a reader
-	shown    []*dto.MetricFamily // those of them with a series
-	update   []func()            // bring the values up to date
+	families []*dto.MetricFamily // sorted by name after the first read
+	shown    []*dto.MetricFamily // those with a series
+	update   []func()            // functions that update the values
 	sorted   bool
 }
 
@@ -42,7 +42,7 @@ func (s *Set) value(name, help string, kind dto.MetricType, labels []Label, valu
 	s.update = append(s.update, func() { *m.value = value() })
 }
 
-// series is one of a counter or a gauge, and its value.
+// series is one series of a counter or a gauge, with its value.
 type series struct {
 	*dto.Metric
 	value *float64
@@ -58,8 +58,8 @@ func newSeries(kind dto.MetricType, labels []*dto.LabelPair) series {
 	return s
 }
 
-// Histogram adds a histogram. read puts the numbers of values up to each bound into
-// counts, and returns how many there are in all and their sum.
+// Histogram adds a histogram. read puts the numbers of values up to each bound into counts, and
+// returns the number of all values and their sum.
 func (s *Set) Histogram(name, help string, bounds []float64, read func(counts []uint64) (all uint64, sum float64)) {
 	h, counts := &dto.Histogram{SampleCount: new(uint64), SampleSum: new(float64)}, make([]uint64, len(bounds))
 	for i, bound := range bounds {
@@ -69,8 +69,8 @@ func (s *Set) Histogram(name, help string, bounds []float64, read func(counts []
 	s.update = append(s.update, func() { *h.SampleCount, *h.SampleSum = read(counts) })
 }
 
-// Info adds a gauge that is always 1, with what there is to know in its labels; it is
-// there once values returns something.
+// Info adds a gauge that is always 1 and whose labels hold the information. It appears when values
+// first returns labels.
 func (s *Set) Info(name, help string, values func() []Label) {
 	f := s.family(name, help, dto.MetricType_GAUGE)
 	s.update = append(s.update, func() {
@@ -84,14 +84,14 @@ func (s *Set) Info(name, help string, values func() []Label) {
 	})
 }
 
-// Vector adds a metric with a series for each of what there is at a scrape.
+// Vector is a metric whose series are determined at each scrape.
 type Vector struct {
 	family *dto.MetricFamily
 	label  string
-	made   []series // at any scrape so far
+	made   []series // by all scrapes so far
 }
 
-// Add has the next series of this scrape: its label, and its value.
+// Add adds the next series of this scrape: its label, and its value.
 func (v *Vector) Add(label string, value float64) {
 	n := len(v.family.Metric)
 	if n == len(v.made) {
@@ -102,7 +102,7 @@ func (v *Vector) Add(label string, value float64) {
 	v.family.Metric = append(v.family.Metric, m.Metric)
 }
 
-// Gauges adds a gauge with a series for each that fill adds at a scrape.
+// Gauges adds a gauge whose series fill adds at each scrape.
 func (s *Set) Gauges(name, help, label string, fill func(*Vector)) {
 	s.vector(name, help, label, dto.MetricType_GAUGE, fill)
 }
@@ -125,7 +125,7 @@ func (s *Set) add(name, help string, kind dto.MetricType, m *dto.Metric) {
 	f.Metric = append(f.Metric, m)
 }
 
-// family finds a metric by its name, or begins it.
+// family returns the metric of that name, or creates it.
 func (s *Set) family(name, help string, kind dto.MetricType) *dto.MetricFamily {
 	for _, f := range s.families {
 		if *f.Name == name {
@@ -137,7 +137,7 @@ func (s *Set) family(name, help string, kind dto.MetricType) *dto.MetricFamily {
 	return f
 }
 
-// read brings all values up to date and lends them until the next read.
+// read updates all values and lends the metrics until the next read.
 func (s *Set) read() []*dto.MetricFamily {
 	if !s.sorted {
 		s.sorted = true
@@ -148,7 +148,7 @@ func (s *Set) read() []*dto.MetricFamily {
 	}
 	s.shown = s.shown[:0]
 	for _, f := range s.families {
-		if len(f.Metric) > 0 { // one without would be an error, and the end of the text
+		if len(f.Metric) > 0 { // an empty family would be an error, and end the output
 			s.shown = append(s.shown, f)
 		}
 	}
@@ -163,23 +163,23 @@ func pairs(labels []Label) (out []*dto.LabelPair) {
 	return out
 }
 
-// keptSets is how many sets wait for the next scrape: more are in use only while a client takes
-// long to read.
+// keptSets is the number of sets that are kept for the next scrape: more are in use only while a
+// client reads slowly.
 const keptSets = 2
 
-// Source lends sets to scrapes, each to one at a time, so that a slow reader delays no other. It is
-// a prometheus.TransactionalGatherer.
+// Source lends sets to scrapes, each to one at a time, so that a slow reader does not delay
+// another. It is a prometheus.TransactionalGatherer.
 type Source struct {
 	build func() *Set
 	free  chan *Set
 }
 
-// NewSource returns a source of sets that build makes, all alike.
+// NewSource returns a source of equal sets, each made by build.
 func NewSource(build func() *Set) *Source {
 	return &Source{build: build, free: make(chan *Set, keptSets)}
 }
 
-// Gather lends the metrics as they are now until done is called.
+// Gather lends the present metrics until done is called.
 func (s *Source) Gather() (families []*dto.MetricFamily, done func(), err error) {
 	var set *Set
 	select {

@@ -12,8 +12,8 @@ import (
 	"edgert/rt"
 )
 
-// runtimeMetrics are those of Go's runtime, by the names that client_golang gives them.
-// Its own collector takes quantiles of all collections along, 20 kB a scrape.
+// runtimeMetrics are metrics of Go's runtime with client_golang's names for them. client_golang's
+// collector also reads quantiles of all collections, 20 kB a scrape.
 var runtimeMetrics = []struct {
 	name, help, source string
 	counter            bool
@@ -28,14 +28,14 @@ var runtimeMetrics = []struct {
 	{"go_memstats_sys_bytes", "Bytes obtained from the system.", "/memory/classes/total:bytes", false},
 }
 
-// Process adds what any process has: Go's runtime, memory, processor and files.
-// client_golang's own collector parses three files of /proc, 70 kB a scrape, for them.
+// Process adds the metrics of any process: Go's runtime, memory, processor and files. For these,
+// client_golang's collector parses three files of /proc, 70 kB a scrape.
 func (s *Set) Process() {
 	samples := make([]metrics.Sample, len(runtimeMetrics))
 	for i, m := range runtimeMetrics {
 		samples[i].Name = m.source
 	}
-	s.update = append(s.update, func() { metrics.Read(samples) }) // before those that follow look at them
+	s.update = append(s.update, func() { metrics.Read(samples) }) // before the functions that use the samples
 	for i, m := range runtimeMetrics {
 		add := s.Gauge
 		if m.counter {
@@ -68,7 +68,7 @@ func (s *Set) Process() {
 	s.Gauge("process_start_time_seconds", "When the process began, since 1970.", nil, func() float64 { return started })
 }
 
-// started is when the process began, or a moment later.
+// started is the time of the process's start, or a moment later.
 var started = float64(time.Now().UnixMilli()) / 1e3
 
 func openFiles() float64 {
@@ -77,7 +77,7 @@ func openFiles() float64 {
 		return 0
 	}
 	defer d.Close()
-	n := -1 // this one
+	n := -1 // without the folder that is being read
 	for {
 		names, err := d.Readdirnames(1024)
 		if n += len(names); err == io.EOF || err != nil || len(names) == 0 {
