@@ -10,11 +10,10 @@ import (
 )
 
 const (
-	// ConnectionsMax is how many there may be at once: the next one takes the
-	// place of the oldest, so that thousands of idle ones cost no memory and keep no
-	// probe out.
+	// ConnectionsMax is the number of connections at a time: a further one replaces the oldest, so
+	// that thousands of idle connections take no memory and block no probe.
 	ConnectionsMax = 64
-	// logInterval spaces the lines about connections that were dropped.
+	// logInterval spaces the lines about dropped connections.
 	logInterval = time.Minute
 )
 
@@ -26,7 +25,7 @@ type newestConnections struct {
 	dropped atomic.Uint64
 
 	mu     sync.Mutex
-	open   []*connection // guarded by mu; the oldest first
+	open   []*connection // guarded by mu; oldest first
 	logged time.Time     // Owner: the HTTP server
 }
 

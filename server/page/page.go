@@ -1,9 +1,9 @@
-// Package page is the server's HTTP side: the pages of supervisors (/healthz, /readyz, /metrics)
-// and a live page for people (/, /status.json), which moves nothing.
+// Package page is the server's HTTP server: pages for supervisors (/healthz, /readyz, /metrics) and
+// a live page for people (/, /status.json), which changes nothing.
 //
-// No request can delay an inference: all shown values are read from atomics. People have few
-// requests, bounded connections and bounded answers; machines are asked for no Host name and have
-// no rate.
+// No request can delay an inference: all values are read from atomics. The pages for people have a
+// limited rate of requests and bounded answers; the pages for supervisors accept any Host name and
+// have no limit of their rate. The number of connections is bounded for both.
 package page
 
 import (
@@ -27,18 +27,18 @@ import (
 )
 
 const (
-	// The time that one connection may take to send its request and to read the answer; and how
-	// long it may wait for its next request.
+	// How long a connection may take to send its request and to read the answer; and how long it
+	// may wait for its next request.
 	ReadTimeout  = 5 * time.Second
 	writeTimeout = 10 * time.Second
 	idleTimeout  = 5 * time.Second
 	stopTimeout  = 300 * time.Millisecond
 
-	maxHeaderBytes  = 4 << 10                // a request's header; net/http adds as much again
-	requestInterval = 100 * time.Millisecond // between two requests of all people who look, in the long run
-	burst           = 32                     // of them at once
+	maxHeaderBytes  = 4 << 10                // of a request; net/http adds as much again
+	requestInterval = 100 * time.Millisecond // between two requests by people, on average
+	burst           = 32                     // requests by people in a burst
 
-	// DefaultRows is how many sessions the page shows unless it is asked for more.
+	// DefaultRows is the number of sessions that the page shows unless a request names another.
 	DefaultRows = 50
 	maxRows     = 1000
 	findMax     = 64 // bytes of the search text
@@ -56,12 +56,12 @@ type Query struct {
 	Find string // part of a robot's name; "": all
 }
 
-// Sorts are the orders of the sessions: the one that needs a look first.
+// Sorts are the orders of the sessions; each begins with the session that needs attention most.
 var Sorts = []string{"runway", "latency", "drops", "quiet", "name"}
 
 // Config holds the sources of a Page. Any goroutine may call its functions.
 type Config struct {
-	Names   []string                                  // by which this machine may be called, beside its own
+	Names   []string                                  // names of this machine, beside its own
 	Metrics func(dropped *atomic.Uint64) http.Handler // of /metrics; dropped counts connections
 	Healthy func() (ok bool, why string)
 	Ready   func() (ok bool, why string)
@@ -70,7 +70,7 @@ type Config struct {
 	Log     *slog.Logger
 }
 
-// Page answers over HTTP.
+// Page is the HTTP server.
 type Page struct {
 	cfg   Config
 	http  http.Server
@@ -107,7 +107,7 @@ func Listen(address string, cfg Config) (*Page, error) {
 	return p, nil
 }
 
-// Close stops answering, after a moment for answers on their way.
+// Close stops the server after stopTimeout for unfinished answers.
 func (p *Page) Close() error {
 	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()

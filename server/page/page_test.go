@@ -38,7 +38,7 @@ func listen(t *testing.T, log io.Writer) *Page {
 	return p
 }
 
-// get asks under another name of the machine, "" for its address.
+// get requests path under another name of the machine, "" for its address.
 func get(t *testing.T, p *Page, path, host string, more ...string) (code int, body string) {
 	t.Helper()
 	r, err := http.NewRequest("GET", "http://"+p.Addr().String()+path, nil)
@@ -64,8 +64,8 @@ func get(t *testing.T, p *Page, path, host string, more ...string) (code int, bo
 	return a.StatusCode, string(text)
 }
 
-// Goal: people reach the page by this machine's names only, so that no web site reads
-// along; a supervisor's name for it does not matter.
+// Goal: people reach the page by this machine's names only, so that no web site can read it; a
+// supervisor may use any name.
 func TestWhoMayLook(t *testing.T) {
 	p := listen(t, io.Discard)
 	for _, c := range []struct {
@@ -96,7 +96,7 @@ func TestWhoMayLook(t *testing.T) {
 	}
 }
 
-// Goal: who looks cannot ask as fast as they like; a supervisor may.
+// Goal: people have a limited rate of requests, a supervisor has not.
 func TestPeopleHaveARate(t *testing.T) {
 	p := listen(t, io.Discard)
 	began := time.Now()
@@ -116,7 +116,7 @@ func TestPeopleHaveARate(t *testing.T) {
 	}
 }
 
-// Goal: a request that fails is logged, and the next is answered.
+// Goal: a request that panics is logged, and the next is answered.
 func TestAPanicIsOneRequest(t *testing.T) {
 	var log bytes.Buffer
 	p := listen(t, &log)
@@ -132,7 +132,7 @@ func TestAPanicIsOneRequest(t *testing.T) {
 	}
 }
 
-// Nothing of the page loads anything from elsewhere, or takes a robot's text for HTML.
+// No part of the page loads anything from elsewhere, or takes a robot's text for HTML.
 func TestThePageIsWhole(t *testing.T) {
 	for _, word := range []string{"http://", "https://", "src=\"", "@import", "innerHTML", "base.css */", "base.js */"} {
 		if bytes.Contains(index, []byte(word)) {
@@ -146,8 +146,8 @@ func TestThePageIsWhole(t *testing.T) {
 	}
 }
 
-// Goal: a thousand silent connections neither stay nor keep a probe out, and those that gave way
-// are counted and logged; a single one is closed after its time.
+// Goal: a thousand silent connections neither stay nor block a probe, and those that gave way are
+// counted and logged; a single one is closed after its time.
 func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 	var log strings.Builder
 	h := listen(t, &log)
