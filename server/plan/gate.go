@@ -9,8 +9,8 @@ import (
 )
 
 const (
-	// gatePlayed is how long a gate plays robots, in virtual time, and gateRobots of
-	// how many: of more it plays less, so that an open waits for it some 10 ms at most.
+	// gatePlayed is how much virtual time a gate simulates for up to gateRobots robots. For more
+	// robots it simulates less, at least gatePlayedMin, so that an open waits some 10 ms at most.
 	gatePlayed    = 10 * time.Second
 	gatePlayedMin = 3 * time.Second
 	gateRobots    = 100
@@ -18,13 +18,13 @@ const (
 	// request beside waits and inference: as in `lean-server plan`.
 	RoundTrip = 40 * time.Millisecond
 	Own       = time.Millisecond
-	// noticed is by how much inferences must be slower or faster to count.
+	// noticed is the least relative change of inference times that is taken into account.
 	noticed = 0.05
 )
 
-// Gate says whether all of some robots are fed, from what inferences take now: none
-// may stand, nor get a chunk that is later than the policy can be conditioned for, nor
-// all together ask for more than the device computes.
+// Gate decides whether a set of robots is fed at the present inference times: no robot may run out
+// of actions, no chunk may be later than the policy can be conditioned for, and the robots together
+// must not request more than the device computes.
 //
 // Owner: one goroutine.
 type Gate struct {
@@ -32,13 +32,13 @@ type Gate struct {
 	step int // of Approach
 }
 
-// NewGate returns a gate for a policy behind a scheduler, which has no times yet.
+// NewGate returns a gate for a policy with a scheduler. It has no inference times yet.
 func NewGate(m *policy.Meta, scheduler string) *Gate {
 	return &Gate{o: Options{Meta: m, Scheduler: scheduler, Fleet: Fleet{Own: Own}}, step: 1}
 }
 
-// Learn takes what inferences of each size take now, the smallest first, and reports
-// whether that differs from before by enough to count.
+// Learn takes the present inference times of each size, smallest first, and reports whether they
+// differ enough from the previous ones.
 func (g *Gate) Learn(took []Size) (changed bool) {
 	if changed = len(took) != len(g.o.Took); !changed {
 		for i, s := range took {
@@ -53,12 +53,12 @@ func (g *Gate) Learn(took []Size) (changed bool) {
 	return changed
 }
 
-// SizeOf is what an inference of so many rows takes.
+// SizeOf returns the Size of an inference of so many rows.
 func SizeOf(rows int, took time.Duration) Size {
 	return Size{rows, took.Seconds() * 1e3, float64(rows) / took.Seconds()}
 }
 
-// Feeds reports whether all of these are fed, and else why not.
+// Feeds returns why some of the robots are not fed, "" when all are.
 func (g *Gate) Feeds(robots []Robot) (whyNot string) {
 	if len(g.o.Took) == 0 {
 		return "it is not known yet how long an inference takes"
@@ -80,14 +80,14 @@ func (g *Gate) Feeds(robots []Robot) (whyNot string) {
 		}
 	}
 	text := why(row, limit)
-	if row.StarvedMs > 0 { // why speaks of a minute
+	if row.StarvedMs > 0 { // the text of why is about a minute
 		text = fmt.Sprintf("of %d robots some would stand", row.Robots)
 	}
 	return fmt.Sprintf("%s (an inference of %d takes %.1f ms here)", text, fastest.Batch, fastest.Ms)
 }
 
-// Most is how many robots are fed when more like the last of these join them or the
-// last ones leave: at least one, because what is never tried is never measured.
+// Most returns how many robots are fed: the first of robots, and after all of these others like
+// another. It is at least one, because an inference that never runs is never measured.
 func (g *Gate) Most(robots []Robot, another Robot) int {
 	return max(1, search(func(n int) bool { return g.feeds(robots, another, n) }))
 }
@@ -100,8 +100,8 @@ func (g *Gate) feeds(robots []Robot, another Robot, n int) bool {
 	return g.Feeds(fleet) == ""
 }
 
-// Approach goes from n towards Most in steps that grow while they lead somewhere, each
-// of which plays twice at most. settled: n is what Most would say.
+// Approach moves from n towards Most in steps that grow as long as they succeed; each call
+// simulates at most twice. settled reports that n is the result of Most.
 func (g *Gate) Approach(robots []Robot, another Robot, n int) (next int, settled bool) {
 	switch {
 	case n+g.step <= MostRobots && g.feeds(robots, another, n+g.step):

@@ -13,8 +13,8 @@ func gatePolicy() *policy.Meta {
 	return &policy.Meta{ChunkSize: 50, FPS: 30, RTC: "trained", RTCMaxDelay: 10}
 }
 
-// A gate and a plan of the same robots come to the same number, and what the gate says
-// of one more names the load and what an inference takes.
+// A gate and a plan of the same robots find the same number, and the gate's refusal of one more
+// names the load and the duration of an inference.
 func TestAGateAgreesWithThePlan(t *testing.T) {
 	m := gatePolicy()
 	for _, ms := range []int{10, 40, 120} {
@@ -43,8 +43,8 @@ func TestAGateAgreesWithThePlan(t *testing.T) {
 	}
 }
 
-// Whatever the number it begins at, Approach finds what Most does in a few steps, and
-// finds it again when inferences become slower, and faster.
+// From any number, Approach finds the result of Most in a few steps, and finds it again when
+// inferences become slower, and faster.
 func TestApproachFindsTheMost(t *testing.T) {
 	g := NewGate(gatePolicy(), "runway")
 	robot := Robot{FPS: 30, Execute: 20, RoundTrip: RoundTrip}
@@ -66,8 +66,8 @@ func TestApproachFindsTheMost(t *testing.T) {
 	}
 }
 
-// Robots that ask more often, or are further away than the policy can be conditioned
-// for, leave room for fewer.
+// Robots that request chunks more often, or have a longer round trip than the policy can be
+// conditioned for, leave room for fewer.
 func TestAGateKnowsItsRobots(t *testing.T) {
 	m := gatePolicy()
 	g := NewGate(m, "runway")

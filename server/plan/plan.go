@@ -1,7 +1,7 @@
-// Package plan says how many robots one server feeds: it plays robots of given rates
-// and links in virtual time against what inferences take on this device (simulate.go),
-// with the server's own schedulers and batches, and looks for the most of them that
-// never stand.
+// Package plan computes how many robots one server feeds. It simulates robots of given rates and
+// links in virtual time with this device's inference times (simulate.go) and the server's own
+// schedulers and batches, and searches for the largest number of robots that never run out of
+// actions.
 package plan
 
 import (
@@ -15,8 +15,8 @@ import (
 	"edgert/server/queue"
 )
 
-// Fleet is what robots there will be; where a list has several values, robots take them
-// in turn. Its tags are flags of `lean-server plan`.
+// Fleet describes the robots; where a list has several values, robots take them in turn. Its tags
+// are flags of `lean-server plan`.
 type Fleet struct {
 	FPS       []float64       `help:"Control steps a second of the robots; default: the bundle's." placeholder:"HZ,…"`
 	Execute   []int           `help:"Actions that run from a chunk before the next is asked for; default: 0.4 of a chunk, as edge-rt has it." placeholder:"N,…"`
@@ -28,18 +28,18 @@ type Fleet struct {
 const MostRobots = 1000
 
 const (
-	// played is how long robots are played, in virtual time.
+	// played is the simulated time.
 	played = time.Minute
-	// loadMost is the share of what the device can compute that is planned for: the
-	// rest is for slower moments.
+	// loadMost is the share of the device's capacity that is planned for: the rest is for slower
+	// moments.
 	loadMost = 0.95
-	// executeShare of a chunk is what edge-rt runs before it asks for the next.
+	// executeShare is the share of a chunk that edge-rt runs before it requests the next.
 	executeShare = 0.4
-	// measured is how often each size of batch runs, and for how long at most.
+	// Each size of batch runs measured times, for at most measureLimit.
 	measured, measureLimit = 15, 5 * time.Second
 )
 
-// Options are what a plan is made for.
+// Options are the inputs of a plan.
 type Options struct {
 	Fleet
 	Meta      *policy.Meta
@@ -48,7 +48,7 @@ type Options struct {
 	Threads   int
 }
 
-// Size is how long inferences of so many rows take.
+// Size is the duration of inferences of so many rows.
 type Size struct {
 	Batch int     `json:"batch"`
 	Ms    float64 `json:"ms"` // median
@@ -66,34 +66,34 @@ type Report struct {
 	DelayMax  int     `json:"delay_max"` // steps that the policy can be conditioned for; 0: it is not conditioned
 	Sizes     []Size  `json:"sizes"`
 	Tries     []Row   `json:"tries"`
-	Sessions  int     `json:"max_sessions"` // 0: not even one
+	Sessions  int     `json:"max_sessions"` // 0: not even one robot is fed
 	MaxBatch  int     `json:"max_batch"`
-	Why       string  `json:"why"` // what happens to one more
+	Why       string  `json:"why"` // why one robot more is not fed
 	Limit     float64 `json:"played_s"`
 }
 
-// Row is a number of robots and what became of them.
+// Row is the result for a number of robots.
 type Row struct {
 	Robots    int     `json:"robots"`
-	Load      float64 `json:"load"`       // share of the chunks that the device could compute
-	DelayP50  float64 `json:"delay_p50"`  // ms from observation to chunk, the way included
+	Load      float64 `json:"load"`       // requested share of the chunks that the device can compute
+	DelayP50  float64 `json:"delay_p50"`  // ms from observation to chunk, including the round trip
 	DelayMax  float64 `json:"delay_max"`  // ms
-	Steps     int     `json:"steps_max"`  // the most steps that ran meanwhile
-	StarvedMs float64 `json:"starved_ms"` // without actions, all robots together
-	OK        bool    `json:"ok"`         // none stood, no chunk was too late, and the device has time left
+	Steps     int     `json:"steps_max"`  // most steps that ran meanwhile
+	StarvedMs float64 `json:"starved_ms"` // without actions, sum of all robots
+	OK        bool    `json:"ok"`         // every arm moved on, every chunk was in time, and the device has capacity left
 }
 
 const (
-	// FPSMost is the highest rate of a robot that is played, Hz, and fpsLeast the lowest:
-	// of one below, the time that a chunk lasts would overflow.
+	// FPSMost is the highest simulated rate of a robot, Hz, and fpsLeast the lowest: below it, the
+	// duration of a chunk would overflow.
 	FPSMost  = 1000
 	fpsLeast = 0.001
 )
 
-// Playable reports whether robots of so many control steps a second can be played.
+// Playable reports whether robots of so many control steps per second can be simulated.
 func Playable(hz float64) bool { return hz >= fpsLeast && hz <= FPSMost }
 
-// Check refuses what no robot is.
+// Check refuses impossible values.
 func (f *Fleet) Check(m *policy.Meta) error {
 	for _, hz := range f.FPS {
 		if !Playable(hz) {
@@ -113,8 +113,8 @@ func (f *Fleet) Check(m *policy.Meta) error {
 	return nil
 }
 
-// delayMax is how many steps may run while a chunk is under way: what the policy is
-// conditioned for, 0 where it is not.
+// delayMax returns how many steps may run while a chunk is under way: the number that the policy
+// can be conditioned for, 0 where it is not conditioned.
 func delayMax(m *policy.Meta, execute int) int {
 	switch {
 	case m.Guided():
@@ -125,12 +125,11 @@ func delayMax(m *policy.Meta, execute int) int {
 	return 0
 }
 
-// Execute is how many actions of a chunk edge-rt runs before it asks for the next,
-// unless it is told otherwise.
+// Execute returns how many actions of a chunk edge-rt runs by default before it requests the next.
 func Execute(m *policy.Meta) int { return max(1, int(executeShare*float64(m.ChunkSize))) }
 
-// New plays more and more robots until some stand, or get chunks that are later than
-// the policy can be conditioned for, and halves the step from there.
+// New simulates more and more robots until some run out of actions, or get chunks that are later
+// than the policy can be conditioned for, and halves the step from there.
 func New(o Options) (*Report, error) {
 	if err := o.Check(o.Meta); err != nil {
 		return nil, err
@@ -169,8 +168,8 @@ func New(o Options) (*Report, error) {
 	return r, nil
 }
 
-// search finds the largest number up to MostRobots that fits, 0 when not even one does:
-// it doubles, and halves the step from there.
+// search returns the largest number up to MostRobots that fits, 0 when not even one fits: it
+// doubles, and halves the step from there.
 func search(fits func(n int) bool) int {
 	n := 1
 	for n <= MostRobots && fits(n) {
@@ -197,13 +196,13 @@ func why(row Row, delayMax int) string {
 	return fmt.Sprintf("of %d robots one runs %d steps until its chunk comes, and the policy can be conditioned for %d", row.Robots, row.Steps, delayMax)
 }
 
-// Model is what is measured.
+// Model is the policy that Measure runs.
 type Model interface {
 	MaxBatch() int
 	Run(batch int) error
 }
 
-// Measure runs each size of batch some times and returns the medians.
+// Measure runs each size of batch several times and returns the medians.
 func Measure(m Model) ([]Size, error) {
 	var list []Size
 	for _, n := range policy.BatchSizes(m.MaxBatch()) {
@@ -216,7 +215,7 @@ func Measure(m Model) ([]Size, error) {
 	return list, nil
 }
 
-// sizes are what batches take, as a server learns it.
+// sizes returns the durations of batches in the form that a server learns.
 func (o *Options) sizes() *batch.Sizes {
 	var rows []int
 	for _, s := range o.Took {
@@ -229,10 +228,10 @@ func (o *Options) sizes() *batch.Sizes {
 	return sizes
 }
 
-// Took is Ms.
+// Took returns Ms as a duration.
 func (s *Size) Took() time.Duration { return time.Duration(s.Ms * float64(time.Millisecond)) }
 
-// Print writes the plan for a person.
+// Print writes the plan for people.
 func (r *Report) Print(w io.Writer) error {
 	var t strings.Builder
 	fmt.Fprintf(&t, "%s on %s, ONNX Runtime %s, %d threads, scheduler %s\n\n  batch        ms  chunks/s\n", r.Bundle, r.Device, r.Runtime, r.Threads, r.Scheduler)

@@ -13,7 +13,7 @@ func meta() *policy.Meta {
 	return &policy.Meta{FPS: 50, ChunkSize: 50, ActionDim: 6, RTC: "none"}
 }
 
-// options of one row an inference, of so many ms.
+// options returns options for one row per inference of so many ms.
 func options(ms ...float64) Options {
 	o := Options{Meta: meta(), Scheduler: "runway", Threads: 1}
 	for i, t := range ms {
@@ -22,8 +22,8 @@ func options(ms ...float64) Options {
 	return o
 }
 
-// Robots ask every 20 steps of 20 ms, so that an inference of 10 ms feeds 38 of them at
-// 95 % of its time, and one of 300 ms one; where batches are free, many more.
+// Robots request a chunk every 20 steps of 20 ms, so that an inference of 10 ms feeds 38 of them at
+// 95 % of its time, and one of 300 ms feeds one; where batches are free, many more.
 func TestHowManyRobots(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -56,8 +56,8 @@ func TestHowManyRobots(t *testing.T) {
 	}
 }
 
-// A policy that knows delays of few steps feeds fewer than one that is not conditioned,
-// and a longer way costs robots.
+// A policy that can be conditioned for few steps of delay feeds fewer robots than one without
+// conditioning, and a longer round trip reduces the number.
 func TestDelaysBoundTheFleet(t *testing.T) {
 	count := func(change func(*Options)) int {
 		o := options(30)
@@ -80,8 +80,8 @@ func TestDelaysBoundTheFleet(t *testing.T) {
 	}
 }
 
-// Robots that ask when little is left to run stand when they meet, before the device
-// is full; those that ask earlier do not.
+// Robots that request a chunk when few actions are left run out of actions when their requests
+// coincide, before the device is full; robots that request it earlier do not.
 func TestRobotsThatAskLate(t *testing.T) {
 	o := options(30)
 	o.Execute = []int{45} // 100 ms are left: three inferences
@@ -99,8 +99,8 @@ func TestRobotsThatAskLate(t *testing.T) {
 	}
 }
 
-// What a chunk gives begins with the observation, an arm that stands wastes nothing of
-// it, and the next is asked for once enough of it has run.
+// The actions of a chunk begin at its observation, an arm without actions skips no action, and the
+// next chunk is requested once enough of them have run.
 func TestGet(t *testing.T) {
 	const ms = rt.Instant(time.Millisecond)
 	for _, tt := range []struct {

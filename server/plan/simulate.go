@@ -11,28 +11,28 @@ import (
 	"edgert/server/queue"
 )
 
-// robot runs actions and asks for more, in virtual time.
+// robot runs actions and requests more, in virtual time.
 type robot struct {
 	step      time.Duration // of its control loop
-	chunk     time.Duration // that the actions of a chunk last
-	execute   time.Duration // how long it runs them before it asks
+	chunk     time.Duration // duration of a chunk's actions
+	execute   time.Duration // how long it runs a chunk before it requests the next
 	roundTrip time.Duration
 	delayMax  int // steps that may run while a chunk is under way; 0: any
 
-	seen    rt.Instant // when the observation under way was taken
-	arrives rt.Instant // at the server; what it sees first is in the future
-	ends    rt.Instant // of its actions
+	seen    rt.Instant // capture of the observation under way
+	arrives rt.Instant // its arrival at the server; in the future before it is captured
+	ends    rt.Instant // end of its actions
 	inHand  bool
 }
 
-// Robot is what one robot asks for.
+// Robot is one robot's demand.
 type Robot struct {
-	FPS       float64       // control steps a second
-	Execute   int           // actions that it runs from a chunk before it asks for the next
+	FPS       float64       // control steps per second
+	Execute   int           // actions of a chunk that it runs before it requests the next
 	RoundTrip time.Duration // without the server's time
 }
 
-// robots are n of the fleet, which take its values in turn.
+// robots returns n robots of the fleet, which take its values in turn.
 func (o *Options) robots(n int) []Robot {
 	list := make([]Robot, n)
 	for i := range list {
@@ -41,7 +41,7 @@ func (o *Options) robots(n int) []Robot {
 	return list
 }
 
-// begin has robots begin at random.
+// begin returns robots that begin at random times.
 func (o *Options) begin(fleet []Robot) []robot {
 	random := rand.New(rand.NewPCG(1, uint64(len(fleet))))
 	list := make([]robot, len(fleet))
@@ -56,10 +56,10 @@ func (o *Options) begin(fleet []Robot) []robot {
 	return list
 }
 
-// get gives the robot the chunk of its observation, at an instant, and returns how long
-// it stood and how many steps it ran until then.
+// get hands the robot the chunk of its observation, at an instant, and returns how long it had no
+// actions, and how many steps it had run since the capture.
 func (r *robot) get(at rt.Instant) (starved time.Duration, steps int) {
-	ran := min(at, r.ends).Sub(r.seen) // an arm that stands wastes no action
+	ran := min(at, r.ends).Sub(r.seen) // an arm without actions runs no step
 	starved = max(0, at.Sub(r.ends))
 	r.ends = at.Add(r.chunk - ran)
 	steps = int(ran / r.step)
@@ -68,12 +68,12 @@ func (r *robot) get(at rt.Instant) (starved time.Duration, steps int) {
 	return starved, steps
 }
 
-// simulate plays robots for a time, and returns what became of them and the most that
-// shared an inference.
+// simulate simulates robots for a time, and returns the result and the most robots that shared an
+// inference.
 func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared int) {
 	scheduler, err := queue.New(o.Scheduler)
 	if err != nil {
-		panic(err) // New has looked
+		panic(err) // New has checked the name
 	}
 	n := len(fleet)
 	sizes, robots := o.sizes(), o.begin(fleet)
@@ -124,7 +124,7 @@ func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared
 	return row, shared
 }
 
-// fastest is the most chunks a second.
+// fastest returns the most chunks per second of any size.
 func (o *Options) fastest() (perS float64) {
 	for _, s := range o.Took {
 		perS = max(perS, s.PerS)
@@ -132,7 +132,7 @@ func (o *Options) fastest() (perS float64) {
 	return perS
 }
 
-// median is of what some runs take.
+// median returns the median duration of some runs.
 func median(run func() error) (time.Duration, error) {
 	clock := rt.KernelClock()
 	var took []time.Duration
