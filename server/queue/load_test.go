@@ -10,8 +10,8 @@ import (
 	"edgert/rt"
 )
 
-// machines are a quiet one, one whose inferences are held up now and then, and one whose
-// cores others take for seconds.
+// machines are a quiet one, one whose inferences are held up now and then, and one whose cores are
+// taken by other programs for seconds.
 var machines = []struct {
 	name string
 	busy func(r *rand.Rand, now rt.Instant) float64
@@ -32,9 +32,10 @@ var machines = []struct {
 	}},
 }
 
-// stands plays robots for a minute of virtual time, and returns for how many ms of each
-// second they stand, all together. stale is how many ways of its link a robot's word on its
-// actions is off when it arrives; the server expects of an inference what the last ones took.
+// stands simulates robots for a minute of virtual time, and returns the total time that they are
+// without actions, in ms per second. When a robot's reported runway arrives, it is off by stale
+// times the one-way time of its link. The server expects inferences to take as long as the last
+// ones.
 func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand, rt.Instant) float64, seed uint64) (eachSecond float64) {
 	type robot struct {
 		id                 string
@@ -84,14 +85,14 @@ func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand
 		r.dry = there.Add(r.lasts)
 		r.asks = r.dry.Add(-r.ahead)
 	}
-	for _, r := range robots { // who stands at the end
+	for _, r := range robots { // robots without actions at the end
 		stood += max(0, end.Sub(r.dry))
 	}
 	return stood.Seconds() * 1e3 / 60
 }
 
-// Goal: at no load, on no machine, do arms stand longer by runway than in turn, whether what
-// a robot says of its actions is exact or as old as its way to the server. The table of
+// Goal: at no load and on no machine are arms longer without actions by runway than in turn,
+// whether the reported runway is exact or as old as its way to the server. The table of
 // docs/server.md is this test's log.
 func TestRunwayIsNeverWorseThanRoundRobin(t *testing.T) {
 	const seeds = 8

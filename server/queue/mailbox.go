@@ -8,47 +8,46 @@ import (
 	"edgert/wire"
 )
 
-// Mailbox holds the newest observation of one robot, by (epoch, seq), until it is
-// taken. Its memory is lent by a pool while something waits in it, so that a robot
-// that does not send costs none.
+// Mailbox holds the newest observation of one robot, by (epoch, seq), until it is taken. A pool
+// lends its memory while an observation waits, so that a robot that does not send takes no memory.
 type Mailbox struct {
 	// Constant.
 	pool  *Pool
-	asked int // bytes that an observation has as its robot said
+	asked int // bytes of one observation, from the sizes in the robot's open
 
-	full atomic.Bool // waiting is not nil; what a scheduler looks at first
+	full atomic.Bool // waiting is not nil; a scheduler checks it first
 
 	mu         sync.Mutex // guards the rest; held for a few instructions
 	waiting    *Request
 	sequence   sequence
-	closed     bool   // its session is over: nothing comes in any more
-	superseded uint64 // replaced before their turn, and not yet reported to the robot
+	closed     bool   // the session is over: no further observation is accepted
+	superseded uint64 // observations replaced before their turn, not yet reported to the robot
 
-	answered Said       // of the request that was answered last
-	episode  uint32     // its
-	until    rt.Instant // what asks for the same until then was sent before its answer came
+	answered Said       // schedule of the request answered last
+	episode  uint32     // episode of the request answered last
+	until    rt.Instant // the same request is dropped if it arrives before this instant: it was sent before the answer arrived
 }
 
-// NewMailbox returns an empty mailbox whose buffers are the pool's, of a robot whose
-// observations have so many bytes, as it said.
+// NewMailbox returns an empty mailbox with buffers of the pool. asked is the size of one
+// observation in bytes, from the robot's open.
 func NewMailbox(pool *Pool, asked int) Mailbox { return Mailbox{pool: pool, asked: asked} }
 
-// Put says what became of an observation.
+// Put is the result of putting an observation into a mailbox.
 type Put uint8
 
-// What becomes of one.
+// The results.
 const (
-	Waits    Put = iota // until its turn
-	Replaced            // it waits, and one that waited is lost
-	Late                // one that is not older was here already
-	NoRoom              // there is no memory for it
-	Answered            // it asks for what was answered a moment ago
+	Waits    Put = iota // for its turn
+	Replaced            // it waits, and the previous waiting observation is dropped
+	Late                // refused: it is not newer than the newest received
+	NoRoom              // refused: there is no memory for it
+	Answered            // refused: it repeats the request answered a moment ago
 )
 
 // Put copies an observation in.
 //
-// Owner: the transport's receiving goroutines; a robot that moves to another link
-// has two for a moment.
+// Owner: the transport's receiving goroutines; a robot that moves to another link has two for a
+// moment.
 //
 //rt:noalloc
 func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, said Said) Put {
@@ -94,7 +93,8 @@ func (m *Mailbox) Put(h *wire.Header, body []byte, at rt.Instant, said Said) Put
 	return Replaced
 }
 
-// Overtaken reports whether a newer observation was here; a duplicate was not.
+// Overtaken reports whether a newer observation than h has arrived; it is false for a duplicate of
+// the newest.
 //
 //rt:noalloc
 func (m *Mailbox) Overtaken(h *wire.Header) bool {
@@ -103,8 +103,8 @@ func (m *Mailbox) Overtaken(h *wire.Header) bool {
 	return m.sequence.newest.after(keyOf(h))
 }
 
-// Waiting says since when the robot waits and when its actions end; ok is false
-// when nothing waits.
+// Waiting returns since when the robot waits and when its actions end; ok is false when no
+// observation waits.
 //
 //rt:noalloc
 func (m *Mailbox) Waiting() (since, deadline rt.Instant, ok bool) {
@@ -119,8 +119,8 @@ func (m *Mailbox) Waiting() (since, deadline rt.Instant, ok bool) {
 	return m.waiting.Since, m.waiting.Deadline, true
 }
 
-// GaveWay notes that what waits gave way to others and returns its header; ok is
-// false when nothing waits or it was noted before.
+// GaveWay notes that the waiting observation gave way to others and returns its header; ok is false
+// when no observation waits or when this was noted before.
 //
 //rt:noalloc
 func (m *Mailbox) GaveWay() (h wire.Header, ok bool) {
@@ -133,8 +133,8 @@ func (m *Mailbox) GaveWay() (h wire.Header, ok bool) {
 	return m.waiting.Header, true
 }
 
-// Take hands over the waiting observation, nil when there is none. Its taker gives
-// it back to the pool.
+// Take hands over the waiting observation, nil when no observation waits. The caller returns it to
+// the pool.
 //
 //rt:noalloc
 func (m *Mailbox) Take() *Request {
@@ -146,10 +146,10 @@ func (m *Mailbox) Take() *Request {
 	return r
 }
 
-// DropAnswered drops what waits when it asks for the same steps of the same episode as the
-// request that has just been answered, and likewise what comes until an instant: the robot
-// asked again because the answer took long. Where the answer gets lost the robot asks once
-// more.
+// DropAnswered drops the waiting observation when it requests the same steps of the same episode as
+// the request that has just been answered, and likewise those that arrive before an instant: the
+// robot repeated its request because the answer took long. If the answer gets lost, the robot
+// repeats the request later.
 //
 //rt:noalloc
 func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped bool) {
@@ -171,15 +171,14 @@ func (m *Mailbox) DropAnswered(answered *Request, until rt.Instant) (dropped boo
 	return true
 }
 
-// asksAgain reports whether an observation asks for what was answered last. The caller holds
-// mu.
+// asksAgain reports whether an observation repeats the request answered last. The caller holds mu.
 //
 //rt:noalloc
 func (m *Mailbox) asksAgain(said *Said, episode uint32) bool {
 	return m.answered.HasN && said.HasN && said.N == m.answered.N && episode == m.episode
 }
 
-// TakeSuperseded returns how many were replaced since the last call.
+// TakeSuperseded returns how many observations were replaced since the last call.
 //
 //rt:noalloc
 func (m *Mailbox) TakeSuperseded() uint64 {
@@ -190,7 +189,7 @@ func (m *Mailbox) TakeSuperseded() uint64 {
 	return n
 }
 
-// Close gives back what waits, for good.
+// Close drops the waiting observation and refuses all later ones.
 func (m *Mailbox) Close() {
 	m.mu.Lock()
 	m.closed = true
@@ -198,7 +197,7 @@ func (m *Mailbox) Close() {
 	m.Clear()
 }
 
-// Clear forgets the waiting observation without counting it as superseded.
+// Clear drops the waiting observation without counting it as superseded.
 func (m *Mailbox) Clear() {
 	if r := m.Take(); r != nil {
 		m.pool.Return(r)

@@ -21,8 +21,7 @@ func (b *box) put(epoch uint32, seq uint64, body []byte) Put {
 	return b.Put(&h, body, 7, Said{Deadline: NoDeadline})
 }
 
-// The newest observation is the one with the largest (epoch, seq), in whatever
-// order they arrive.
+// The newest observation is the one with the largest (epoch, seq), in whatever order they arrive.
 func TestMailboxKeepsNewestByKey(t *testing.T) {
 	type k = Key
 	tests := []struct {
@@ -93,8 +92,8 @@ func TestMailboxLendsTheFrontWhileDeposited(t *testing.T) {
 	}
 }
 
-// Two links deliver the same robot at once while the worker takes: no torn
-// body, and what is taken never goes back in time.
+// Two links deliver the same robot's observations at once while the worker takes: no body is torn,
+// and the taken observations never go back in time.
 func TestMailboxFromTwoLinks(t *testing.T) {
 	m := newBox()
 	var wg sync.WaitGroup
@@ -152,7 +151,7 @@ func TestMailboxNoAlloc(t *testing.T) {
 	}
 }
 
-// A newer observation keeps the place of the one that it replaces.
+// A newer observation keeps the place of the one it replaces.
 func TestMailboxKeepsThePlace(t *testing.T) {
 	m := newBox()
 	h := wire.Header{SeqID: 1}
@@ -170,8 +169,8 @@ func TestMailboxKeepsThePlace(t *testing.T) {
 	}
 }
 
-// Goal: a request that crossed its answer on the way is not worked on again, and one that is
-// sent because the answer got lost is.
+// Goal: a request that crossed its answer on the way is not answered again; a request that is sent
+// because the answer got lost is.
 func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 	put := func(b *box, seq uint64, episode uint32, n int64, at rt.Instant) Put {
 		h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: seq, SessionEpoch: 1, EpisodeID: episode}
@@ -205,7 +204,7 @@ func TestMailboxDropsWhatWasAnswered(t *testing.T) {
 		b.pool.Return(answered)
 	}
 	b := newBox()
-	b.put(1, 1, nil) // a client that does not say n
+	b.put(1, 1, nil) // from a client that does not report n
 	answered := b.Take()
 	b.put(1, 2, nil)
 	if b.DropAnswered(answered, 200) {

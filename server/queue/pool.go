@@ -8,8 +8,8 @@ import (
 	"edgert/server/memory"
 )
 
-// The classes of buffers: four sizes for each doubling, so that at most a quarter
-// of one is unused, where powers of two waste half.
+// The classes of buffers: four sizes for each doubling, so that at most a quarter of a buffer is
+// unused; powers of two would waste half.
 const (
 	smallestBits = 12 // 4 KiB
 	largestBits  = 27 // above wire.MaxMessageBytes
@@ -17,47 +17,46 @@ const (
 	classes      = (largestBits-smallestBits)*perDoubling + 1
 )
 
-// Pool lends buffers for observations. It holds as many as waited at the same time,
-// whatever the number of robots, and no more than the bound that it takes them from
-// allows.
+// Pool lends buffers for observations. It holds as many buffers as observations waited at the same
+// time, independent of the number of robots, within its bound on memory.
 //
 // Owner: any goroutine.
 type Pool struct {
 	bound *memory.Bound
-	bytes atomic.Int64 // of all its buffers, lent or not
+	bytes atomic.Int64 // of all its buffers, lent or free
 
 	mu   sync.Mutex
 	free [classes]freeList // guarded by mu
 }
 
-// freeList is the buffers of one class that nobody uses.
+// freeList holds the free buffers of one class.
 type freeList struct {
 	first *Request
 	count int
-	least int // since the last Trim
+	least int // smallest count since the last Trim
 }
 
 // NewPool returns an empty pool that takes its buffers from a bound.
 func NewPool(bound *memory.Bound) *Pool { return &Pool{bound: bound} }
 
-// Bytes is what the buffers take.
+// Bytes returns the size of all buffers.
 //
 //rt:noalloc
 func (p *Pool) Bytes() int64 { return p.bytes.Load() }
 
-// classOf is the smallest class whose buffers hold n bytes.
+// classOf returns the smallest class whose buffers hold n bytes.
 //
 //rt:noalloc
 func classOf(n int) int {
 	if n <= 1<<smallestBits {
 		return 0
 	}
-	doubling := bits.Len(uint(n-1)) - 1 // n is above 1<<doubling, and at most twice that
+	doubling := bits.Len(uint(n-1)) - 1 // 1<<doubling < n <= 2<<doubling
 	step := (n - 1 - 1<<doubling) >> (doubling - 2)
 	return (doubling-smallestBits)*perDoubling + step + 1
 }
 
-// sizeOf is how many bytes the buffers of a class hold.
+// sizeOf returns the size of the buffers of a class in bytes.
 //
 //rt:noalloc
 func sizeOf(class int) int {
@@ -65,9 +64,9 @@ func sizeOf(class int) int {
 	return 1<<doubling + class%perDoubling<<(doubling-2)
 }
 
-// lend lends a buffer for n bytes, nil when that is more than there is. What is more
-// than was asked for when its robot opened comes from what others leave. It allocates
-// only when more are lent than ever before.
+// lend lends a buffer for n bytes, nil when there is no memory for it. asked is false for an
+// observation larger than its robot's open announced: it gets only memory that the other robots
+// leave. lend allocates only when more buffers are lent than ever before.
 //
 //rt:noalloc
 func (p *Pool) lend(n int, asked bool) *Request {
@@ -77,7 +76,7 @@ func (p *Pool) lend(n int, asked bool) *Request {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for c := class; c < min(class+perDoubling, classes); c++ { // one that is up to twice as large does as well
+	for c := class; c < min(class+perDoubling, classes); c++ { // a buffer of up to twice the size is accepted
 		if r := p.free[c].take(); r != nil {
 			return r
 		}
@@ -136,7 +135,7 @@ func (p *Pool) Return(r *Request) {
 	l.count++
 }
 
-// Trim lets go of the buffers that nobody needed since the last Trim.
+// Trim frees the buffers that were not needed since the last Trim.
 func (p *Pool) Trim() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -151,7 +150,7 @@ func (p *Pool) Trim() {
 	}
 }
 
-// DropFree lets go of all that is not lent.
+// DropFree frees all buffers that are not lent.
 func (p *Pool) DropFree() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

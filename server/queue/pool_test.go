@@ -16,7 +16,7 @@ func TestPoolClasses(t *testing.T) {
 	}
 }
 
-// Robots that do not send cost nothing, and the limit holds.
+// Robots that do not send take no memory, and the limit holds.
 func TestPoolIsBounded(t *testing.T) {
 	p := NewPool(memory.New(100 << 10))
 	var lent []*Request

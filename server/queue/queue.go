@@ -1,10 +1,9 @@
-// Package queue is where observations wait for the policy: one mailbox for each
-// robot, in which the newest wins (mailbox.go), in buffers that are lent while
-// they are used (pool.go), and the schedulers that say who is next (scheduler.go,
-// runway.go).
+// Package queue holds the observations that wait for the policy: one mailbox for each robot, which
+// keeps the newest (mailbox.go), in buffers that are lent while they are used (pool.go), and the
+// schedulers that choose the next robots (scheduler.go, runway.go).
 //
-// Nothing here knows of sessions, models or threads: a server, a simulation of one
-// and the tests ask the same code.
+// It is independent of sessions, models and threads: a server, its simulation and the tests use the
+// same code.
 package queue
 
 import (
@@ -15,33 +14,33 @@ import (
 	"edgert/wire"
 )
 
-// NoDeadline is the deadline of a robot that does not say how long its actions
-// last, as clients of LeRobot's draft do not.
+// NoDeadline is the deadline of a robot that does not report how long its actions last, such as a
+// client of LeRobot's draft.
 const NoDeadline = rt.Instant(math.MaxInt64)
 
-// Request is one observation as it arrived: the header, the body still encoded,
-// and when. Its memory is the pool's.
+// Request is one observation as it arrived: the header, the body still encoded, and the time. Its
+// memory belongs to the pool.
 type Request struct {
 	Header wire.Header
 	Body   []byte
 	At     rt.Instant
-	Since  rt.Instant // when its robot began to wait: newer observations of its own keep the place
+	Since  rt.Instant // when its robot began to wait: a newer observation of the robot keeps the place
 	Said
 
-	told  bool     // its robot was told that it gave way
+	told  bool     // its robot was informed that it gave way
 	class int      // of the buffer
 	next  *Request // in the pool's list; nil while it is lent
 }
 
-// Said is what an observation says of its robot's schedule.
+// Said is an observation's report of its robot's schedule.
 type Said struct {
-	Deadline rt.Instant // when the robot runs out of actions; NoDeadline: it did not say
+	Deadline rt.Instant // when the robot runs out of actions; NoDeadline: not reported
 	HasN     bool
-	N        int64 // the step that it executed last
+	N        int64 // step that the robot executed last
 }
 
-// Runway is how long the robot's actions lasted when the observation arrived. ok is
-// false when it did not say.
+// Runway returns how long the robot's actions lasted when the observation arrived; ok is false when
+// it did not report that.
 //
 //rt:noalloc
 func (r *Request) Runway() (d time.Duration, ok bool) {
@@ -51,9 +50,9 @@ func (r *Request) Runway() (d time.Duration, ok bool) {
 	return r.Deadline.Sub(r.At), true
 }
 
-// Deadline is when the actions of a robot end that said at an instant that they
-// last so many milliseconds. What is less than nothing is nothing, and what is
-// longer than a minute is a minute: both are as good as that to a scheduler.
+// Deadline returns the end of the actions of a robot that reported at an instant that they last so
+// many milliseconds. Values below zero are taken as zero, values above a minute as a minute: a
+// scheduler treats both alike.
 //
 //rt:noalloc
 func Deadline(at rt.Instant, runwayMs float64, said bool) rt.Instant {

@@ -9,33 +9,32 @@ import (
 )
 
 const (
-	// StarvationBound is how long a robot waits at most before its turn comes
-	// whatever the runways of the others: below what an operator takes for a fault,
-	// above the waits of a server that is merely busy.
+	// StarvationBound is how long a robot waits at most before its turn comes whatever the runways
+	// of the others: shorter than an operator takes for a fault, longer than the waits at a server
+	// that is merely busy.
 	StarvationBound = time.Second
-	// NeutralRunway stands in for the runway of a robot that does not say: about what
-	// is left of a chunk when a client of LeRobot's draft asks for the next.
+	// NeutralRunway is assumed for a robot that reports no runway: about the rest of a chunk when a
+	// client of LeRobot's draft requests the next.
 	NeutralRunway = 250 * time.Millisecond
 )
 
-// Runway serves the robot first whose actions end first. Those whose actions end
-// before the batch could give way to the ones that can still be served, except in
-// gaps: as long as nobody else runs dry by it, they go first, because their arms
-// stand. Whoever has waited for StarvationBound goes before all, the longest wait
-// first.
+// Runway serves the robot first whose actions end first. Robots whose actions end before the batch
+// could give way to those that can still be served in time. Only when no other robot would run out
+// of actions by it, they are served first, because their arms have stopped. Robots that have waited
+// for StarvationBound precede all others, the longest wait first.
 type Runway struct{}
 
-// rank orders before deadlines do.
+// rank is compared before the deadlines are.
 type rank uint8
 
 const (
 	rankOverdue rank = iota // has waited for StarvationBound
-	rankGap                 // late, but others can wait for it
+	rankGap                 // late, but the others can wait for it
 	rankInTime
 	rankLate
 )
 
-// Order is Scheduler's.
+// Order implements Scheduler.
 //
 //rt:noalloc
 func (Runway) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Duration) {
@@ -77,8 +76,8 @@ func first(a, b Waiting) int {
 	return cmp.Compare(a.ID, b.ID)
 }
 
-// canWait reports whether all of these, in their order and n at a time, are still
-// served before their actions end when one batch of others goes first.
+// canWait reports whether all of these, in their order and in batches of n, are still served before
+// their actions end when one batch of others runs first.
 //
 //rt:noalloc
 func canWait(waiting []Waiting, n int, end rt.Instant, batch time.Duration) bool {

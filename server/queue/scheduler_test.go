@@ -12,7 +12,7 @@ import (
 
 const ms = rt.Instant(time.Millisecond)
 
-// order is the ids in a scheduler's order, n at a time, at 1000 ms with batches of 10 ms.
+// order returns the ids in a scheduler's order, n per batch, at 1000 ms with batches of 10 ms.
 func order(s Scheduler, n int, waiting ...Waiting) string {
 	s.Order(waiting, n, 1000*ms, 1010*ms, 10*time.Millisecond)
 	var ids []string
@@ -76,12 +76,13 @@ func TestSchedulersByName(t *testing.T) {
 	}
 }
 
-// starved counts the ms that robots stand in 60 s of virtual time: a server that
-// takes 10 ms each at 95 % load, robots whose actions last 150 ms or 2 s and whose
-// round trips take 0 to 60 ms. Each asks when 100 ms, or 1.5 s, are left.
+// starved returns the ms that robots are without actions in 60 s of virtual time, in all and for
+// the longest wait: a server that takes 10 ms each at 95 % load, robots whose actions last 150 ms
+// or 2 s and whose round trips take 0 to 60 ms. Each sends a request when 100 ms, or 1.5 s, are
+// left.
 func starved(s Scheduler) (total, longest int) {
 	type robot struct {
-		dry, asks, arrives rt.Instant // arrives: of the request under way; 0: none
+		dry, asks, arrives rt.Instant // arrives: of the request under way; 0: no request is
 		lasts, ahead, way  rt.Instant
 		waits              bool
 		since              rt.Instant
@@ -121,7 +122,7 @@ func starved(s Scheduler) (total, longest int) {
 		r := robots[waiting[0].Robot]
 		busy = now + 10*ms
 		there := busy + r.way
-		if there > r.dry { // it stood until then
+		if there > r.dry { // it had no actions until then
 			total += int((there - max(now+ms, r.dry)) / ms)
 		}
 		r.waits, r.dry = false, there+r.lasts
@@ -130,8 +131,8 @@ func starved(s Scheduler) (total, longest int) {
 	return total, longest
 }
 
-// Near saturation, with mixed rates and round trips, arms stand at least ten times
-// less than when robots take turns, and nobody waits for ever.
+// Near saturation, with mixed rates and round trips, arms are without actions for at most a tenth
+// of the time that they are when robots take turns, and no robot waits for ever.
 func TestRunwayStarvesLessThanRoundRobin(t *testing.T) {
 	runway, longest := starved(Runway{})
 	turns, _ := starved(new(RoundRobin))

@@ -1,17 +1,18 @@
 package queue
 
-// maxStep is how far two observations of a robot, one after the other, are apart in
-// seq: what it may lose in between, many seconds of requests.
+// maxStep is the largest distance in seq of two consecutive observations of a robot: the requests
+// that may get lost in between, those of many seconds.
 const maxStep = 4096
 
-// sequence says which observations of a robot are new. One header with a number that
-// the robot never reaches, from whoever may publish on its key, must not make all
-// later ones late: a leap counts only when the next observation goes on from there.
+// sequence decides which observations of a robot are new. Any client that may publish on the
+// robot's key can send one header with a number that the robot never reaches, and that header must
+// not make all later observations late. So a leap is accepted only when the next observation
+// continues from there.
 type sequence struct {
 	seen   bool // newest is valid
 	newest Key
 	leapt  bool // leap is valid
-	leap   Key  // the last that was not near newest
+	leap   Key  // last key that was not near newest
 }
 
 // near reports whether a robot that sent a may send b soon, or has just sent it.
@@ -21,8 +22,8 @@ func (a Key) near(b Key) bool {
 	return a.Epoch == b.Epoch && max(a.Seq, b.Seq)-min(a.Seq, b.Seq) <= maxStep
 }
 
-// take notes an observation and reports whether it is new. A robot that opened
-// without an epoch may begin a later one at any time.
+// take notes an observation and reports whether it is new. A robot that opened without an epoch may
+// begin a later epoch at any time.
 //
 //rt:noalloc
 func (s *sequence) take(k Key) bool {

@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// One header with numbers that the robot never reaches costs it two observations at
-// most, and never more than that.
+// One header with numbers that the robot never reaches costs the robot two observations at most.
 func TestSequence(t *testing.T) {
 	const far = math.MaxUint64
 	type step struct {

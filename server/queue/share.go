@@ -7,25 +7,25 @@ import (
 	"edgert/rt"
 )
 
-// Group is robots that have the turns of one while others wait: those of one link, or
-// all of one host where there are many.
+// Group is a set of robots that share the turns of one robot while others wait: the robots of one
+// link, or all robots of one host where there are many.
 type Group struct {
 	// Constant.
-	Host  *Group // of the host that a link's group belongs to; nil: none
-	Alone int    // so many members at most have turns of their own; 0: one
+	Host  *Group // of the host that a link's group belongs to; nil: no host
+	Alone int    // up to so many members have turns of their own; 0: one
 
 	members atomic.Int32 // robots with a session
 
 	// Owner: the scheduler's caller.
-	next uint64 // from this turn on it may have another
-	call uint64 // in which it was looked at last
-	best int    // whose turn it would be, among those that wait in that call
+	next uint64 // turn from which on the group may have another
+	call uint64 // last call of Order that considered the group
+	best int    // index of its candidate, among the waiting robots of that call
 }
 
 // Join counts one more robot in the group and its host's.
 func (g *Group) Join() { g.count(1) }
 
-// Leave takes one out, and reports whether it was the last.
+// Leave counts one robot less, and reports whether it was the last.
 func (g *Group) Leave() (empty bool) {
 	g.count(-1)
 	return g.members.Load() == 0
@@ -37,28 +37,28 @@ func (g *Group) count(n int32) {
 	}
 }
 
-// Members is how many robots are in the group.
+// Members returns the number of robots in the group.
 //
 //rt:noalloc
 func (g *Group) Members() int { return int(g.members.Load()) }
 
-// shares reports whether the robots of the group have the turns of one.
+// shares reports whether the robots of the group share the turns of one robot.
 //
 //rt:noalloc
 func (g *Group) shares() bool { return g != nil && g.Members() > max(g.Alone, 1) }
 
-// Fair puts the turns of groups in front of another scheduler: of each group that shares
-// one robot at a time may stand in line, and after a turn the group's next comes when
-// all others that waited then may have had theirs. All other robots are left to the
-// scheduler, and so are all while nobody else waits.
+// Fair limits the turns of groups and leaves the order to another scheduler. Each group that shares
+// turns has one candidate at a time, and after a turn the group waits until all other links, or
+// hosts, that waited then may have had a turn. All other robots are left to the scheduler, and so
+// are all robots while only one link or host waits.
 type Fair struct {
 	Scheduler
 
 	turns, calls uint64
-	behind       []Waiting // of the call in hand
+	behind       []Waiting // robots without a turn, of the call in hand
 }
 
-// Order is Scheduler's.
+// Order implements Scheduler.
 //
 //rt:noalloc
 func (f *Fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.Duration) {
@@ -82,8 +82,8 @@ func (f *Fair) Order(waiting []Waiting, n int, now, end rt.Instant, batch time.D
 	}
 }
 
-// look finds whose turn it is in each group that shares, and counts those that wait: as
-// links, where the robots of a link that shares are one, and as hosts.
+// look finds the candidate of each group that shares turns, and counts the waiting robots as links,
+// where the robots of a link that shares are one, and as hosts.
 //
 //rt:noalloc
 func (f *Fair) look(waiting []Waiting, now rt.Instant) (links, hosts int) {
@@ -104,8 +104,8 @@ func (f *Fair) look(waiting []Waiting, now rt.Instant) (links, hosts int) {
 	return links, hosts
 }
 
-// stand has robot i stand in line for its group unless another one's turn is earlier,
-// and reports whether it is the first of the group.
+// stand makes robot i the candidate of its group unless another robot's turn is earlier, and
+// reports whether it is the first of the group in this call.
 //
 //rt:noalloc
 func (f *Fair) stand(g *Group, waiting []Waiting, i int, now rt.Instant) (first bool) {
@@ -115,8 +115,8 @@ func (f *Fair) stand(g *Group, waiting []Waiting, i int, now rt.Instant) (first 
 	return first
 }
 
-// sooner reports whether a's turn is before b's in their group: who has waited for
-// long, then whose actions end first.
+// sooner reports whether a's turn is before b's in their group: first the robots that have waited
+// for StarvationBound, then those whose actions end first.
 //
 //rt:noalloc
 func sooner(a, b *Waiting, now rt.Instant) bool {
@@ -130,8 +130,8 @@ func sooner(a, b *Waiting, now rt.Instant) bool {
 	return a.Since < b.Since
 }
 
-// part puts those that may stand in line first and returns how many there are. Both
-// parts keep their order. What only one link or host waits for is not shared out.
+// part moves the robots that may have a turn to the front and returns their number. Both parts keep
+// their order. Turns for which only one link or host waits are not limited.
 //
 //rt:noalloc
 func (f *Fair) part(waiting []Waiting, links, hosts bool) (ahead int) {

@@ -22,8 +22,8 @@ func (l *line) add(id string, g *Group, runway time.Duration) {
 	l.robots = append(l.robots, Waiting{ID: id, Group: g, Deadline: rt.Instant(runway)})
 }
 
-// run gives out so many batches of n rows, each of which takes 10 ms. Who is served
-// asks again at once, with the runway that it always says.
+// run serves so many batches of n rows, each of which takes 10 ms. A served robot waits again at
+// once, with the same runway.
 func (l *line) run(s Scheduler, batches, n int) {
 	const took = 10 * time.Millisecond
 	l.served = map[string]int{}
@@ -54,9 +54,8 @@ func compare(a, b string) int {
 	return 0
 }
 
-// One link with very many robots, which say that they are in a hurry, has about the
-// turns of one: what it had without groups stands beside it. So has a host with many
-// links.
+// One link with very many robots, which report short runways, has about the turns of one robot; the
+// test also shows its turns without groups. The same holds for a host with many links.
 func TestALinkHasTheTurnsOfOne(t *testing.T) {
 	for _, name := range Schedulers {
 		for _, n := range []int{1, 4} {
@@ -96,8 +95,8 @@ func TestALinkHasTheTurnsOfOne(t *testing.T) {
 	}
 }
 
-// Two arms of one link are served by their runways as long as nobody else waits, and
-// the one that waits for long comes first in its group whatever it says.
+// Two arms of one link are served by their runways as long as no other robot waits, and a robot
+// that has waited for long comes first in its group whatever runway it reports.
 func TestAGroupByItselfIsLeftToTheScheduler(t *testing.T) {
 	g := new(Group)
 	for range 2 {
@@ -128,8 +127,8 @@ func TestAGroupByItselfIsLeftToTheScheduler(t *testing.T) {
 	}
 }
 
-// Of a station with several arms each has turns of its own, up to a number: 8 of one
-// host beside one of another are served by their runways, and one more shares with them.
+// Each of several arms of a station has turns of its own, up to a number: 8 of one host beside one
+// of another are served by their runways, and a ninth makes all share.
 func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 	host := &Group{Alone: 8}
 	var waiting []Waiting
@@ -155,8 +154,8 @@ func TestArmsOfAStationAreLeftToTheScheduler(t *testing.T) {
 	}
 }
 
-// A crowd on one link is one robot among the nine of a host, which has nine turns of ten
-// however many robots the link has.
+// A crowd on one link is one robot among the nine of a host, which has nine turns of ten however
+// many robots the link has.
 func TestALinkIsOneAmongHosts(t *testing.T) {
 	var l line
 	link, host := &Group{Alone: 1}, &Group{Alone: 8}
@@ -176,7 +175,7 @@ func TestALinkIsOneAmongHosts(t *testing.T) {
 	}
 }
 
-// A link whose other robots have left is a robot like any other.
+// A link whose other robots have left is treated like any other robot.
 func TestWhoIsAloneInItsGroupIsLeftToTheScheduler(t *testing.T) {
 	g := new(Group)
 	g.Join()
