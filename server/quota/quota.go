@@ -1,9 +1,10 @@
-// Package quota counts how many sessions each link and each host has, bounds both, and has the
-// robots of one link, and all of a crowded host, share turns (queue.Group).
+// Package quota counts the sessions of each link and each host, bounds both numbers, and makes the
+// robots of one link, and all robots of a crowded host, share turns (queue.Group).
 //
-// A link is a robot's process; a certificate counts as one. A link that carries others, of a router
-// or a peer, does not identify them, and half of all robots are called raspberrypi: there each
-// robot counts by itself, as this machine's own do.
+// A link is a robot's process or, where it has one, its certificate. A link of a router or a peer,
+// which carries several robots, does not identify them, and neither does a host name, since half of
+// all robots are called raspberrypi. Such robots are not counted, and neither is the host of a
+// robot on this machine.
 package quota
 
 import (
@@ -13,14 +14,14 @@ import (
 	"edgert/wire"
 )
 
-// hostAlone is how many robots of one host have turns of their own: a station with
-// several arms. More share the turns of one.
+// hostAlone is the number of robots of one host that have turns of their own: a station with
+// several arms. More robots share the turns of one.
 const hostAlone = 8
 
-// Limits are how many sessions one may have.
+// Limits are the most sessions of one link and of one host.
 type Limits struct{ Link, Host int }
 
-// Book is who has how many.
+// Book holds the number of sessions of each link and host.
 //
 // Owner: housekeeping.
 type Book struct {
@@ -28,18 +29,17 @@ type Book struct {
 	groups map[string]*queue.Group // by kind and name
 }
 
-// NewBook returns one without entries.
+// NewBook returns an empty book.
 func NewBook(l Limits) *Book { return &Book{l, map[string]*queue.Group{}} }
 
-// Place is where a robot's session counts.
+// Place is the link and the host that a robot's session is counted for.
 type Place struct {
 	book       *Book
-	group      *queue.Group // nil: it counts by itself
+	group      *queue.Group // nil: the session is not counted
 	link, host string       // keys of Book.groups; empty: unknown
 }
 
-// Place finds where a session counts that was opened from there. It changes nothing
-// before Enter.
+// Place returns the place of a session that was opened from there. It changes nothing before Enter.
 func (b *Book) Place(from wire.Origin) Place {
 	p := Place{book: b, link: from.Name}
 	if from.Host != "" {
@@ -48,8 +48,8 @@ func (b *Book) Place(from wire.Origin) Place {
 	return p
 }
 
-// Members is how many sessions the link and the host of a place have, 0 of an unknown
-// one.
+// Members returns the number of sessions of the link and of the host of a place, 0 when it is
+// unknown.
 func (p Place) Members() (link, host int) { return p.book.members(p.link), p.book.members(p.host) }
 
 func (b *Book) members(key string) int {
@@ -59,8 +59,8 @@ func (b *Book) members(key string) int {
 	return 0
 }
 
-// Refuse returns why there is no place for one more session, "" when there is. own is the count of
-// the robot's session that the new one is to replace; zero: it has none.
+// Refuse returns why there is no room for one more session, "" when there is. own is the place of
+// the robot's session that the new one replaces; zero: there is no such session.
 func (p Place) Refuse(own Place) string {
 	link, host := p.Members()
 	if own.book != nil && own.link == p.link {
@@ -79,15 +79,15 @@ func (p Place) Refuse(own Place) string {
 	return ""
 }
 
-// Above reports whether one session fewer there would still be no fewer than one more
-// at the other place, of links and of hosts.
+// Above reports whether the link and the host have at least as many sessions as the other place's
+// would have with one more.
 func (p Place) Above(o Place) bool {
 	link, host := p.Members()
 	otherLink, otherHost := o.Members()
 	return max(link, 1) > otherLink && max(host, 1) > otherHost
 }
 
-// Enter counts a session there. Its result is to Leave at the session's end.
+// Enter counts a session. Leave of the returned place must be called at the session's end.
 func (p Place) Enter() Place {
 	b := p.book
 	if p.link == "" {
@@ -102,7 +102,7 @@ func (p Place) Enter() Place {
 	return p
 }
 
-// open finds the group of that key, or makes it; the scheduler reads it already.
+// open returns the group of that key, or makes it; the scheduler may read it at once.
 func (b *Book) open(key string, alone int, host *queue.Group) *queue.Group {
 	g := b.groups[key]
 	if g == nil {
@@ -112,7 +112,7 @@ func (b *Book) open(key string, alone int, host *queue.Group) *queue.Group {
 	return g
 }
 
-// Leave ends what Enter began.
+// Leave ends the counting that Enter began.
 func (p Place) Leave() {
 	if p.group == nil {
 		return

@@ -8,7 +8,7 @@ import (
 	"edgert/wire"
 )
 
-// The number of sessions that a link and a host may have, by their known facts.
+// The number of sessions that a link and a host may have, by the known parts of their origin.
 func TestPlaces(t *testing.T) {
 	link := func(name, host string) func(int) wire.Origin {
 		return func(int) wire.Origin { return wire.Origin{Name: name, Host: host} }
@@ -16,7 +16,7 @@ func TestPlaces(t *testing.T) {
 	tests := []struct {
 		name string
 		from func(i int) wire.Origin
-		most int // 0: as many as want to
+		most int // 0: any number
 		says string
 	}{
 		{"one link", link("link 1", "10.0.0.1"), 3, "link 1 has 3, and one link may have 3 (sessions_per_link)"},
