@@ -1,6 +1,6 @@
 // Package replica is a server's view of the other servers of its service, from their liveliness
-// tokens: which are there, which have room, and which holds which robot. All compute the same from
-// it, so that a robot which names no server is answered by exactly one.
+// tokens: which are alive, which have room, and which holds which robot. All servers compute the
+// same result from the tokens, so that exactly one answers a robot that names no server.
 package replica
 
 import (
@@ -11,22 +11,22 @@ import (
 	"edgert/wire"
 )
 
-// Bounds of the memory for other servers' tokens; tokens beyond are counted.
+// Bounds of the memory for other servers' tokens; tokens beyond them are counted.
 const (
 	maxServers = 256
 	maxHeld    = 1 << 16
-	// memoryFraction of the bound on memory is theirs at most: the rest is the robots'.
+	// The tokens take at most 1/memoryFraction of the bound on memory, the rest is the robots'.
 	memoryFraction = 16
-	// tokenBytes are kept of a token beside its key.
+	// tokenBytes is the memory of a token beside its key.
 	tokenBytes = 256
 )
 
-// Others are the servers of a service.
+// Others holds the servers of a service.
 type Others struct {
 	// Constant.
 	prefix  string
-	self    string        // our id
-	memory  *memory.Bound // that tokens count in
+	self    string        // id of this server
+	memory  *memory.Bound // bound that the tokens are counted in
 	changed chan struct{} // cap 1: another server holds another robot
 
 	Forgotten atomic.Uint64 // tokens beyond the bounds
@@ -34,14 +34,14 @@ type Others struct {
 	mu      sync.Mutex // guards the rest; held for a few instructions
 	servers map[string]*server
 	held    map[string][]wire.Held // by uuid
-	holds   int                    // all in held
-	bytes   int64                  // that all tokens take
+	holds   int                    // number of all elements of held
+	bytes   int64                  // memory of all tokens
 }
 
 type server struct{ alive, room bool }
 
-// New returns an empty view of the service at prefix. self is our own id; the memory for the others
-// counts in bound.
+// New returns an empty view of the service at prefix. self is this server's id; the memory for the
+// other servers is counted in bound.
 func New(prefix, self string, bound *memory.Bound) *Others {
 	return &Others{prefix: prefix, self: self, memory: bound, changed: make(chan struct{}, 1),
 		servers: map[string]*server{}, held: map[string][]wire.Held{}}
@@ -50,7 +50,7 @@ func New(prefix, self string, bound *memory.Bound) *Others {
 // Changed signals that another server has taken a robot, see Holder.
 func (o *Others) Changed() <-chan struct{} { return o.changed }
 
-// OnToken is the subscriber of the servers' tokens: there, room and held.
+// OnToken is the subscriber to the servers' tokens: alive, room and held.
 //
 // Owner: the transport's goroutines.
 func (o *Others) OnToken(key string, alive bool) {
@@ -106,7 +106,7 @@ func (o *Others) set(id, leaf string, up bool) {
 	}
 }
 
-// sizeOf is the memory for a token with these names in its key.
+// sizeOf returns the memory of a token with these names in its key.
 func (o *Others) sizeOf(names ...string) int64 {
 	n := tokenBytes + len(o.prefix)
 	for _, name := range names {
@@ -115,7 +115,7 @@ func (o *Others) sizeOf(names ...string) int64 {
 	return int64(n)
 }
 
-// keep counts n bytes more, or fewer, and reports whether there is room for them.
+// keep counts n bytes more, or fewer, and reports whether the bound allows them.
 func (o *Others) keep(n int64) bool {
 	switch {
 	case n < 0:
@@ -152,8 +152,8 @@ func (o *Others) hold(h wire.Held, up bool) {
 	}
 }
 
-// Holder returns the session of a robot at another server that is there, of several the one in the
-// newest epoch; ok is false without one.
+// Holder returns the session of a robot at another server that is alive, of several the one in the
+// newest epoch; ok is false without such a session.
 func (o *Others) Holder(uuid string) (h wire.Held, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -169,9 +169,9 @@ func (o *Others) holder(uuid string) (h wire.Held, ok bool) {
 	return h, ok
 }
 
-// Answers reports whether we must answer a robot without a session here that names no server: no
-// other server holds it, and of those with room, or of all where no server has room, we have the
-// highest weight.
+// Answers reports whether this server must answer a robot that has no session here and names no
+// server: no other server holds the robot, and this server has the highest weight of the servers
+// with room, or of all servers where no server has room.
 func (o *Others) Answers(uuid string) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -197,9 +197,10 @@ func (o *Others) Answers(uuid string) bool {
 	return true
 }
 
-// Gives reports whether we give a robot up that another holds, too: of one process's sessions the
-// one in the newest epoch counts, of two processes' and of those without epochs that of the server
-// of more weight. moved: it is the same robot, which knows. Of two servers exactly one gives up.
+// Gives reports whether this server must give up a robot that another server holds, too. Of two
+// sessions of one process the one in the newest epoch stays; of two processes' sessions, and of
+// those without epochs, the one at the server with the higher weight. moved: it is the same robot,
+// which knows its new server. Of two servers exactly one gives up.
 func (o *Others) Gives(own, other wire.Held) (gives, moved bool) {
 	moved = own.Mark == other.Mark
 	if moved && own.Epoch != other.Epoch {
@@ -209,7 +210,7 @@ func (o *Others) Gives(own, other wire.Held) (gives, moved bool) {
 	return theirs > mine || theirs == mine && other.Server > own.Server, moved
 }
 
-// Count returns how many servers are there, we among them.
+// Count returns the number of live servers, including this one.
 func (o *Others) Count() (n int) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -11,7 +11,7 @@ import (
 
 const prefix = "@lerobot/m/main/s"
 
-// fleet is servers that have seen each other's tokens.
+// fleet is a set of servers that have seen each other's tokens.
 type fleet map[string]*Others
 
 func newFleet(ids ...string) fleet {
@@ -41,8 +41,8 @@ func (f fleet) answering(uuid string) (ids []string) {
 	return ids
 }
 
-// Whatever becomes of three servers, a robot that names no server gets exactly one answer, from a
-// server that is there, has room if any has, and holds it if one does.
+// For every state of three servers, a robot that names no server gets exactly one answer, from a
+// server that is alive, has room if any server has, and holds the robot if one does.
 func TestExactlyOneAnswers(t *testing.T) {
 	held := wire.Held{UUID: "arm-7", Server: "b", Mark: "0"}
 	heldKey, err := wire.HeldKey(prefix, held.UUID, held.Server, held.Mark, held.Epoch)
@@ -108,7 +108,7 @@ func TestExactlyOneAnswers(t *testing.T) {
 	}
 }
 
-// Of two servers with one robot exactly one gives it up: the one that it left.
+// Of two servers with one robot exactly one gives it up: the one it left.
 func TestOneGivesUp(t *testing.T) {
 	a, b := New(prefix, "a", memory.New(1<<30)), New(prefix, "b", memory.New(1<<30))
 	for _, tt := range []struct {
