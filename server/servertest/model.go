@@ -9,14 +9,14 @@ import (
 	"edgert/policy"
 )
 
-// Picture sides of the fake policy's only camera.
+// Height and width of the fake policy's only camera.
 const (
 	PictureH = 16
 	PictureW = 24
 )
 
-// Meta describes the fake policy: two joints, one camera `top`, chunks of 8
-// rows, a prefix trained up to 3 steps.
+// Meta describes the fake policy: two joints, one camera `top`, chunks of 8 rows, a prefix trained
+// up to 3 steps.
 func Meta() *policy.Meta {
 	return &policy.Meta{
 		BundleVersion: policy.BundleVersion, PolicyType: "fake", SourceRepo: "test/fake", FPS: 60,
@@ -27,9 +27,8 @@ func Meta() *policy.Meta {
 	}
 }
 
-// Model is a policy that anyone can follow: row i of chunk_robot is the state
-// plus (i+1)/100, chunk_model is half of it; with a trained prefix the first
-// Delay rows are the prefix.
+// Model is a policy with predictable chunks: row i of chunk_robot is the state plus (i+1)/100,
+// chunk_model is half of it; with a trained prefix the first Delay rows are the prefix.
 type Model struct {
 	meta     *policy.Meta
 	maxBatch int
@@ -38,21 +37,20 @@ type Model struct {
 	// Before is called at the start of every run, on the device's thread; its
 	// error fails the inference. Set it before the server runs.
 	Before func() error
-	// Ran is called at the end of every run that did not fail. Set it before the
-	// server runs.
+	// Ran is called at the end of every run that did not fail. Set it before the server runs.
 	Ran func(buffer, batch int)
 	// Poison fails every run with a row of this first joint; 0: no run.
 	Poison float32
-	// Overflow makes every row of this first joint give NaN; 0: no row.
+	// Overflow makes every row of this first joint return NaN; 0: no row.
 	Overflow float32
 	// Filling is called with the first joint of each row that is filled, by the thread
 	// that fills it. Set it before the server runs.
 	Filling func(joint float32)
-	// Filled counts the rows that were given their controls, which is done last.
+	// Filled counts the rows whose controls were set, which is the last step of filling.
 	Filled atomic.Int64
 	// NotFinite puts a NaN into the next chunks.
 	NotFinite atomic.Bool
-	// Terminated is closed by the first Terminate; a run does not look at it.
+	// Terminated is closed by the first Terminate; a run ignores it.
 	Terminated chan struct{}
 	terminate  sync.Once
 }
@@ -67,10 +65,10 @@ type row struct {
 	model, robot         []float32
 }
 
-// NewModel makes a Model of Meta with one row.
+// NewModel returns a Model of Meta with one row.
 func NewModel() *Model { return NewBatchModel(1, 1) }
 
-// NewBatchModel makes a Model of Meta with so many rows in each of the buffers.
+// NewBatchModel returns a Model of Meta with maxBatch rows in each of its buffers.
 func NewBatchModel(maxBatch, buffers int) *Model {
 	m := &Model{Terminated: make(chan struct{}), meta: Meta(), maxBatch: maxBatch}
 	n := m.meta.ChunkSize * m.meta.ActionDim
@@ -84,10 +82,10 @@ func NewBatchModel(maxBatch, buffers int) *Model {
 	return m
 }
 
-// MaxBatch is how many rows a buffer has.
+// MaxBatch returns the number of rows of a buffer.
 func (m *Model) MaxBatch() int { return m.maxBatch }
 
-// Buffers is how many there are.
+// Buffers returns the number of buffers.
 func (m *Model) Buffers() int { return len(m.rows) / m.maxBatch }
 
 // Image lends the picture tensor.
@@ -96,15 +94,15 @@ func (m *Model) Image(i, _ int) []byte { return m.rows[i].image }
 // State lends the state tensor.
 func (m *Model) State(i int) []float32 { return m.rows[i].state }
 
-// Read makes the policy read its task, of so many tokens at most.
+// Read makes the policy read its task, of at most maxLen tokens.
 func (m *Model) Read(maxLen int) {
 	for i := range m.rows {
 		m.rows[i].tokens, m.rows[i].mask = make([]int64, maxLen), make([]bool, maxLen)
 	}
 }
 
-// Look makes the policy look at so many observations: its answer is the sum over the steps, the
-// oldest first, of (1 + step) times their state and their picture's first byte.
+// Look makes the policy take so many observations: its answer is the sum over the steps, oldest
+// first, of (1 + step) times their state and their picture's first byte.
 func (m *Model) Look(steps int) {
 	m.meta.ObservationSteps = steps
 	for i := range m.rows {
@@ -181,7 +179,7 @@ func (m *Model) infer(r *row) {
 	}
 }
 
-// seen is the beginning of a chunk.
+// seen returns the value that a chunk begins with.
 func (m *Model) seen(r *row, joint int) (sum float32) {
 	if m.meta.Steps() == 1 {
 		return r.state[joint]
@@ -198,5 +196,5 @@ func (m *Model) Terminate() error {
 	return nil
 }
 
-// Finite reports whether the outputs are numbers.
+// Finite reports whether the outputs are finite.
 func (m *Model) Finite(i int) bool { return m.rows[i].robot[0] == m.rows[i].robot[0] }

@@ -1,5 +1,5 @@
-// Package servertest holds what a server needs to run in a test's own memory: a
-// network without wires and a policy without ONNX Runtime.
+// Package servertest holds the parts that a server needs in a test: a network in memory and a
+// policy without ONNX Runtime.
 package servertest
 
 import (
@@ -13,8 +13,8 @@ import (
 	"edgert/wire"
 )
 
-// Network joins the sessions of one test, which share what they declare. A
-// publication has arrived when Put returns.
+// Network joins the sessions of one test, which share their declarations. A publication has arrived
+// when Put returns.
 type Network struct {
 	mu       sync.RWMutex // held for reading while samples are delivered
 	declared []*declaration
@@ -34,7 +34,7 @@ const (
 	publisher
 )
 
-// declaration is anything a session announced.
+// declaration is any declaration of a session.
 type declaration struct {
 	kind
 	network *Network
@@ -55,7 +55,7 @@ func (n *Network) Session() wire.Session {
 	return session{n, wire.Origin{Name: fmt.Sprint("link ", n.joined), Host: fmt.Sprint("host ", n.joined)}}
 }
 
-// Routed joins the network through a router, so that the asker is unknown.
+// Routed joins the network through a router, so that the origin of its queries is unknown.
 func (n *Network) Routed() wire.Session { return session{n, wire.Origin{}} }
 
 // CountTokens returns how many live tokens match.
@@ -88,7 +88,7 @@ func (n *Network) matching(k kind, expr string) (found []*declaration) {
 	return found
 }
 
-// match reports whether key lies in expr, whose segments may be *, or which is **.
+// match reports whether key matches expr, whose segments may be *, or which is **.
 func match(expr, key string) bool {
 	for {
 		e, moreExpr, hasExpr := strings.Cut(expr, "/")
@@ -114,7 +114,7 @@ func (n *Network) declare(d *declaration) *declaration {
 	return d
 }
 
-// Undeclare takes d out; the subscribers of a token see the last on its key vanish.
+// Undeclare removes d; the subscribers to a token see the last one on its key vanish.
 func (d *declaration) Undeclare() error {
 	n := d.network
 	n.mu.Lock()
@@ -201,7 +201,7 @@ func (s session) Connected() bool { return true }
 
 func (s session) Close() error { return nil }
 
-// Put delivers to every subscriber that matches.
+// Put delivers to every matching subscriber.
 func (d *declaration) Put(payload, attachment []byte) error {
 	d.network.mu.RLock()
 	defer d.network.mu.RUnlock()
@@ -213,8 +213,8 @@ func (d *declaration) Put(payload, attachment []byte) error {
 	return nil
 }
 
-// PutLatest delivers like Put or, while the network is stalled, replaces what
-// waits on the key.
+// PutLatest delivers like Put or, while the network is stalled, replaces the sample that waits on
+// the key.
 func (d *declaration) PutLatest(payload, attachment []byte) (replaced bool, err error) {
 	n := d.network
 	n.mu.Lock()
@@ -228,8 +228,8 @@ func (d *declaration) PutLatest(payload, attachment []byte) (replaced bool, err 
 	return false, d.Put(payload, attachment)
 }
 
-// Stall is a link without room: what PutLatest publishes waits, of each key the
-// newest, until the returned function delivers it.
+// Stall simulates a link without room: publications by PutLatest wait, the newest of each key,
+// until the returned function delivers them.
 func (n *Network) Stall() (resume func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
