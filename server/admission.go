@@ -19,19 +19,19 @@ import (
 	"edgert/wire"
 )
 
-// imagePrefix is what LeRobot puts before a camera's name; camera top of the
-// graph is observation.images.top on the wire.
+// imagePrefix is LeRobot's prefix of camera names; camera top of the graph is
+// observation.images.top on the wire.
 const imagePrefix = "observation.images."
 
-// fpsTolerance is the largest difference of two rates that count as equal, Hz.
+// fpsTolerance is the largest difference, in Hz, of two rates that are taken as equal.
 const fpsTolerance = 1e-6
 
-// conditioningOff is the manifest's conditioning.mode of a server whose chunks never
-// continue the one before. Such a server must not announce RTC: a client of LeRobot's draft
-// would replace its queue by chunks that know nothing of it.
+// conditioningOff is the manifest's conditioning.mode of a server whose chunks never continue the
+// previous one. Such a server must not announce RTC: a client of LeRobot's draft would replace its
+// queue by chunks that were computed without it.
 const conditioningOff = "off"
 
-// refusedReason is why a session was not opened.
+// refusedReason is the reason why a session was not opened.
 type refusedReason uint8
 
 const (
@@ -52,8 +52,8 @@ const (
 	numRefused
 )
 
-// refusals are the reasons' names, and when the robot may ask again in ms, 0:
-// never. A name that is taken may be the robot's own from before a crash.
+// refusals holds the reasons' names, and after how many ms the robot may ask again; 0: never. A
+// name that is taken may be the robot's own from before a crash.
 var refusals = [numRefused]struct {
 	name       string
 	retryAfter int
@@ -76,13 +76,14 @@ var refusals = [numRefused]struct {
 
 func (r refusedReason) String() string { return refusals[r].name }
 
-// What a policy looks at together travels together: neither bound is above the other.
+// wire and policy must bound the observations that a policy takes together by the same number, else
+// one of these constants does not compile.
 const (
 	_ = uint(wire.MaxSteps - policy.MaxObserved)
 	_ = uint(policy.MaxObserved - wire.MaxSteps)
 )
 
-// capabilities is what the bundle in m is announced as.
+// capabilities returns the announcement of the bundle with metadata m.
 func capabilities(m *policy.Meta, sha256, repo, revision, mode string) wire.Capabilities {
 	c := wire.Capabilities{
 		ModelRepo: repo, ModelRevision: revision, PolicyType: m.PolicyType,
@@ -109,35 +110,36 @@ func wireCamera(name string) string {
 	return imagePrefix + name
 }
 
-// refusal is why a session was not opened, for counters and for people.
+// refusal is a reason for the counters and a text for people.
 type refusal struct {
 	reason refusedReason
 	text   string
 }
 
-// admission is everything that an open is checked against.
+// admission holds all inputs of the checks of an open.
 type admission struct {
 	caps       wire.Capabilities
-	cameras    []policy.Camera // those in caps.CameraShapes
+	cameras    []policy.Camera // in the order of caps.CameraShapes
 	cfg        *manifest.Config
 	tasks      *taskReader
-	observed   int // observations that the policy looks at together
+	observed   int // observations that the policy takes together
 	meta       *policy.Meta
 	limit      int // sessions
 	active     int // sessions of other robots
 	place      quota.Place
-	own        quota.Place   // of the session that this one replaces; zero: it has none
+	own        quota.Place   // of the session that this one replaces; zero: there is no such session
 	memory     *memory.Bound // of the server
 	promised   int64         // bytes, to other robots
-	asked      int           // bytes of one observation as the robot says
+	asked      int           // bytes of one observation, from the sizes in the open
 	open       *wire.SessionOpen
 	warnings   []string
-	downgraded bool  // RTC was asked for and is not there
-	opened     *task // what the session is opened with
+	downgraded bool  // RTC was requested and is not supported
+	opened     *task // task of the session
 }
 
-// check runs the checks of LeRobot's server in its order and with its texts, and
-// ours where it has none. The first that fails decides; else warnings count.
+// check runs the checks of LeRobot's server in its order and with its texts, and this server's own
+// checks where LeRobot has no such check. The first failed check refuses the open; otherwise the
+// warnings are valid.
 //
 // Source: LeRobot's remote-inference draft.
 func (a *admission) check() *refusal {
@@ -183,8 +185,8 @@ func (a *admission) schema() string {
 	return ""
 }
 
-// identity is ours: LeRobot registers names under which no observation can ever
-// arrive, and anyone may open.
+// identity is this server's own check: LeRobot registers names under which no observation can ever
+// arrive, and any client may open.
 func (a *admission) identity() string {
 	if err := wire.CheckUUID(a.open.ClientUUID); err != nil {
 		return err.Error()
@@ -240,8 +242,8 @@ func (a *admission) pictures() string {
 	return errorText(wire.CheckRaw(a.raw(), min(max(a.open.Steps, 1), max(a.observed, 1))))
 }
 
-// raw returns the cameras whose pictures travel raw, with the sizes that are known: the
-// client's, else the policy's.
+// raw returns the cameras whose pictures travel raw, with the sizes that are known: the client's,
+// else the policy's.
 func (a *admission) raw() (shapes []wire.CameraShape) {
 	for _, known := range [][]wire.CameraShape{a.open.CameraShapes, a.caps.CameraShapes} {
 		for _, shape := range known {
@@ -254,7 +256,7 @@ func (a *admission) raw() (shapes []wire.CameraShape) {
 	return shapes
 }
 
-// tooLarge says which of the client's JPEG is larger than what is scaled, "" when none is.
+// tooLarge names the first camera whose JPEG is too large to be scaled; "" when all fit.
 func (a *admission) tooLarge() string {
 	for i, view := range a.cameras {
 		want := a.caps.CameraShapes[i]
@@ -270,8 +272,8 @@ func (a *admission) tooLarge() string {
 	return ""
 }
 
-// decoded returns the client's cameras with the sizes that their pictures are scaled
-// to, where they can be and the bundle allows it.
+// decoded returns the client's cameras with the sizes after scaling, for those that can be scaled
+// and that the bundle allows to be.
 func (a *admission) decoded() []wire.CameraShape {
 	client := slices.Clone(a.open.CameraShapes)
 	for i, view := range a.cameras {
@@ -289,7 +291,7 @@ func (a *admission) decoded() []wire.CameraShape {
 	return client
 }
 
-// warnOfShapes warns of pictures that are squeezed into another shape.
+// warnOfShapes warns of pictures that are squeezed into another aspect ratio.
 func (a *admission) warnOfShapes() {
 	for _, want := range a.caps.CameraShapes {
 		at := slices.IndexFunc(a.open.CameraShapes, func(c wire.CameraShape) bool { return c.Name == want.Name })
@@ -303,8 +305,8 @@ func (a *admission) warnOfShapes() {
 	}
 }
 
-// shapeTolerance is by how much the ratio of two sides may differ in pictures of the
-// same shape: 1366x768 is 16:9, and so is 426x240.
+// shapeTolerance is the largest relative difference of the aspect ratios of two pictures of the
+// same shape: both 1366x768 and 426x240 are taken as 16:9.
 const shapeTolerance = 0.01
 
 //rt:noalloc
@@ -313,7 +315,7 @@ func sameShape(fromW, fromH, w, h int) bool {
 	return math.Abs(is-want) <= shapeTolerance*want
 }
 
-// crop is the largest part of a picture that has the shape of another.
+// crop returns the largest part of a picture that has the aspect ratio of another, as "WxH".
 func crop(fromW, fromH, w, h int) string {
 	return fmt.Sprintf("%dx%d", min(fromW, max(1, fromH*w/h)), min(fromH, max(1, fromW*h/w)))
 }
@@ -337,9 +339,8 @@ func (a *admission) rate() string {
 	return ""
 }
 
-// share is what check does not look at, because it is about the others: one link or
-// host must not take all sessions, and who is let in has memory for its observations
-// whatever the others send.
+// share runs the checks that concern the other robots: one link or host must not take all sessions,
+// and an admitted robot has memory for its observations whatever the other robots send.
 func (a *admission) share() *refusal {
 	if text := a.place.Refuse(a.own); text != "" {
 		return &refusal{refusedQuota, text}
@@ -360,29 +361,29 @@ func (a *admission) need() string {
 }
 
 const (
-	// sessionBytes is what a session takes beside the chunks that it remembers: its
-	// tasks with their tokens, its keys, and what the transport keeps for them.
+	// sessionBytes is the memory of a session without its remembered chunks: its tasks with their
+	// tokens, its keys, and the transport's state for them.
 	sessionBytes = 64 << 10
-	// observationsHeld of a robot are in memory at once: one that arrives, one that
-	// waits and one that is worked on.
+	// observationsHeld is how many observations of a robot are in memory together: the arriving
+	// one, the waiting one and the one in work.
 	observationsHeld = 3
-	// stateBytes of an observation are everything but pictures and prefixes.
+	// stateBytes is the size of an observation without pictures and prefixes.
 	stateBytes = 16 << 10
 )
 
-// sessionMemory is what is kept of a robot that does not send.
+// sessionMemory returns the bytes that are kept for a robot that does not send.
 func sessionMemory(m *policy.Meta) int64 {
 	return sessionBytes + policy.HistoryBytes(m.ChunkSize, m.ActionDim)
 }
 
-// sessionNeed is what is kept of a robot whose observations have so many bytes.
+// sessionNeed returns the bytes that are promised to a robot whose observations have asked bytes.
 func sessionNeed(m *policy.Meta, asked int) int64 {
 	return sessionMemory(m) + observationsHeld*int64(asked)
 }
 
-// observationBytes is how large the observations of a robot are as it says: raw
-// pictures as they are, JPEG with a byte for each pixel, which is more than any but
-// noise takes. Cameras of unknown size count as the policy's largest.
+// observationBytes returns the size of a robot's observations, reckoned from its open: raw pictures
+// with their size, a JPEG with one byte for each pixel, which only noise exceeds. Cameras of
+// unknown size are taken as the policy's largest.
 func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOpen) int {
 	largest := 0
 	for _, c := range caps.CameraShapes {
@@ -405,13 +406,13 @@ func observationBytes(m *policy.Meta, caps *wire.Capabilities, o *wire.SessionOp
 	return min(max(1, o.Steps)*pictures+prefixes+stateBytes, observationLimit(m))
 }
 
-// paceRequests of a robot are enough to know how often it asks.
+// paceRequests is the number of requests after which a robot's rate is known.
 const paceRequests = 10
 
-// feeds asks, for max_sessions: auto, whether all are still fed with one robot more, or
-// with it in the place of an idle one that asks for no less. idle is the session that is
-// to give way to it, as far as is known; gives is the one that has to. The first robot
-// always gets in, and so does one that opens again.
+// feeds checks, for max_sessions: auto, whether the server can feed all robots with one more, or
+// with the new robot in the place of an idle robot that needs no less. idle is the session that
+// must give way according to the earlier checks, nil when no session must; gives is the final
+// choice. The first robot is always admitted, and so is a robot that opens again.
 func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *refusal, gives *Session) {
 	if q.auto == nil || a.active == 0 || q.sessions.find(o.ClientUUID) != nil {
 		return nil, idle
@@ -427,7 +428,8 @@ func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *re
 	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: ask another server, or again later", a.active, whyNot)}, nil
 }
 
-// robots are those with a session, but for the one whose session would be replaced.
+// robots returns the robots that have a session, without the robot named but, whose session would
+// be replaced.
 func (q *queries) robots(but string) (list []plan.Robot) {
 	now := q.clock.Now()
 	for _, s := range q.sessions.all() {
@@ -443,7 +445,7 @@ func (q *queries) robots(but string) (list []plan.Robot) {
 	return list
 }
 
-// measure has max_sessions: auto decide anew how many sessions there is room for.
+// measure has max_sessions: auto measure again how many sessions the server can feed.
 func (q *queries) measure() {
 	if q.auto == nil {
 		return
@@ -461,8 +463,8 @@ func errorText(err error) string {
 	return err.Error()
 }
 
-// pyString, pyList and pyG print as Python's repr and %g do, because peers and
-// their tests compare these texts.
+// pyString, pyList and pyG print like Python's repr and %g, because peers and their tests compare
+// these texts.
 func pyString(s string) string {
 	quote := "'"
 	if strings.Contains(s, "'") && !strings.Contains(s, `"`) {

@@ -12,8 +12,7 @@ import (
 	"edgert/wire"
 )
 
-// happyOpen, happyCaps and happyConfig are the base that the draft's vectors
-// override.
+// happyOpen, happyCaps and happyConfig are the base that the draft's vectors override.
 func happyOpen() wire.SessionOpen {
 	return wire.SessionOpen{
 		ClientUUID: "robot-07", RobotType: "so100", PolicyType: "pi0", FPS: 30, ActionNames: []string{"a.pos", "b.pos"},
@@ -97,7 +96,7 @@ func override[T any](dst, src *T) {
 	}
 }
 
-// What LeRobot's server lets through and ours does not.
+// Cases that LeRobot's server accepts and this server refuses.
 func TestAdmissionRefusesWhatTheDraftTolerates(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -162,8 +161,8 @@ func TestPyString(t *testing.T) {
 	}
 }
 
-// serving_mode and max_sessions resolve as in the draft; which policies may be
-// shared does not: a bundle's graph keeps no state, whatever its name.
+// serving_mode and max_sessions resolve as in the draft. The choice of policies that may be shared
+// differs: the graph of any bundle keeps no state.
 func TestServingModeGolden(t *testing.T) {
 	for _, row := range golden[struct {
 		Name    string
@@ -209,7 +208,7 @@ func TestManifestGolden(t *testing.T) {
 		err := cfg.Check()
 		want := strings.TrimPrefix(*row.Error, "ValueError: ")
 		if deviates(t, "manifest_validation", row.Name) {
-			want = "model.repo_or_path is required" // --model.repo_or_path is no flag here
+			want = "model.repo_or_path is required" // --model.repo_or_path is no flag of this server
 		}
 		if err == nil || !strings.HasPrefix(err.Error(), "manifest: "+want) {
 			t.Errorf("%s: Check() = %v, want %q", row.Name, err, want)
@@ -217,8 +216,8 @@ func TestManifestGolden(t *testing.T) {
 	}
 }
 
-// Goal: a robot that asks for RTC where the manifest switches conditioning off is told
-// in its ack and in the log, which names its tags too.
+// Goal: a robot that requests RTC where the manifest switches conditioning off finds a warning in
+// its ack; the log has the warning, too, with the robot's tags.
 func TestAWarningAndTagsAreLogged(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Mode = "off"
@@ -238,8 +237,8 @@ func TestAWarningAndTagsAreLogged(t *testing.T) {
 	}
 }
 
-// Goal: a megabyte of tags neither fills the disk with each request nor the log; the robot
-// is told what is left out.
+// Goal: a megabyte of tags fills neither the disk with each request nor the log, and the ack
+// reports how many tags are left out.
 func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	b := newBench(t, config())
 	var log strings.Builder
@@ -255,8 +254,8 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	}
 }
 
-// Raw pictures that no message can hold are refused at open, with their sum: those that
-// the policy wants, at all steps that the robot sends, and those with a size beside them.
+// Raw pictures that no message can hold are refused at open, with their total size: those of the
+// policy's cameras, for all steps that the robot sends, and those of other cameras with a size.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 	front, side := wire.CameraShape{Name: "observation.images.front", H: 1080, W: 1920, C: 3}, wire.CameraShape{Name: "side", H: 2160, W: 3840, C: 3}
 	for _, tt := range []struct {

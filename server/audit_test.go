@@ -16,7 +16,7 @@ import (
 	"edgert/wire"
 )
 
-// audited has the bench's server keep lines and captures in dir.
+// audited makes the bench's server write audit lines and captures to dir.
 func (b *bench) audited(dir string) *audit.Writer {
 	b.t.Helper()
 	cfg := config()
@@ -76,7 +76,7 @@ func readAudit(t *testing.T, path string) (lines []auditLine) {
 	return lines
 }
 
-// Every request that had its turn has one line, in order, whatever became of it.
+// Every request that had its turn has one line, in order, for each outcome.
 func TestAuditTellsEveryRequest(t *testing.T) {
 	dir := t.TempDir()
 	var w *audit.Writer
@@ -111,7 +111,7 @@ func TestAuditTellsEveryRequest(t *testing.T) {
 	ask(3, good)
 	good.State[0] = b.model.Overflow
 	ask(4, good)
-	ask(5, fakeObs(t)) // a stock client's: no n
+	ask(5, fakeObs(t)) // of a stock client: no n
 	if err := b.stop(); err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 	"edgert/wire"
 )
 
-// newAuto is a server that lets in as many as are fed by inferences of that time.
+// newAuto returns a server that admits as many robots as inferences of that duration feed.
 func newAuto(t *testing.T, took time.Duration) *bench {
 	t.Helper()
 	cfg := config()
@@ -22,7 +22,7 @@ func newAuto(t *testing.T, took time.Duration) *bench {
 	return b
 }
 
-// infer has the server learn that inferences take so long.
+// infer makes the server learn that inferences take so long.
 func (b *bench) infer(took time.Duration) {
 	for range 100 {
 		b.server.worker.sizes.Learn(1, took)
@@ -48,8 +48,9 @@ func (b *bench) shown() (s wire.Status) {
 	return s
 }
 
-// With max_sessions: auto a robot is let in as long as all are fed. Status says how many
-// that will be; the refusal says why, passes, and carries the load. Who leaves makes room.
+// With max_sessions: auto a robot is admitted as long as all robots are fed. The status reports
+// their number; a refusal gives the reason, is temporary, and carries the load. A closed session
+// makes room.
 func TestAutoLetsInWhoIsFed(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	before := b.shown()
@@ -72,7 +73,7 @@ func TestAutoLetsInWhoIsFed(t *testing.T) {
 	}
 }
 
-// A robot that asks more often than it seemed leaves room for fewer.
+// A robot that requests chunks more often than expected leaves room for fewer.
 func TestAutoSeesHowOftenRobotsAsk(t *testing.T) {
 	usual := newAuto(t, 5*time.Millisecond).shown().MaxSessions
 	b := newAuto(t, 5*time.Millisecond)
@@ -88,8 +89,8 @@ func TestAutoSeesHowOftenRobotsAsk(t *testing.T) {
 	}
 }
 
-// A slow spell of the host does not keep robots out for ever: not when nobody is there,
-// whose requests would show that it is over, nor when those who are there do not ask.
+// A temporary slowness of the host does not exclude robots for ever: neither without robots, whose
+// requests would show its end, nor with robots that send no requests.
 func TestASlowSpellPasses(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	usual := b.shown().MaxSessions
@@ -102,7 +103,7 @@ func TestASlowSpellPasses(t *testing.T) {
 	if refused.Accepted || !strings.Contains(refused.Error, "1000.0 ms here") {
 		t.Fatalf("the second during the spell: %+v", refused)
 	}
-	for range 200 { // seconds, in which nobody asks
+	for range 200 { // seconds without a request
 		b.clock.Advance(time.Second)
 		b.server.queries.measure()
 	}
@@ -114,11 +115,11 @@ func TestASlowSpellPasses(t *testing.T) {
 	}
 
 	b.infer(time.Second)
-	for _, s := range b.server.sessions.all() { // who sends keeps its place
+	for _, s := range b.server.sessions.all() { // robots that send keep their places
 		s.tokenSeen.Store(true)
 		s.received.Add(1)
 	}
-	b.server.stats.outcomes[0].Add(1) // somebody asks
+	b.server.stats.outcomes[0].Add(1) // a request is answered
 	b.server.queries.measure()
 	if ack := b.openFrom(link(2, "third"), fakeOpen("third")); ack.Accepted {
 		t.Fatal("the third during another spell gets in")
@@ -130,8 +131,8 @@ func TestASlowSpellPasses(t *testing.T) {
 	}
 }
 
-// A rate that no robot has, of which a chunk would last for ever, for no time or less,
-// counts as none: it neither makes room nor ends the server, when it opens and after.
+// An impossible rate, for which the duration of a chunk would be infinite, zero or negative, is
+// taken as no rate: it neither makes room nor ends the server, at the open and later.
 func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 	rates := []float64{1e-10, 1.5e-9, 1.7e-10, 1e-300, math.SmallestNonzeroFloat64, -30, 1e300, math.Inf(1), math.Inf(-1), math.NaN()}
 	b := newAuto(t, 5*time.Millisecond)
@@ -149,7 +150,7 @@ func TestAutoSurvivesRatesThatNoRobotHas(t *testing.T) {
 	}
 }
 
-// A robot that never sends gives way under auto, too, to one that asks for no more; who
+// A robot that never sends gives way under auto, too, to a robot that needs no more; a robot that
 // sends keeps its place.
 func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
@@ -177,7 +178,7 @@ func TestAutoDisplacesWhoDoesNotSend(t *testing.T) {
 	}
 }
 
-// The refusal of a robot that asks for more than others does not stand for them.
+// The refusal of a robot that needs more than others is not applied to the others.
 func TestARefusalOfAFastRobotIsItsOwn(t *testing.T) {
 	b := newAuto(t, 5*time.Millisecond)
 	n, _ := b.fill("arm")

@@ -17,8 +17,8 @@ import (
 	"edgert/wire"
 )
 
-// batching is a server of the fake policy with so many rows in each of two buffers,
-// and robots of these names with open sessions.
+// batching returns a server of the fake policy with maxBatch rows in each of two buffers, and
+// robots of these names with open sessions.
 func batching(t *testing.T, maxBatch int, names []string, change ...func(*bench)) (*bench, []*robot) {
 	t.Helper()
 	cfg := config()
@@ -39,7 +39,7 @@ func batching(t *testing.T, maxBatch int, names []string, change ...func(*bench)
 	return b, robots
 }
 
-// sendState sends request seq of a robot whose first joint is there.
+// sendState sends request seq of a robot whose first joint is at joint.
 func (r *robot) sendState(seq uint64, joint float32) {
 	o := fakeObs(r.b.t)
 	o.State[0] = joint
@@ -47,7 +47,7 @@ func (r *robot) sendState(seq uint64, joint float32) {
 	r.send(obsHeader(1, seq), o)
 }
 
-// wantOwn wants the chunk of request seq, computed from this joint.
+// wantOwn expects the chunk of request seq, computed from this joint.
 func (r *robot) wantOwn(seq uint64, joint float32) {
 	r.b.t.Helper()
 	got := r.next()
@@ -56,8 +56,8 @@ func (r *robot) wantOwn(seq uint64, joint float32) {
 	}
 }
 
-// Goal: those that wait while a run goes on are decoded beside it, share the next,
-// and each gets its own chunk; the audit says in which batch and row.
+// Goal: requests that wait while a run is under way are decoded meanwhile, share the next run, and
+// each gets its own chunk; the audit has their batch and row.
 func TestRobotsShareARun(t *testing.T) {
 	dir, names := t.TempDir(), []string{"a", "b", "c", "d", "e"}
 	var entered, leave chan struct{}
@@ -98,8 +98,8 @@ func TestRobotsShareARun(t *testing.T) {
 	}
 }
 
-// Goal: what cannot be decoded is refused alone, wherever its row is; the others of
-// its batch get their chunks from one run.
+// Goal: an observation that cannot be decoded is refused alone, in any row; the others of its batch
+// get their chunks from one run.
 func TestABadObservationFailsAlone(t *testing.T) {
 	for bad := range 4 {
 		var entered, leave chan struct{}
@@ -169,8 +169,8 @@ func TestAFailedBatchRunsOneByOne(t *testing.T) {
 	}
 }
 
-// Goal: a policy that panics when a batch is repeated ends the server with an error, and
-// nobody waits for it.
+// Goal: a policy that panics when a batch is repeated ends the server with an error, and no
+// goroutine goes on waiting for it.
 func TestAPanicInARepeatedBatch(t *testing.T) {
 	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
 		b.server.cfg.WarmupInferences = 0
@@ -192,8 +192,8 @@ func TestAPanicInARepeatedBatch(t *testing.T) {
 	}
 }
 
-// Goal: a batch waits for its window to fill, and no longer than for all that could
-// come.
+// Goal: a batch waits for its window to fill, but not longer than until all robots that could join
+// have done so.
 func TestBatchWindow(t *testing.T) {
 	var ran []int
 	b, robots := batching(t, 4, []string{"a", "b"}, func(b *bench) {
@@ -204,7 +204,7 @@ func TestBatchWindow(t *testing.T) {
 	blank := b.model.Filled.Load()
 	robots[0].sendState(1, 1)
 	rttest.Eventually(t, "the first row", func() bool { return b.model.Filled.Load() == blank+1 })
-	robots[1].sendState(1, 2) // both of two: it begins though no time passes
+	robots[1].sendState(1, 2) // both of two: it begins although no time passes
 	robots[0].wantOwn(1, 1)
 	robots[1].wantOwn(1, 2)
 	robots[0].sendState(2, 3)
@@ -235,8 +235,8 @@ func TestNoWindowWhereBatchesDoNotPay(t *testing.T) {
 	}
 }
 
-// From the transport's callback to the transport's Put, a batch allocates nothing,
-// with both buffers, threads that decode, audit and captures.
+// From the transport's callback to the transport's Put, a batch allocates nothing, with both
+// buffers, decoding threads, audit and captures.
 func TestBatchPathNoAlloc(t *testing.T) {
 	cfg := config()
 	const robots = 8
@@ -283,8 +283,8 @@ func TestBatchPathNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: whatever the mix of robots, bad observations and failing rows, nobody gets
-// the chunk of another or two answers to one request. The race detector watches.
+// Goal: with any mix of robots, bad observations and failing rows, no robot gets the chunk of
+// another or two answers to one request. The race detector watches.
 func TestNobodyGetsTheChunkOfAnother(t *testing.T) {
 	for _, maxBatch := range []int{1, 2, 4} {
 		t.Run(fmt.Sprint(maxBatch), func(t *testing.T) { nobodyGetsTheChunkOfAnother(t, maxBatch) })
@@ -303,7 +303,7 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 		wg.Go(func() {
 			random := rand.New(rand.NewPCG(1, uint64(i)))
 			for seq := uint64(1); seq <= requests; seq++ {
-				b.clock.Advance(eventInterval) // each may be told
+				b.clock.Advance(eventInterval) // each may get an event
 				joint := float32(1000*i) + float32(seq)
 				bad := random.IntN(10)
 				switch bad {
@@ -336,8 +336,8 @@ func nobodyGetsTheChunkOfAnother(t *testing.T, maxBatch int) {
 	}
 }
 
-// Goal: a robot's next request waits for the chunk before, whose rows it may name,
-// though the other buffer is free.
+// Goal: a robot's next request waits for the previous chunk, whose rows it may name, although the
+// other buffer is free.
 func TestTheNextRequestFindsTheChunkBefore(t *testing.T) {
 	var entered, leave chan struct{}
 	b, robots := batching(t, 4, []string{"a"}, func(b *bench) { entered, leave = b.holdInferences() })

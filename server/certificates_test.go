@@ -19,8 +19,8 @@ type shownNetwork struct {
 
 func (n *shownNetwork) Certificates(time.Time) []endpoint.Finding { return n.found }
 
-// Each thing is said once, when it begins, and what keeps robots out makes the server
-// not ready; other things do not.
+// Each finding is logged once, when it begins. Findings that exclude robots make the server not
+// ready; others do not.
 func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	var log bytes.Buffer
 	logger := slog.New(slog.NewTextHandler(&log, nil))
@@ -60,5 +60,5 @@ func TestCertificatesAreSaidAndMakeTheServerNotReady(t *testing.T) {
 	if ok, _ := c.usable(); !ok {
 		t.Error("not usable after the renewal")
 	}
-	c.look(nil, time.Now(), logger) // the C library's has none
+	c.look(nil, time.Now(), logger) // the C library's network has no findings
 }

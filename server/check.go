@@ -17,7 +17,7 @@ import (
 	"edgert/server/plan"
 )
 
-// checkInferences are timed by Examine, and of a slow policy as many as end within
+// Examine times checkInferences inferences, but of a slow policy only as many as end within
 // checkLimit, at least checkLeast.
 const (
 	checkInferences = 20
@@ -25,10 +25,10 @@ const (
 	checkLimit      = 5 * time.Second
 )
 
-// progressEvery is after how long without a line a check says that it goes on.
+// progressEvery is how long a check may print nothing before it reports that it goes on.
 const progressEvery = 5 * time.Second
 
-// Report is what a manifest would serve.
+// Report describes the service of a manifest.
 type Report struct {
 	Prefix      string   `json:"prefix"`
 	Model       string   `json:"model"`
@@ -40,16 +40,16 @@ type Report struct {
 	ChunkSize   int      `json:"chunk_size"`
 	ActionNames []string `json:"action_names"`
 	StateNames  []string `json:"state_names"`
-	Cameras     []string `json:"cameras"` // NAME HxW, and by how much JPEG may be larger
+	Cameras     []string `json:"cameras"` // NAME HxW, and the factor by which a JPEG may be larger
 	RTC         string   `json:"rtc"`
 	RTCMaxDelay int      `json:"rtc_max_delay"`
 	PrefixEnd   int      `json:"prefix_end"`
 	Simulation  bool     `json:"simulation_only,omitempty"` // robots with a real arm refuse the bundle
 	Tokenizer   string   `json:"tokenizer,omitempty"`       // kind and longest task of a policy that reads it
-	MaxSessions int      `json:"max_sessions"`              // or their bound, with auto
+	MaxSessions int      `json:"max_sessions"`              // or their upper bound, with auto
 	auto        bool
-	Unlisted    []string `json:"unlisted,omitempty"`       // files and folders beside the bundle's, the first ten
-	UnlistedAll int      `json:"unlisted_count,omitempty"` // all of them
+	Unlisted    []string `json:"unlisted,omitempty"`       // files and folders that are not part of the bundle, the first ten
+	UnlistedAll int      `json:"unlisted_count,omitempty"` // number of all of them
 	Warnings    []string `json:"warnings,omitempty"`       // of certificates
 	Mode        string   `json:"serving_mode"`
 	Listen      []string `json:"listen"`
@@ -58,15 +58,15 @@ type Report struct {
 	Runtime     string   `json:"onnxruntime"`
 	Library     string   `json:"library"`
 	Device      string   `json:"device"`
-	Instead     string   `json:"device_instead_of"` // why it is not the one that was asked for
-	InferenceMs float64  `json:"inference_ms"`      // median of a few
-	Inferences  int      `json:"inferences"`        // of so many
+	Instead     string   `json:"device_instead_of"` // why it is not the device of the manifest
+	InferenceMs float64  `json:"inference_ms"`      // median
+	Inferences  int      `json:"inferences"`        // number of the timed inferences
 	TensorBytes int64    `json:"tensor_bytes"`      // of all inputs and outputs, on the host
 	DeviceBytes int64    `json:"device_tensor_bytes,omitempty"`
 }
 
-// Examine loads everything that Run would, golden sets included, and reports
-// it without joining the network. say is told how it gets on where that takes long.
+// Examine loads all parts that Run would load, golden sets included, and reports on them without
+// joining the network. It calls say with its progress where the work takes long.
 func Examine(cfg manifest.Config, say func(text string)) (report Report, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return report, err
@@ -117,10 +117,10 @@ func Examine(cfg manifest.Config, say func(text string)) (report Report, err err
 	return report, err
 }
 
-// planBatch is the largest batch that Plan tries where the manifest names none.
+// planBatch is the largest batch that Plan tries where the manifest sets no limit.
 const planBatch = 8
 
-// Plan measures what inferences take here, and says how many robots of a fleet a
+// Plan measures the inference times on this machine, and returns how many robots of a fleet a
 // server of this manifest feeds.
 func Plan(cfg manifest.Config, fleet plan.Fleet) (report *plan.Report, err error) {
 	if err := cfg.Check(); err != nil {
@@ -164,7 +164,7 @@ func medianMs(m Model, clock rt.Clock, say func(text string)) (median float64, n
 	return ms(h.Quantile(0.5)), n, nil
 }
 
-// slowText says which chunks the policy cannot keep up with, "" where it does.
+// slowText is a warning where the policy is slower than its chunks are executed, else "".
 func (r *Report) slowText() string {
 	lasts := 0.
 	if r.FPS > 0 {
@@ -176,7 +176,7 @@ func (r *Report) slowText() string {
 	return fmt.Sprintf("\n             SLOW: the %d actions of a chunk last %.0f ms, so an arm moves in steps", r.ChunkSize, lasts)
 }
 
-// Print writes the report for a person.
+// Print writes the report for people.
 func (r *Report) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `ok: would serve %s
   model      %s @ %s, type %s, %g Hz, chunks of %d actions
@@ -200,7 +200,7 @@ func (r *Report) Print(w io.Writer) error {
 	return err
 }
 
-// simulationText says that robots with a real arm refuse the bundle; empty where they do not.
+// simulationText notes that robots with a real arm refuse the bundle; empty where they do not.
 func (r *Report) simulationText() string {
 	if !r.Simulation {
 		return ""
@@ -208,7 +208,7 @@ func (r *Report) simulationText() string {
 	return "\n             simulation_only: robots with a real arm refuse it"
 }
 
-// unlistedText names the files that are not the bundle's; empty where the folder has none.
+// unlistedText names the files that are not part of the bundle; empty without such files.
 func (r *Report) unlistedText() string {
 	if r.UnlistedAll == 0 {
 		return ""
@@ -228,8 +228,8 @@ func (r *Report) warningText() string {
 	return text.String()
 }
 
-// checkCertificates returns what will soon be wrong with the certificates of the
-// endpoints, and as an error that no robot could connect.
+// checkCertificates returns warnings of certificates that will soon be invalid, and an error where
+// no robot could connect.
 func checkCertificates(cfg *manifest.Config) (warnings []string, err error) {
 	transport := cfg.Transport()
 	for _, f := range transport.Certificates(time.Now()) {
@@ -241,7 +241,7 @@ func checkCertificates(cfg *manifest.Config) (warnings []string, err error) {
 	return warnings, nil
 }
 
-// quotedNames lists names of files, which may hold what a terminal would obey.
+// quotedNames lists file names; names with control characters for a terminal are quoted.
 func quotedNames(names []string) string {
 	shown := make([]string, len(names))
 	for i, name := range names {
@@ -267,7 +267,7 @@ func (r *Report) deviceText() string {
 	return fmt.Sprintf("%s (INSTEAD of a GPU: %s)", r.Device, r.Instead)
 }
 
-// tensorText is the memory of inputs and outputs, which is beside the policy's own.
+// tensorText is the memory of inputs and outputs, without the policy's own.
 func (r *Report) tensorText() string {
 	text := fmt.Sprintf("%.1f MiB of inputs and outputs", float64(r.TensorBytes)/(1<<20))
 	if r.DeviceBytes > 0 {
@@ -278,8 +278,8 @@ func (r *Report) tensorText() string {
 
 func orNone(list []string) string { return cmp.Or(strings.Join(list, ", "), "none") }
 
-// progress passes on what is said of a long piece of work, and says at each tick that it
-// goes on where nothing was said since: one inference may take a minute.
+// progress prints the lines of a long piece of work, and at a tick after a time without lines that
+// the work goes on: one inference may take a minute.
 type progress struct {
 	say   func(text string)
 	clock rt.Clock
@@ -288,7 +288,7 @@ type progress struct {
 	ended sync.WaitGroup
 
 	mu   sync.Mutex
-	said rt.Instant // guarded by mu; when the last line was
+	said rt.Instant // guarded by mu; time of the last line
 }
 
 func newProgress(say func(text string), clock rt.Clock, ticks <-chan time.Time) *progress {
@@ -306,7 +306,7 @@ func newProgress(say func(text string), clock rt.Clock, ticks <-chan time.Time) 
 	return p
 }
 
-// tell passes a line on.
+// tell prints a line.
 func (p *progress) tell(text string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -323,7 +323,7 @@ func (p *progress) tick() {
 	}
 }
 
-// end says nothing more.
+// end prevents further lines.
 func (p *progress) end() {
 	close(p.done)
 	p.ended.Wait()

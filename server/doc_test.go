@@ -96,12 +96,11 @@ func TestManifestTable(t *testing.T) {
 	}
 }
 
-// The metrics' table against what Prometheus would read, labels and kinds
-// included.
+// The table of metrics equals the metrics that Prometheus would read, including labels and kinds.
 func TestMetricsTable(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")
-	b.server.queries.open(&o, wire.Origin{}) // for the series that there is one of for each session
+	b.server.queries.open(&o, wire.Origin{}) // for the series of sessions
 	families, done, err := metricsOf(func() *Server { return b.server }, new(atomic.Uint64)).Gather()
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +131,7 @@ func TestMetricsTable(t *testing.T) {
 	}
 }
 
-// Every value of a label that comes from a table in the code stands in the page.
+// docs/server.md names every value of a label that comes from a table in the code.
 func TestDocNamesEveryReason(t *testing.T) {
 	text, err := os.ReadFile("../docs/server.md")
 	if err != nil {
@@ -190,7 +189,7 @@ func TestAuditTable(t *testing.T) {
 	}
 }
 
-// skipValue reads the value behind a key.
+// skipValue reads the value of a key.
 func skipValue(t *testing.T, d *json.Decoder) {
 	t.Helper()
 	var value any

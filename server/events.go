@@ -8,8 +8,8 @@ import (
 
 const eventsWaiting = 64
 
-// events are those for robots whose observations were refused on arrival, where
-// nothing may be published: they wait for the housekeeping.
+// events are the events to robots whose observations were refused in the transport's callback,
+// which may not publish: housekeeping sends them.
 type events struct {
 	*service
 	waiting chan event
@@ -29,8 +29,8 @@ func newEvents(s *service) *events {
 	return &events{service: s, waiting: make(chan event, eventsWaiting)}
 }
 
-// queue has an event sent to a robot whose name is only lent. When there are too
-// many, it is lost and counted.
+// queue has an event sent to a robot; uuid is only lent. When too many events wait, it is dropped
+// and counted.
 //
 // Owner: any goroutine.
 //
@@ -53,7 +53,7 @@ func (e *events) send(ev event) {
 	e.writer.put(session.actions, &ev.header, &wire.Event{Code: ev.code, Text: ev.text, Seq: ev.header.SeqID, ServerID: e.id, Nonce: session.nonce})
 }
 
-// putClosed tells a robot that its session has ended here.
+// putClosed informs a robot that its session has ended here.
 func (e *events) putClosed(s *Session, why string) {
 	h := s.header()
 	e.writer.put(s.actions, &h, &wire.Event{Code: wire.EventUnknownSession, Text: why, ServerID: e.id, Nonce: s.nonce})

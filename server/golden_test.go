@@ -10,8 +10,7 @@ import (
 	"edgert/wire/wiretest"
 )
 
-// golden decodes one section of the vectors that were recorded from LeRobot's
-// draft server.
+// golden decodes one section of the vectors that were recorded from LeRobot's draft server.
 func golden[T any](t *testing.T, section string) []T {
 	t.Helper()
 	var rows []T
@@ -22,8 +21,8 @@ func golden[T any](t *testing.T, section string) []T {
 	return rows
 }
 
-// deviates reports whether deviations.json says that we answer the vector
-// otherwise on purpose.
+// deviates reports whether deviations.json lists the vector as a deliberate difference of this
+// server.
 func deviates(t *testing.T, section, name string) bool {
 	t.Helper()
 	named := wiretest.Deviations(t, section)
@@ -56,8 +55,8 @@ func TestRoundRobinGolden(t *testing.T) {
 	}
 }
 
-// The trace of one session of the draft, event by event. Its episode starts at
-// 0 where ours starts at -1, which is what the draft's server sets at open.
+// The trace of one session of the draft, event by event. Its episode starts at 0, which the draft's
+// server sets at open; this server starts at -1.
 func TestSessionGolden(t *testing.T) {
 	pool := queue.NewPool(memory.New(1 << 20))
 	s := newSession("robot", pool, 1<<20)

@@ -20,16 +20,16 @@ import (
 	"edgert/wire/zenoh/endpoint"
 )
 
-// health is the HTTP side: /healthz says whether to restart the process, /readyz
-// whether to send robots, /metrics how it goes, / shows it to people. It listens before
-// the policy is loaded, so that a supervisor sees it start.
+// health is the HTTP server: /healthz reports whether the process must be restarted, /readyz
+// whether it takes robots, /metrics its counters, and / is a page for people. It listens before the
+// policy is loaded, so that a supervisor sees it start.
 type health struct {
 	*page.Page
 	server atomic.Pointer[Server]
 }
 
-// listenHealth binds address; an error says who probably has it. names are those by which
-// browsers may call this machine, beside its own.
+// listenHealth binds address; its error names the program that probably uses the address. names are
+// further host names of this machine that browsers may use.
 func listenHealth(address string, log *slog.Logger, names ...string) (h *health, err error) {
 	h = new(health)
 	h.Page, err = page.Listen(address, page.Config{
@@ -52,7 +52,7 @@ func (h *health) healthy() (ok bool, why string) {
 	if s == nil || !s.warmed.Load() {
 		return true, "starting"
 	}
-	if ok, why = s.healthy(); ok && len(s.certificates.texts()) > 0 { // a restart cures no certificate
+	if ok, why = s.healthy(); ok && len(s.certificates.texts()) > 0 { // a restart does not renew a certificate
 		why = "ok, but " + strings.Join(s.certificates.texts(), "; ")
 	}
 	return ok, why
@@ -68,7 +68,7 @@ func (h *health) ready() (ok bool, why string) {
 
 const loadingText = "loading the policy"
 
-// sickness is how a device failed.
+// sickness is the kind of a device's failure.
 type sickness int
 
 const (
@@ -84,26 +84,25 @@ func (s sickness) String() string {
 }
 
 const (
-	// failuresMax is how many runs in a row give a device up. All but the first are the
-	// server's own, so that no robot's request can bring a server down.
+	// failuresMax is the number of failed runs in a row after which the device is given up. All but
+	// the first are the server's own, so that no robot's request can bring the server down.
 	failuresMax = 3
-	// terminateTimeout is what a run that hangs gets to end once it is terminated.
+	// terminateTimeout is how long a hanging run may take to end after it is terminated.
 	terminateTimeout = 3 * time.Second
-	// probeInterval is how long a device may be idle until the server infers by itself
-	// to know whether it works; longer where that would take more than a hundredth of it.
+	// probeInterval is how long a device may be idle before the server runs an inference of its own
+	// to check it; it is longer where such a run takes more than 1/probeShare of it.
 	probeInterval = 10 * time.Second
 	probeShare    = 100
 )
 
-// ErrDevice ends a server whose device no longer computes. The service manager
-// starts it again: after most failures of a GPU only a new process gets a working
-// context, and a thread that the driver never gives back ends with the old one.
+// ErrDevice ends a server whose device no longer computes. The service manager starts it again:
+// after most failures of a GPU only a new process gets a working context, and a thread that the
+// driver never returns ends with the old process.
 var ErrDevice = errors.New("server: the device failed")
 
-// judge finds out who is to blame for a run of b with so many rows that failed: the
-// requests in it, or the device, which is given up then. Runs of the server's own, of
-// which nothing can be wrong, decide, before anybody is told anything. They overwrite
-// the rows.
+// judge decides whether a failed run of the given rows of b is the fault of its requests or of the
+// device, which is then given up. Before any robot is informed, it repeats the run with blank
+// inputs, which are known to be valid, and overwrites the rows.
 //
 // Owner: worker, while nothing runs.
 //
@@ -126,14 +125,14 @@ func (w *worker) judge(err error, b *buffer, rows int) {
 		}
 		err = own
 		w.stats.sick[how].Add(1)
-		if panicked || how == sickMemory { // there will not be more in a moment, and arenas do not shrink
+		if panicked || how == sickMemory { // memory will not be free in a moment, because arenas do not shrink
 			break
 		}
 	}
 	w.giveUp(fmt.Sprintf("the server's own runs fail, too: %v", err), how)
 }
 
-// probe is a run of the server's own.
+// probe runs rows of blank inputs, the server's own inference.
 func (w *worker) probe(b *buffer, rows int) (err error, panicked bool) {
 	for row := range rows {
 		w.tensors.blank(b.first+row, false, 0)
@@ -161,8 +160,8 @@ func (w *worker) finite(b *buffer, rows int) bool {
 	return true
 }
 
-// probeIdle has the server infer by itself when nobody else did for long, so that it
-// is not ready with a device that died meanwhile; false when it is not time yet.
+// probeIdle runs an inference of the server's own after a long idle time, so that a server whose
+// device has died is not ready; false when no probe is due.
 func (w *worker) probeIdle(now rt.Instant) bool {
 	if w.running != nil || w.open != nil {
 		return false
@@ -180,7 +179,7 @@ func (w *worker) probeIdle(now rt.Instant) bool {
 	return true
 }
 
-// giveUp has the server end; it is not ready from now on.
+// giveUp makes the server end; it is not ready from now on.
 //
 //go:noinline
 func (w *worker) giveUp(why string, how sickness) {
@@ -189,7 +188,7 @@ func (w *worker) giveUp(why string, how sickness) {
 	}
 }
 
-// sickness is why the device was given up, nil when it works.
+// sickness returns why the device was given up, nil when it works.
 func (w *worker) sickness() error {
 	if why := w.sick.Load(); why != nil {
 		return fmt.Errorf("%w: %s", ErrDevice, *why)
@@ -197,15 +196,15 @@ func (w *worker) sickness() error {
 	return nil
 }
 
-// watch is what the housekeeping remembers of what the worker waits for.
+// watch is the housekeeping's record of an overdue run of the worker.
 type watch struct {
-	overdue    rt.Instant // its begin, once it took too long
+	overdue    rt.Instant // begin of the run that is overdue
 	terminated rt.Instant
 	lost       bool
 }
 
-// overdue is what the worker has waited for for longer than it may: a run, or rows that
-// are decoded; "" when there is nothing.
+// overdue returns the begin of a run, or of the decoding of a batch, that exceeds its time limit,
+// and a text for people; "" when both are in time.
 //
 // Owner: any goroutine.
 func (w *worker) overdue(now rt.Instant) (since rt.Instant, why string) {
@@ -223,10 +222,10 @@ func (w *worker) overdue(now rt.Instant) (since rt.Instant, why string) {
 	return 0, ""
 }
 
-// endHang gives up a device whose run takes longer than it may: the run is
-// terminated, and the thread left behind when that does not help. So it is with a thread
-// that decodes. One check is not enough: the process itself may have been stopped for so
-// long.
+// endHang gives up a device whose run exceeds its time limit. It terminates the run, and closes
+// lost when the run does not end even then. A batch whose decoding hangs is treated alike. It acts
+// only at the second check that finds the same run, because the process itself may have been
+// stopped for the time.
 //
 // Owner: housekeeping.
 func (w *worker) endHang(now rt.Instant) {
@@ -245,17 +244,17 @@ func (w *worker) endHang(now rt.Instant) {
 	}
 }
 
-// certified is a network with certificates of its own.
+// certified is a network that reports on its own certificates.
 type certified interface {
 	Certificates(now time.Time) []endpoint.Finding
 }
 
-// certificates are the findings of the certificates by which robots reach the server.
+// certificates holds the findings on the certificates by which robots reach the server.
 type certificates struct {
 	found atomic.Pointer[[]endpoint.Finding]
 }
 
-// look reads the findings and logs those that are new, and that all are gone.
+// look reads the findings, and logs each new one and the moment when all are resolved.
 //
 // Owner: housekeeping.
 func (c *certificates) look(network wire.Session, now time.Time, log *slog.Logger) {
@@ -279,7 +278,7 @@ func (c *certificates) look(network wire.Session, now time.Time, log *slog.Logge
 	c.found.Store(&found)
 }
 
-// all are the findings of the last look.
+// all returns the findings of the last look.
 //
 // Owner: any goroutine.
 func (c *certificates) all() []endpoint.Finding {
@@ -289,7 +288,7 @@ func (c *certificates) all() []endpoint.Finding {
 	return nil
 }
 
-// texts are all findings in words.
+// texts returns the texts of all findings.
 func (c *certificates) texts() (texts []string) {
 	for _, f := range c.all() {
 		texts = append(texts, f.Text)
@@ -308,8 +307,8 @@ func (c *certificates) usable() (ok bool, why string) {
 	return len(texts) == 0, strings.Join(texts, "; ")
 }
 
-// longestRun is how long the longest run is expected to take: of sizes that have not run
-// yet, each row takes the time of one alone.
+// longestRun returns the expected duration of the longest run. For sizes that have not run yet,
+// each row takes the time of a single one.
 func (w *worker) longestRun() time.Duration {
 	one, sizes := max(w.sizes.Took(1), time.Duration(w.pace.most.Load())), w.sizes.All()
 	longest := max(w.sizes.Longest(), one)

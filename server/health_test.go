@@ -34,7 +34,7 @@ func getPage(t *testing.T, h *health, path string) (code int, body string) {
 	return r.StatusCode, strings.TrimSpace(string(text))
 }
 
-// What an orchestrator sees over the life of a server.
+// The answers to an orchestrator over the life of a server.
 func TestHealthPages(t *testing.T) {
 	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -133,8 +133,8 @@ func TestSummaryKeys(t *testing.T) {
 	}
 }
 
-// sickServer is a server with a robot whose model fails as the test says once a
-// request runs.
+// sickServer returns a server with a robot. before decides how the model fails from the first
+// request on.
 func sickServer(t *testing.T, before func(b *bench, run int) error) (*bench, *robot) {
 	t.Helper()
 	b := serve(t, config(), func(b *bench) {
@@ -149,8 +149,8 @@ func sickServer(t *testing.T, before func(b *bench, run int) error) (*bench, *ro
 	return b, b.robot("arm")
 }
 
-// wantEnd wants the robot to be sent elsewhere, the server to end with ErrDevice
-// that says why, and the metrics to have counted it.
+// wantEnd expects that the robot is sent to another server, that the server ends with ErrDevice and
+// this reason, and that the metrics have counted it.
 func wantEnd(t *testing.T, b *bench, r *robot, how sickness, failures uint64, why string) {
 	t.Helper()
 	if got := r.next(); got.event.Code != wire.EventDraining || got.event.Text != sickText || got.event.RetryAfterMs <= 0 {
@@ -170,8 +170,8 @@ func wantEnd(t *testing.T, b *bench, r *robot, how sickness, failures uint64, wh
 	}
 }
 
-// Goal: a device on which every run fails ends the server at the first request: its own
-// runs fail, too, so nobody is told that the observation was bad, and all go elsewhere.
+// Goal: a device on which every run fails ends the server at the first request. Its own runs fail,
+// too, so no robot gets a bad_observation, and all are sent to other servers.
 func TestAFailingDeviceEndsTheServer(t *testing.T) {
 	b, r := sickServer(t, func(*bench, int) error { return fmt.Errorf("%w: CUDA failure 700", policy.ErrRun) })
 	r.send(obsHeader(0, 1), fakeObs(t))
@@ -181,7 +181,7 @@ func TestAFailingDeviceEndsTheServer(t *testing.T) {
 	}
 }
 
-// Goal: so it is with all robots of a batch, and with what else is under way.
+// Goal: the same holds for all robots of a batch, and for the requests that are under way.
 func TestAFailingDeviceBlamesNoRobotOfABatch(t *testing.T) {
 	var entered, leave chan struct{}
 	var broken atomic.Bool
@@ -216,17 +216,17 @@ func TestAFailingDeviceBlamesNoRobotOfABatch(t *testing.T) {
 	}
 }
 
-// Goal: requests that the policy cannot take, however many, do not end the server:
-// its own run succeeds.
+// Goal: requests that the policy cannot process, however many, do not end the server: its own run
+// succeeds.
 func TestBadRequestsDoNotEndTheServer(t *testing.T) {
 	b, r := sickServer(t, func(_ *bench, run int) error {
-		if run%2 == 1 { // each other is the server's own
+		if run%2 == 1 { // every second run is the server's own
 			return policy.ErrRun
 		}
 		return nil
 	})
 	for seq := uint64(1); seq <= 6; seq++ {
-		b.clock.Advance(eventInterval) // so that no event is one too many
+		b.clock.Advance(eventInterval) // so that no event is suppressed
 		r.send(obsHeader(0, seq), fakeObs(t))
 		if got := r.next(); got.event.Code != wire.EventBadObservation {
 			t.Fatalf("request %d gets %+v, want bad_observation", seq, got)
@@ -264,9 +264,9 @@ func TestOneOfTwoProbesIsEnough(t *testing.T) {
 	}
 }
 
-// Goal: a device without memory is given up after one run of the server's own: what fits
-// today will not fit in a moment, and arenas do not shrink. One that has the memory for
-// the server's own run keeps serving.
+// Goal: a device without memory is given up after one run of the server's own: the memory will not
+// be free in a moment, because arenas do not shrink. A device that has the memory for the server's
+// own run keeps serving.
 func TestShortMemoryEndsTheServer(t *testing.T) {
 	short := fmt.Errorf("%w: %w: 9 MB", policy.ErrRun, policy.ErrMemory)
 	b, r := sickServer(t, func(*bench, int) error { return short })
@@ -288,13 +288,13 @@ func TestShortMemoryEndsTheServer(t *testing.T) {
 	}
 }
 
-// Goal: a device that computes what are no numbers is given up, too, and an observation
-// of which that comes costs its robot a chunk and nobody else anything.
+// Goal: a device that computes values that are not finite is given up, too. An observation that
+// causes them costs only its own robot a chunk.
 func TestNotANumber(t *testing.T) {
 	b, r := sickServer(t, func(*bench, int) error { return nil })
 	r.send(obsHeader(0, 1), fakeObs(t))
 	r.next()
-	b.server.worker.blankFinite = true // as after a warm-up, which sickServer does without
+	b.server.worker.blankFinite = true // as after a warm-up, which sickServer omits
 	b.model.NotFinite.Store(true)
 	r.send(obsHeader(0, 2), fakeObs(t))
 	wantEnd(t, b, r, sickNotFinite, 3, "not finite")
@@ -328,8 +328,8 @@ func TestNotANumber(t *testing.T) {
 	}
 }
 
-// Goal: the last run of a server that leaves is looked at like any other, and nobody is
-// blamed for what nobody judged.
+// Goal: the last run of a server that leaves is checked like any other, and no robot gets a
+// bad_observation without a verdict on the run.
 func TestTheLastRunIsLookedAt(t *testing.T) {
 	var entered, leave chan struct{}
 	b, robots := batching(t, 1, []string{"a"}, func(b *bench) {
@@ -352,8 +352,8 @@ func TestTheLastRunIsLookedAt(t *testing.T) {
 	}
 }
 
-// Goal: an observation on which decoding panics costs its robot a chunk, whichever
-// thread has it, and the server lives.
+// Goal: an observation on which decoding panics costs its robot a chunk, on any thread, and the
+// server goes on.
 func TestAPanicInDecodingRefusesTheObservation(t *testing.T) {
 	for _, names := range [][]string{{"a"}, {"a", "b"}} { // by the worker itself, and by a thread of its crew
 		var entered, leave chan struct{}
@@ -383,8 +383,8 @@ func TestAPanicInDecodingRefusesTheObservation(t *testing.T) {
 	}
 }
 
-// Goal: a server that nobody asks knows that its device died, says so, and ends; one
-// whose device works goes on, and infers by itself once in a while only.
+// Goal: an idle server whose device has died detects and reports that, and ends; with a working
+// device it goes on, and runs an inference of its own only once in a while.
 func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	b := newBench(t, config())
 	w := b.server.worker
@@ -418,8 +418,8 @@ func TestAnIdleServerLooksAtItsDevice(t *testing.T) {
 	wantEnd(t, b, r, sickRun, 3, "own runs fail")
 }
 
-// Goal: a batch whose requests run again one by one, or a slow run of the server's own,
-// is no hang as long as each run ends in time.
+// Goal: a batch whose requests run again one by one, or a slow run of the server's own, is no hang
+// as long as each run ends in time.
 func TestEachRunHasItsOwnTime(t *testing.T) {
 	var entered, leave chan struct{}
 	var longest time.Duration
@@ -453,8 +453,8 @@ func TestEachRunHasItsOwnTime(t *testing.T) {
 	}
 }
 
-// Goal: a thread that never ends decoding leaves nobody a chunk: the server says so,
-// sends its robots elsewhere and ends.
+// Goal: a thread that never ends decoding would stop all chunks: the server reports it, sends its
+// robots to other servers and ends.
 func TestAStuckDecoderEndsTheServer(t *testing.T) {
 	stuck, leave := make(chan struct{}, 1), make(chan struct{})
 	defer close(leave)
@@ -480,13 +480,13 @@ func TestAStuckDecoderEndsTheServer(t *testing.T) {
 	wantEnd(t, b, robots[0], sickHang, 1, "being decoded for 21 s")
 }
 
-// silent is a query that nobody waits for.
+// silent is a query without a sender.
 type silent struct{ wire.Query }
 
 func (silent) Finish() {}
 
-// Goal: housekeeping that is stuck, so that no session opens, fails the health page and
-// the readiness, though the worker goes on; when it moves again, so does the page.
+// Goal: a stuck housekeeping, with which no session opens, makes the health page and the readiness
+// fail, although the worker goes on; both recover with it.
 func TestStuckHousekeepingIsUnhealthy(t *testing.T) {
 	b := serve(t, config())
 	if ok, why := b.server.Ready(); !ok {
@@ -532,8 +532,8 @@ func TestHangEndsTheServer(t *testing.T) {
 	}
 }
 
-// Goal: a run that does not end even then is left behind; the error says so, which
-// keeps the model from being closed under it.
+// Goal: a run that does not end even then is abandoned; the error reports it, which keeps the model
+// from being closed under it.
 func TestLostRunEndsTheServer(t *testing.T) {
 	entered, leave := make(chan struct{}, 1), make(chan struct{})
 	defer close(leave)
@@ -570,8 +570,8 @@ func TestASlowPolicyIsNotAHang(t *testing.T) {
 	}
 }
 
-// Goal: a process that was stopped for a while does not blame its device: the run
-// in hand gets the time between two checks to end.
+// Goal: a process that was stopped for a while does not give up its device: the run in hand gets
+// the time between two checks to end.
 func TestOneOverdueCheckIsNotAHang(t *testing.T) {
 	b := newBench(t, config())
 	w := b.server.worker

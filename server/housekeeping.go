@@ -16,32 +16,32 @@ import (
 
 const (
 	housekeepingInterval = time.Second
-	// trimEvery so many ticks the buffers go that no observation needed meanwhile: more
-	// often they would be made anew for robots that ask seldom.
+	// Every trimEvery ticks the pool frees the buffers that no observation has needed meanwhile.
+	// More often, they would be allocated again for robots that ask rarely.
 	trimEvery = 10
-	// tokenTimeout bounds the query which robots are really gone.
+	// tokenTimeout bounds the query for the tokens of the robots that seem lost.
 	tokenTimeout = 500 * time.Millisecond
-	// housekeepingStuckAfter is how long one thing that it does may take until it counts
-	// as stuck. None takes longer than two queries to the network, tokenTimeout each.
+	// housekeepingStuckAfter is how long one piece of its work may take before it is reported as
+	// stuck. No piece takes longer than two queries to the network, tokenTimeout each.
 	housekeepingStuckAfter = 10 * time.Second
 
-	// idleGCObjects is how many heap objects may pile up before an idle server
-	// collects by hand; the collector is off while it serves.
+	// idleGCObjects is the number of new heap objects after which an idle server collects by hand;
+	// the collector is off while it serves.
 	idleGCObjects = 200_000
-	// busyGCBytes of garbage, from links, queries and pages that come and go, are
-	// collected between two requests of a server that is never idle.
+	// busyGCBytes is the number of new heap bytes, from links, queries and pages that come and
+	// leave, after which a server that is never idle collects between two requests.
 	busyGCBytes = 16 << 20
 )
 
-// housekeeper is the goroutine for what may take time and may allocate: queries,
-// events, and the sessions and the garbage that robots leave.
+// housekeeper is the goroutine for work that may take time and may allocate: queries, events, and
+// the sessions and the garbage that robots leave.
 type housekeeper struct {
 	*service
 	queries *queries
 	events  *events
 	heap    *collector
 	grown   chan struct{} // cap 1: the mailboxes take more memory than before
-	moved   atomic.Int64  // rt.Instant at which it last began to wait for something to do; 0: it does not run
+	moved   atomic.Int64  // rt.Instant at which it last began to wait for work; 0: it does not run
 	ticks   uint64
 }
 
@@ -72,8 +72,8 @@ func (k *housekeeper) run(ctx context.Context) {
 	}
 }
 
-// healthy reports whether queries are answered and sessions opened. What the
-// housekeeping does not do any more, robots do not notice: those that stream stay.
+// healthy reports whether queries are answered and sessions opened. Robots that stream are not
+// affected by a stuck housekeeping.
 //
 // Owner: any goroutine.
 func (k *housekeeper) healthy() (ok bool, why string) {
@@ -101,7 +101,7 @@ func (k *housekeeper) tick(ctx context.Context) {
 	k.heap.check()
 }
 
-// logStale logs when a robot's camera falls behind, and when it is back.
+// logStale logs when a robot's pictures become too old, and when they are fresh again.
 func (k *housekeeper) logStale(session *Session) {
 	stale := cameraSet(session.stale.Load())
 	switch {
@@ -114,8 +114,8 @@ func (k *housekeeper) logStale(session *Session) {
 	session.staleLogged = stale
 }
 
-// logSqueezed logs, once for each session and camera, that pictures have another shape
-// than the policy's.
+// logSqueezed logs, once for each session and camera, that pictures have another shape than the
+// policy's.
 func (k *housekeeper) logSqueezed(session *Session) {
 	squeezed := cameraSet(session.squeezed.Load())
 	if squeezed &^= session.squeezedLogged; squeezed != 0 {
@@ -124,10 +124,10 @@ func (k *housekeeper) logSqueezed(session *Session) {
 	}
 }
 
-// closeLost closes the sessions of robots that are gone: the token vanished and
-// stayed away, or nothing was received for long. A token that another link still
-// shows saves the session, and so does being cut off from a router that we dial; one
-// that only listens and has no link is cut off from nobody who is there.
+// closeLost closes the sessions of lost robots: the token vanished and stayed away, or nothing was
+// received for long. A session stays when another link still shows its token, or while this server
+// has lost the router that it dials. A server that only listens and has no link has not lost any
+// reachable robot.
 func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	var lost []*Session
 	patience := 2 * (k.queries.sizes.Turn(len(k.sessions.all())) + k.slowest())
@@ -165,7 +165,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	}
 }
 
-// collector decides when garbage is collected while the collector itself is off.
+// collector decides when garbage is collected while Go's collector is off.
 //
 // Owner: housekeeping.
 type collector struct {
@@ -177,30 +177,29 @@ type collector struct {
 	served uint64      // requests at the last check
 }
 
-// holdGC turns Go's collector off until the returned hold is released, unless the
-// heap grows beyond what a server of this size needs.
+// holdGC turns Go's collector off until the returned hold is released, unless the heap grows beyond
+// the needs of a server of this size.
 func (c *collector) holdGC() *rt.Hold {
 	c.hold = rt.HoldGC(rt.Headroom + c.cfg.TransportMemory() - zenoh.DefaultMemory)
 	c.last = rt.ReadHeap()
 	return c.hold
 }
 
-// raiseLimit adds what robots take to the heap's limit.
+// raiseLimit adds the memory of robots to the heap's limit.
 func (c *collector) raiseLimit() {
 	c.hold.Allow(c.memory.Used())
 }
 
-// check has garbage collected by hand when no robot was served since the last
-// check, so that the collector never has to run while one waits, and between two
-// requests when much has piled up meanwhile.
+// check has garbage collected when no robot was served since the last check, so that no robot waits
+// for the collector, and between two requests when much garbage has piled up.
 func (c *collector) check() {
 	served := c.stats.outcomes[audit.Answered].Load()
 	idle := served == c.served
 	c.served = served
-	c.raiseLimit() // or lower it: sessions have ended
+	c.raiseLimit() // or lowers it: sessions have ended
 	heap := rt.ReadHeap()
 	switch {
-	case heap.Cycles != c.last.Cycles: // the worker, the limit, or the transport
+	case heap.Cycles != c.last.Cycles: // started by the worker, the limit, or the transport
 		c.last = heap
 	case idle && heap.Allocs-c.last.Allocs > idleGCObjects,
 		heap.Bytes-c.last.Bytes > busyGCBytes:

@@ -12,9 +12,9 @@ import (
 
 var garbage []byte
 
-// Goal: a server that is never idle collects what links, queries and pages leave,
-// by hand and between two requests: the housekeeping only requests it, since
-// between its check and a collection the next request would begin.
+// Goal: a server that is never idle collects the garbage of links, queries and pages by hand and
+// between two requests: the housekeeping only requests it, since between its check and a collection
+// the next request would begin.
 func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	b := newBench(t, config())
@@ -40,8 +40,8 @@ func TestBusyServerCollectsBetweenRequests(t *testing.T) {
 	}
 }
 
-// Goal: with a worker that always has a request waiting garbage is collected when that is
-// asked for, once, by another goroutine: nothing waits for its end.
+// Goal: with a worker that always has a waiting request, garbage is collected once when it is
+// requested, by another goroutine: the worker does not wait for the end.
 func TestSaturatedWorkerCollects(t *testing.T) {
 	const asked = 5
 	var r *robot
@@ -62,7 +62,7 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 			}
 			select {
 			case <-over:
-			default: // the next is there before this one ends
+			default: // the next one arrives before this one ends
 				r.send(wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: uint64(requests + 1)}, o)
 			}
 			return nil
@@ -87,8 +87,7 @@ func TestSaturatedWorkerCollects(t *testing.T) {
 	}
 }
 
-// Goal: what a robot's mailbox takes is the server's own, and no reason to
-// collect.
+// Goal: the memory of a robot's mailbox belongs to the server, and is no reason to collect.
 func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	b := newBench(t, config())
 	s := b.server
@@ -96,7 +95,7 @@ func TestMailboxesRaiseTheHeapLimit(t *testing.T) {
 	defer s.housekeeper.heap.hold.Release()
 	limit := debug.SetMemoryLimit(-1)
 	session := newSession("arm", s.pool, 1<<20)
-	for seq := range uint64(3) { // none is given back
+	for seq := range uint64(3) { // they are not returned
 		session.mailbox.Put(&wire.Header{SeqID: seq + 1}, make([]byte, 1<<20), 1, queue.Said{Deadline: queue.NoDeadline})
 		session.mailbox.Take()
 	}

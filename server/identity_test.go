@@ -7,8 +7,8 @@ import (
 	"edgert/wire"
 )
 
-// A close without a session id, and an open without an instance, count from the link
-// that opened the session; behind a router nobody can tell, so the id is required.
+// A close without a session id, and an open without an instance, are accepted only from the link
+// that opened the session. After a router the link is unknown, so the id is required.
 func TestOnlyItsOpenerClosesWithoutAnID(t *testing.T) {
 	b := serveQueries(t)
 	b.open(fakeOpen("arm"))
@@ -46,8 +46,8 @@ func TestOnlyItsOpenerClosesWithoutAnID(t *testing.T) {
 	}
 }
 
-// At a robot's own session key the body must name that robot: a router lets a robot to
-// its key and does not look into the body.
+// At a robot's own session key the body must name that robot: a router admits a robot to its key
+// and does not parse the body.
 func TestARobotsKeyIsForItsOwnSession(t *testing.T) {
 	b := serveQueries(t)
 	b.session = b.network.Routed()

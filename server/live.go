@@ -18,17 +18,17 @@ import (
 )
 
 const (
-	// timelineMax is how much of the last runs the page shows.
+	// timelineMax is the length of the page's timeline of runs.
 	timelineMax = 5 * time.Second
-	// quietAfter is how long a robot may send nothing before the page says so.
+	// quietAfter is how long a robot may send nothing before the page marks it as quiet.
 	quietAfter = 2 * time.Second
 )
 
-// Live is what the page shows. docs/page.md tells its keys.
+// Live is the content of the page. docs/page.md describes its keys.
 type Live struct {
 	State    string         `json:"state"` // one word, or a few
 	Ready    bool           `json:"ready"`
-	Why      string         `json:"why,omitempty"` // it is not ready, or not healthy
+	Why      string         `json:"why,omitempty"` // reason when it is not ready or not healthy
 	Warnings []string       `json:"warnings"`
 	Server   *LiveServer    `json:"server,omitempty"` // absent while the policy loads
 	Sessions LiveSessions   `json:"sessions"`
@@ -37,7 +37,7 @@ type Live struct {
 	Device   LiveDevice     `json:"device"`
 }
 
-// LiveServer is what is served, and by whom.
+// LiveServer identifies the policy and the server.
 type LiveServer struct {
 	Prefix      string  `json:"prefix"`
 	ID          string  `json:"server_id"`
@@ -55,23 +55,23 @@ type LiveServer struct {
 	Chunk       int     `json:"chunk"`
 }
 
-// LiveSessions are the sessions that were asked for.
+// LiveSessions lists the sessions that match the query.
 type LiveSessions struct {
 	Open  int           `json:"open"`
 	Max   int           `json:"max"`
-	Found int           `json:"found"` // of those open, by what was looked for
-	Rows  []LiveSession `json:"rows"`  // at most as many as were asked for
+	Found int           `json:"found"` // open sessions that match the query
+	Rows  []LiveSession `json:"rows"`  // at most as many as the query allows
 }
 
-// LiveSession is one of them.
+// LiveSession is one row of the list.
 type LiveSession struct {
 	Name       string          `json:"name"`
 	Host       string          `json:"host,omitempty"`
 	Task       string          `json:"task,omitempty"`
 	Tags       json.RawMessage `json:"tags,omitempty"`
 	Why        string          `json:"why"`        // streams, quiet, or gone
-	RunwayMs   *float64        `json:"runway_ms"`  // of its last request; null: it did not say
-	LatencyMs  *float64        `json:"latency_ms"` // of its last chunk; null: there was none
+	RunwayMs   *float64        `json:"runway_ms"`  // of its last request; null: the request gave no runway
+	LatencyMs  *float64        `json:"latency_ms"` // of its last chunk; null: it has had no chunk
 	SeenMs     float64         `json:"seen_ms"`    // since its last observation, or its open
 	Received   uint64          `json:"received"`
 	Answered   uint64          `json:"answered"`
@@ -81,7 +81,7 @@ type LiveSession struct {
 	Stale      uint64          `json:"stale_pictures"`
 }
 
-// LiveTimes are how long things took since the start.
+// LiveTimes are the durations since the start.
 type LiveTimes struct {
 	QueueWait Quantiles `json:"queue_wait"`
 	Decode    Quantiles `json:"decode"`
@@ -90,17 +90,17 @@ type LiveTimes struct {
 	Runway    Quantiles `json:"runway"`
 }
 
-// LiveDevice is what the device did lately.
+// LiveDevice is the recent work of the device.
 type LiveDevice struct {
-	NowMs  float64   `json:"now_ms"` // the server's clock; differences alone mean something
+	NowMs  float64   `json:"now_ms"` // the server's clock; only differences are meaningful
 	BusyMs float64   `json:"busy_ms"`
-	Runs   []LiveRun `json:"runs"` // of the last seconds, the oldest first
+	Runs   []LiveRun `json:"runs"` // of the last seconds, oldest first
 }
 
-// LiveRun is begin (before now) and length in ms, rows, requests, and 1 when it failed.
+// LiveRun is begin (before now) and length in ms, rows, requests, and 1 when the run failed.
 type LiveRun [5]float64
 
-// showLive reads what the page shows; s is nil while the policy loads.
+// showLive returns the content of the page; s is nil while the policy loads.
 func showLive(s *Server, q page.Query) *Live {
 	l := &Live{State: loadingText, Warnings: []string{}, Sessions: LiveSessions{Rows: []LiveSession{}}, Device: LiveDevice{Runs: []LiveRun{}}}
 	if s == nil {
@@ -135,7 +135,7 @@ func (l *Live) describe(s *Server) {
 	}
 }
 
-// judge says in words how the server is, and what somebody should look at.
+// judge sets the server's state in words, and the warnings that need a person.
 func (l *Live) judge(s *Server) {
 	healthy, sick := s.healthy()
 	l.Ready, l.Why = s.Ready()
@@ -177,13 +177,13 @@ func (l *Live) list(s *Server, q page.Query, now rt.Instant) {
 		}
 	}
 	l.Sessions.Found = len(rows)
-	slices.SortStableFunc(rows, func(a, b LiveSession) int { return compareSessions(&a, &b, q.Sort) }) // they come by name
+	slices.SortStableFunc(rows, func(a, b LiveSession) int { return compareSessions(&a, &b, q.Sort) }) // rows are sorted by name already
 	l.Sessions.Rows = rows[:min(len(rows), q.Rows)]
 }
 
-// compareSessions puts those first that need a look.
+// compareSessions sorts the sessions that need attention to the top.
 func compareSessions(a, b *LiveSession, sort string) int {
-	runway := func(l *LiveSession) float64 { // what one that sends nothing said last is long over
+	runway := func(l *LiveSession) float64 { // the last runway of a robot that sends nothing is long over
 		if l.RunwayMs == nil || l.Why != "streams" {
 			return math.Inf(1)
 		}
@@ -208,7 +208,7 @@ func compareSessions(a, b *LiveSession, sort string) int {
 	return 0
 }
 
-// live is what the page shows of a session.
+// live returns the session's row on the page.
 func (s *Session) live(now rt.Instant) LiveSession {
 	l := LiveSession{
 		Name: s.uuid, Host: s.host, Task: s.opened.text, Tags: json.RawMessage(s.tags), Why: "streams", SeenMs: round(ms(now.Sub(rt.Instant(s.seenAt.Load())))),
@@ -233,7 +233,7 @@ func (s *Session) live(now rt.Instant) LiveSession {
 	return l
 }
 
-// totals are the counters that are worth a look, those by reason without the zeros.
+// totals returns the counters that the page shows, those by reason without the zeros.
 func (s *Server) totals() map[string]any {
 	st := s.stats
 	some := func(counts map[string]uint64) map[string]uint64 {
@@ -266,5 +266,5 @@ func (s *Server) totals() map[string]any {
 	}
 }
 
-// round leaves out what nobody reads.
+// round rounds to three decimals.
 func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }

@@ -8,7 +8,7 @@ import (
 	"edgert/server/manifest"
 )
 
-// Goal: the manifest's threads are those that compute.
+// Goal: the model computes with the manifest's number of threads.
 func TestManifestThreadsReachTheModel(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); err != nil {
 		t.Skip(err)

@@ -16,7 +16,7 @@ import (
 	"edgert/wire"
 )
 
-const looked = 3 // observations that the fake policy looks at together
+const looked = 3 // observations that the fake policy takes together
 
 func lookbackMeta() *policy.Meta {
 	m := servertest.Meta()
@@ -24,8 +24,8 @@ func lookbackMeta() *policy.Meta {
 	return m
 }
 
-// lookbackObs is an observation with the two before it, of raw pictures: 1 and 5, then
-// the one before again.
+// lookbackObs returns an observation with the two before it, with raw pictures of the values 1, 5
+// and 5 again.
 func lookbackObs() *wire.Observation {
 	raw := func(value byte) wire.Image {
 		data := make([]byte, 3*servertest.PictureW*servertest.PictureH)
@@ -41,8 +41,8 @@ func lookbackObs() *wire.Observation {
 	}
 }
 
-// lookbackAnswer is the first joint of that chunk's first row: states and pictures of
-// each step by their place, oldest first.
+// lookbackAnswer is the first joint in the first row of its chunk: states and pictures of each
+// step, weighted by their place, oldest first.
 const lookbackAnswer = 1*(1+1) + 2*(4+5) + 3*(10+5) + 0.01
 
 func serveLookback(t *testing.T, change ...func(*bench)) *bench {
@@ -67,8 +67,8 @@ func TestStatusAndAckSayHowFarThePolicyLooksBack(t *testing.T) {
 	}
 }
 
-// A history that the policy cannot take costs its own request, in words, and not the
-// next one.
+// A history that the policy cannot take costs its own request, with the reason in words, and not
+// the next one.
 func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 	if d, err := jpeg.NewDecoder(); errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)
@@ -124,7 +124,7 @@ func TestABadHistoryCostsItsOwnRequest(t *testing.T) {
 	}
 }
 
-// What was captured of a history is answered again, and from nothing else.
+// A captured history is answered again, from the capture alone.
 func TestReplayOfAHistory(t *testing.T) {
 	dir := t.TempDir()
 	b := serveLookback(t, func(b *bench) { b.audited(dir) })
@@ -170,7 +170,7 @@ func TestReplayOfAHistory(t *testing.T) {
 	}
 }
 
-// Room for an observation is room for its history too.
+// The room for an observation includes its history.
 func TestObservationMaxCountsTheSteps(t *testing.T) {
 	size := 3 * servertest.PictureW * servertest.PictureH
 	for _, tt := range []struct{ steps, scale, want int }{{0, 0, 4 * size}, {1, 0, 4 * size}, {3, 0, 12 * size}, {2, 4, 32 * size}} {

@@ -15,7 +15,7 @@ import (
 	"edgert/wire"
 )
 
-// openFrom opens a session from a link, or from behind a router when that has no name.
+// openFrom opens a session from a link, or through a router when from has no name.
 func (b *bench) openFrom(from wire.Origin, o wire.SessionOpen) wire.SessionAck {
 	return b.server.queries.open(&o, from)
 }
@@ -37,8 +37,8 @@ func roomy() manifest.Config {
 	return cfg
 }
 
-// One link, or one host by many links, gets only so many sessions. The refusal says
-// what to do, passes, and carries the load; it is counted by its reason.
+// One link, or one host with many links, gets only a limited number of sessions. The refusal names
+// the cure, is temporary, and carries the load; it is counted by its reason.
 func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 	cfg := roomy()
 	b := newBench(t, cfg)
@@ -73,7 +73,7 @@ func TestALinkAndAHostGetOnlySoManySessions(t *testing.T) {
 	}
 }
 
-// large is the open of a robot with raw pictures.
+// large returns the open of a robot with raw pictures.
 func large(uuid string) wire.SessionOpen {
 	o := fakeOpen(uuid)
 	o.CameraNames = append(o.CameraNames, "side")
@@ -82,8 +82,8 @@ func large(uuid string) wire.SessionOpen {
 	return o
 }
 
-// Who is let in has its memory: the first whose does not fit is refused in words, and
-// gets in when another one has left.
+// An admitted robot has its memory: the first robot without enough memory is refused in words, and
+// is admitted when another one has left.
 func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 	cfg := roomy()
 	cfg.Memory, cfg.SessionsPerHost = "64MiB", 500
@@ -123,14 +123,14 @@ func TestWhoHasNoMemoryIsRefused(t *testing.T) {
 	}
 }
 
-// A robot that sends more than it said gets what others leave, and is told when that is
-// nothing. Those who keep to what they said always get a buffer, and buffers that
-// nobody needs go.
+// A robot whose observations are larger than its open announced gets the memory that others leave,
+// and an event when nothing is left. Robots that keep to their announcement always get a buffer,
+// and unneeded buffers are freed.
 func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 	cfg := roomy()
 	cfg.Memory = "64MiB"
 	b := newBench(t, cfg)
-	// The bound is used up to the part that is kept for those who keep to what they said.
+	// The bound is used up to the part that is reserved for robots that keep to their announcement.
 	kept := cfg.RobotMemory() / 4
 	if !b.server.memory.Take(memory.Captures, cfg.RobotMemory()-kept-(256<<10)) {
 		t.Fatal("no memory")
@@ -169,7 +169,7 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 	}
 }
 
-// An observation that comes in while its session ends leaves nothing behind.
+// An observation that arrives while its session ends leaves nothing in memory.
 func TestAClosedMailboxTakesNothing(t *testing.T) {
 	b := newBench(t, config())
 	b.openFrom(link(1, ""), fakeOpen("arm"))
@@ -182,8 +182,8 @@ func TestAClosedMailboxTakesNothing(t *testing.T) {
 	}
 }
 
-// When the server is full, a robot that sends keeps its place and one that never did
-// gives way: not at once, and to none whose link or host has as many sessions.
+// When the server is full, a robot that sends keeps its place and a robot that never sent gives
+// way: not at once, and only to robots whose link and host have fewer sessions.
 func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	cfg := config() // two sessions
 	b := newBench(t, cfg)
@@ -227,8 +227,8 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	}
 }
 
-// What cannot be answered keeps no place, however often it comes; what waits for its
-// first answer does.
+// Observations that cannot be answered keep no place, however often they arrive; an observation
+// that waits for its first answer does.
 func TestGarbageKeepsNoPlace(t *testing.T) {
 	b := newBench(t, config()) // two sessions
 	b.openFrom(link(1, "a"), fakeOpen("garbage"))
@@ -253,8 +253,8 @@ func TestGarbageKeepsNoPlace(t *testing.T) {
 	}
 }
 
-// When the server is full, a session whose process sent, never showed a token and is
-// silent gives way too: a crowd that died must not keep robots out until it is closed.
+// When the server is full, a session whose process sent, never showed a token and is silent gives
+// way, too: a dead crowd must not exclude robots until it is closed.
 func TestWhoVanishedGivesWay(t *testing.T) {
 	b := newBench(t, config()) // two sessions
 	b.openFrom(link(1, "a"), fakeOpen("dead"))
@@ -276,8 +276,8 @@ func TestWhoVanishedGivesWay(t *testing.T) {
 	}
 }
 
-// A session whose process died before it showed a token goes soon; one with a token
-// stays, however silent, and also one whose token was there before it opened.
+// A session whose process died before it showed a token is closed soon. A session with a token
+// stays, however silent, even if the token was shown before the open.
 func TestASessionWithoutATokenGoesSoon(t *testing.T) {
 	cfg := config()
 	cfg.MaxSessions = 4
@@ -308,9 +308,9 @@ func TestASessionWithoutATokenGoesSoon(t *testing.T) {
 	}
 }
 
-// What a session is counted as is no less than what it takes.
+// The counted memory of a session is no less than its real memory.
 func TestASessionTakesNoMoreThanIsCounted(t *testing.T) {
-	rttest.RealTime(t) // other tests' garbage would count
+	rttest.RealTime(t) // other tests' garbage would be measured
 	cfg := roomy()
 	b := newBench(t, cfg)
 	const n = 200
@@ -337,7 +337,7 @@ func TestASessionTakesNoMoreThanIsCounted(t *testing.T) {
 	}
 }
 
-// The scheduler is told which robots share a link.
+// The scheduler knows which robots share a link.
 func TestTheSchedulerKnowsTheLinks(t *testing.T) {
 	b := newBench(t, roomy())
 	for uuid, from := range map[string]wire.Origin{"a-1": link(1, "h"), "a-2": link(1, "h"), "b": link(2, "h")} {

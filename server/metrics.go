@@ -18,15 +18,15 @@ import (
 
 const metricPrefix = "lean_server_"
 
-// metrics shows a server to Prometheus. It reads the counters when it is
-// scraped: the request path only adds to atomics, and nothing is counted twice.
+// metrics exports a server's counters to Prometheus. It reads them when it is scraped: the request
+// path only adds to atomics, and no counter exists twice.
 type metrics struct {
 	*metric.Set
-	server func() *Server // nil before the policy is loaded; then everything is 0
+	server func() *Server // nil before the policy is loaded; then all values are 0
 }
 
-// metricsOf returns the metrics of a server that may come later; dropped counts the
-// connections to the health port that gave way to others.
+// metricsOf returns the metrics of a server that may be set later; dropped counts the connections
+// to the health port that were closed because there were too many.
 func metricsOf(server func() *Server, dropped *atomic.Uint64) *metric.Source {
 	return metric.NewSource(func() *metric.Set {
 		m := &metrics{new(metric.Set), server}
@@ -59,7 +59,7 @@ func (m *metrics) gauge(name, help string, value func(*Server) float64) {
 	m.Gauge(metricPrefix+name, help, nil, m.read(value))
 }
 
-// part is a gauge of one part of the memory.
+// part adds a gauge of one part of the memory.
 func (m *metrics) part(name, help, part string, value func(*Server) int64) {
 	m.Gauge(metricPrefix+name, help, label("part", part), m.read(func(s *Server) float64 { return float64(value(s)) }))
 }
@@ -80,7 +80,7 @@ func (m *metrics) countRequests() {
 		m.counter("outcomes_total", "Observations that had their turn, by how it ended.", label("outcome", o.String()), value)
 		if reason := o.String(); o != audit.Answered {
 			if o == audit.InferenceFailed {
-				reason = "inference" // its name since before outcomes had names
+				reason = "inference" // its name from the time before outcomes had names
 			}
 			m.counter("errors_total", "Observations that had their turn and got no chunk.", label("reason", reason), value)
 		}
@@ -150,7 +150,7 @@ func (m *metrics) countSessions() {
 	m.gauge("draining", "1 while the server is leaving.", func(s *Server) float64 { return flag(&s.draining) })
 }
 
-// countAccess shows what the listener denied to links with a certificate.
+// countAccess adds the messages that the listener denied to links with a certificate.
 func (m *metrics) countAccess() {
 	for kind := range access.NumMessages {
 		m.add("access_denied_total", "Messages that the certificate of their link does not allow.", label("message", kind.String()), func(s *Server) float64 {
@@ -212,8 +212,8 @@ func (m *metrics) countAudit() {
 	}
 }
 
-// countTransport shows what the links lost. A reader of two scrapes sees whether it is
-// the network that keeps a robot waiting.
+// countTransport adds the losses of the links. Two scrapes show whether the network keeps a robot
+// waiting.
 func (m *metrics) countTransport() {
 	lost := func(reason string, value func(zenoh.Stats) uint64) {
 		m.add("transport_lost_total", "What the links lost or refused, by reason.", label("reason", reason), func(s *Server) float64 { return s.transportStat(value) })
@@ -246,7 +246,7 @@ func (m *metrics) countTransport() {
 	}
 }
 
-// measure shows the durations.
+// measure adds the durations.
 func (m *metrics) measure() {
 	seconds := make([]float64, len(bounds))
 	for i, b := range bounds {
@@ -271,8 +271,7 @@ func (m *metrics) measure() {
 	}
 }
 
-// tellWhat shows the series whose labels are known when the server is: sessions, cameras,
-// versions.
+// tellWhat adds the series whose labels depend on the loaded server: sessions, cameras, versions.
 func (m *metrics) tellWhat() {
 	m.Gauges(metricPrefix+"session_staleness_seconds", "Since the robot's last observation, or since it opened.", "client", func(v *metric.Vector) {
 		if s := m.server(); s != nil {

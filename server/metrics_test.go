@@ -15,8 +15,8 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// The buckets are Prometheus's: each holds all durations up to its bound, the
-// bound included, and they agree with a plain count.
+// The buckets are Prometheus's: each counts all durations up to its bound, the bound included, and
+// they agree with a plain count.
 func TestDurationsAreCumulative(t *testing.T) {
 	d := newDurations()
 	var all []time.Duration
@@ -51,7 +51,7 @@ func TestDurationsAreCumulative(t *testing.T) {
 	}
 }
 
-// scrape returns the series of our own and their values.
+// scrape returns the server's own series and their values.
 func scrape(t *testing.T, h *health) map[string]float64 {
 	t.Helper()
 	_, text := getPage(t, h, "/metrics")
@@ -69,7 +69,7 @@ func scrape(t *testing.T, h *health) map[string]float64 {
 	return series
 }
 
-// What a run leaves in /metrics, from before the policy is loaded on.
+// The values in /metrics after a run, and before the policy is loaded.
 func TestMetrics(t *testing.T) {
 	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -162,7 +162,7 @@ func TestMetrics(t *testing.T) {
 	}
 }
 
-// counting is a network that has lost as many as the test says.
+// counting is a network with the losses that a test sets.
 type counting struct {
 	wire.Session
 	lost zenoh.Stats
@@ -171,7 +171,7 @@ type counting struct {
 func (c counting) Stats() zenoh.Stats { return c.lost }
 func (c counting) MemoryUsed() int    { return 0 }
 
-// Goal: what the transport counts reaches Prometheus, each under its own reason.
+// Goal: the transport's losses reach Prometheus, each under its own reason.
 func TestTransportLossesAreShown(t *testing.T) {
 	b := newBench(t, config(), func(d *Deps) {
 		d.Network = counting{d.Network, zenoh.Stats{
@@ -203,8 +203,7 @@ func TestTransportLossesAreShown(t *testing.T) {
 	check("links_total", "event", "up", "down")
 }
 
-// The series of a robot end with its session: there are never more than
-// max_sessions.
+// The series of a robot end with its session: there are never more than max_sessions.
 func TestStalenessEndsWithTheSession(t *testing.T) {
 	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
 	if err != nil {

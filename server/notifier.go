@@ -9,28 +9,26 @@ import (
 	"edgert/rt"
 )
 
-// notifyInterval is how often the service manager is told how the server is; what
-// it has been told may be that old.
+// notifyInterval is the interval of the reports to the service manager; a report may be that old.
 const notifyInterval = 200 * time.Millisecond
 
-// warmUpMargin is what a start may take beside the next inference of the warm-up.
+// warmUpMargin is how long a start may take beside the next inference of the warm-up.
 const warmUpMargin = 30 * time.Second
 
-// notifier tells the service manager how the server is: ready when robots get
-// chunks, alive while worker and housekeeping make progress, and how many robots there
-// are.
+// notifier reports the server's condition to the service manager: ready when robots get chunks,
+// alive while worker and housekeeping make progress, and the number of robots.
 type notifier struct {
 	*notify.Notifier
 	server    *Server
 	state     notify.State
 	sessions  int        // in state.Status
-	busySince rt.Instant // the worker's, at the last update
+	busySince rt.Instant // of the worker, at the last update
 	warmRuns  uint64     // of the warm-up, at the last update
-	unhealthy string     // why, at the last update; it has been logged
+	unhealthy string     // the reason at the last update, which has been logged
 }
 
-// startNotifier tells the service manager how s is until ctx is done, and then
-// that the server leaves. The returned function ends it.
+// startNotifier reports the condition of s to the service manager until ctx is done, and then that
+// the server leaves. The returned function ends it.
 func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end func()) {
 	n := &notifier{Notifier: to, server: s}
 	ctx, cancel := context.WithCancel(ctx)
@@ -57,7 +55,7 @@ func startNotifier(ctx context.Context, to *notify.Notifier, s *Server) (end fun
 func (n *notifier) update(now rt.Instant) {
 	if !n.state.Ready {
 		n.state.Ready, _ = n.server.Ready()
-		if runs := n.server.worker.warmRuns.Load(); runs != n.warmRuns { // a slow warm-up that gets on
+		if runs := n.server.worker.warmRuns.Load(); runs != n.warmRuns { // a slow warm-up makes progress
 			n.warmRuns = runs
 			n.Extend(warmUpMargin + stuckTimes*n.server.worker.longestRun())
 		}
@@ -77,17 +75,17 @@ func (n *notifier) update(now rt.Instant) {
 	n.Update(now, n.state)
 }
 
-// progress reports whether the worker has begun or ended a request since the last
-// update, has one in hand that takes no longer than runs of this policy may, or, idle,
-// was woken by the signal that each update leaves it. One that is stuck in a request, or
-// has ended, does none of these.
+// progress reports whether one of these is true: the worker has begun or ended a request since the
+// last update; its request in hand has not exceeded the limit of this policy's runs; or it is idle
+// and has taken the signal that each update leaves in work. A worker that is stuck in a request, or
+// has ended, makes no progress.
 //
 //rt:noalloc
 func (n *notifier) progress(now rt.Instant) bool {
 	w := n.server.worker
 	busySince := rt.Instant(w.busySince.Load())
 	progress := busySince != n.busySince || len(w.work) == 0
-	if busySince != 0 && !progress { // a slow policy is not a worker that hangs
+	if busySince != 0 && !progress { // a slow policy is no hang
 		since, _ := w.overdue(now)
 		progress = since == 0
 	}

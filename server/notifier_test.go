@@ -15,7 +15,7 @@ import (
 	"edgert/server/batch"
 )
 
-// manager stands for systemd: it returns what was said since the last call.
+// manager plays systemd: said returns the messages since its last call.
 func manager(t *testing.T, watchdog string) (said func() []string) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "notify")
@@ -30,7 +30,7 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 	buf := make([]byte, 4096)
 	return func() (lines []string) {
 		for {
-			l.SetReadDeadline(time.Now().Add(time.Millisecond)) // what was sent is there already
+			l.SetReadDeadline(time.Now().Add(time.Millisecond)) // sent messages are there already
 			n, err := l.Read(buf)
 			if err != nil {
 				return lines
@@ -40,7 +40,7 @@ func manager(t *testing.T, watchdog string) (said func() []string) {
 	}
 }
 
-// idle is a server with no more of worker and housekeeping than the notifier reads.
+// idle returns a server with only those parts of worker and housekeeping that the notifier reads.
 func idle() *Server {
 	shared := &service{sessions: newRegistry(), prefix: "@lerobot/m/r/s", clock: rt.KernelClock(), log: slog.New(slog.DiscardHandler)}
 	w := &worker{service: shared, work: make(chan struct{}, 1), sizes: batch.NewSizes([]int{1})}
@@ -48,8 +48,8 @@ func idle() *Server {
 	return &Server{service: shared, worker: w, housekeeper: &housekeeper{service: shared}}
 }
 
-// The worker is played step by step: what it does between two updates decides
-// whether the watchdog is fed.
+// The test plays the worker step by step: its work between two updates decides whether the watchdog
+// is fed.
 func TestNotifierSendsWhatIsNew(t *testing.T) {
 	said := manager(t, "30000000") // fed at a third: every 10 s
 	s := idle()

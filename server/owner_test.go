@@ -8,7 +8,7 @@ import (
 	"edgert/wire"
 )
 
-// process is one process of a robot.
+// process returns the open of one process of a robot.
 func process(uuid, instance, host string, epoch uint32) wire.SessionOpen {
 	o := fakeOpen(uuid)
 	o.Instance, o.Host, o.SessionEpoch = instance, host, epoch
@@ -29,8 +29,8 @@ func (b *bench) show(uuid string, epoch uint32) wire.Declaration {
 	return token
 }
 
-// Who gets a name that process one of left-pi had opened, by what became of that
-// one. The epochs of two hosts know nothing of each other.
+// Whether another process gets a name that process one of left-pi had opened, by the fate of
+// process one. The epochs of two hosts are independent.
 func TestANameHasOneOwner(t *testing.T) {
 	gone := func(b *bench, token wire.Declaration) {
 		if err := token.Undeclare(); err != nil {
@@ -88,8 +88,8 @@ func TestANameHasOneOwner(t *testing.T) {
 	}
 }
 
-// A process that opened and died before it showed a token, or whose token has not
-// come yet: it counts as there for a while, not for ever.
+// A process that opened and died before it showed a token, or whose token has not arrived yet, is
+// taken as running for a while, not for ever.
 func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
 	b := serveQueries(t)
 	b.open(process("arm", "one", "", 1))
@@ -103,7 +103,7 @@ func TestAnOwnerWithoutATokenIsBelievedForAWhile(t *testing.T) {
 	}
 }
 
-// Chunks repeat the nonce of their session, for robots that were given one.
+// Chunks repeat the nonce of their session, for robots that got one.
 func TestChunksRepeatTheNonce(t *testing.T) {
 	b := serve(t, config())
 	ack := b.open(process("arm", "one", "left-pi", 1))

@@ -13,8 +13,8 @@ import (
 	"edgert/wire"
 )
 
-// Goal: a robot learns at its open how long a chunk takes, also of a server that did not
-// warm up, and how long it may wait for its turn among the others.
+// Goal: the ack of an open has the duration of a chunk, also from a server that did not warm up,
+// and the longest wait for a turn among the other robots.
 func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	cfg := config()
 	cfg.MaxSessions = 8
@@ -45,7 +45,7 @@ func TestTheAckSaysHowLongAChunkTakes(t *testing.T) {
 	}
 }
 
-// Goal: the first run of a server that did not warm up, and the first of a larger batch, are
+// Goal: the first run of a server that did not warm up, and the first run of a larger batch, are
 // not taken for a hang because the policy is slow.
 func TestARunThatTookLongInTheSelfTestIsNotAHang(t *testing.T) {
 	b := newBench(t, config(), func(d *Deps) { d.Tests = []policy.Test{{Rows: 1, Took: 12 * time.Second}} })
@@ -65,8 +65,8 @@ func TestARunThatTookLongInTheSelfTestIsNotAHang(t *testing.T) {
 	}
 }
 
-// Goal: the service manager's watchdog does not end a server that infers for longer than
-// its period, and does end one whose run takes too long even for this policy.
+// Goal: the service manager's watchdog does not end a server that infers for longer than its
+// period, but ends one whose run takes too long even for this policy.
 func TestASlowRunFeedsTheWatchdog(t *testing.T) {
 	s := idle()
 	s.worker.sizes.Learn(1, 40*time.Second)
@@ -82,7 +82,7 @@ func TestASlowRunFeedsTheWatchdog(t *testing.T) {
 	}
 }
 
-// Goal: a robot whose chunk takes minutes is not put out as idle meanwhile.
+// Goal: the session of a robot whose chunk takes minutes is not closed as idle meanwhile.
 func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	b := newBench(t, config())
 	open := func() *Session {
@@ -118,8 +118,8 @@ func TestARobotThatWaitsForItsChunkIsNotIdle(t *testing.T) {
 	}
 }
 
-// Goal: the first inference, which on a GPU takes a minute, is not what robots are told that
-// one takes.
+// Goal: the first inference, which takes a minute on a GPU, is not announced to robots as the
+// duration of an inference.
 func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 	for _, tt := range []struct {
 		took []time.Duration
@@ -140,8 +140,8 @@ func TestTheFirstInferenceIsNotThePace(t *testing.T) {
 	}
 }
 
-// Goal: a check whose inferences take long says every few seconds that it goes on, and not
-// beside the lines that it writes anyway.
+// Goal: a check with long inferences reports every few seconds that it goes on, but not beside the
+// lines that it writes anyway.
 func TestACheckSaysThatItGoesOn(t *testing.T) {
 	clock, ticks, said := rttest.NewClock(1), make(chan time.Time), make(chan string, 8)
 	p := newProgress(func(text string) { said <- text }, clock, ticks)
@@ -163,7 +163,7 @@ func TestACheckSaysThatItGoesOn(t *testing.T) {
 	}
 }
 
-// Goal: a drained server lets the run of a slow policy end, within a bound.
+// Goal: a draining server lets the run of a slow policy end, within a bound.
 func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	b := newBench(t, config())
 	w := b.server.worker
@@ -182,8 +182,8 @@ func TestTheLastRunOfASlowPolicyMayEnd(t *testing.T) {
 	}
 }
 
-// Goal: a robot that asked again while its chunk was under way does not cost a second
-// inference for the same steps; what it asks afterwards, or in another episode, does.
+// Goal: a robot that repeated its request while its chunk was under way does not cost a second
+// inference for the same steps; a later request, or one in another episode, does.
 func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
 	var entered, leave chan struct{}
 	b := serve(t, config(), func(b *bench) { entered, leave = b.holdInferences() })
@@ -219,8 +219,8 @@ func TestWhatWasAnsweredIsNotInferredAgain(t *testing.T) {
 	}
 }
 
-// Goal: a client of the draft, which replaces its queue by each chunk where the ack says
-// supports_rtc, learns that nothing is conditioned here.
+// Goal: a client of the draft, which replaces its queue by each chunk where the ack has
+// supports_rtc, learns that this server does not condition chunks.
 func TestConditioningOffIsAnnounced(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Mode = "off"

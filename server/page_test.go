@@ -23,8 +23,8 @@ import (
 	"edgert/wire"
 )
 
-// playFleet runs a server of the fake policy whose inferences take a while, with robots
-// that send as fast as real ones. What the robots get nobody reads.
+// playFleet runs a server of the fake policy whose inferences take a while, with robots that send
+// as fast as real ones. Their chunks are not read.
 func playFleet(t *testing.T, robots int) *bench {
 	t.Helper()
 	cfg := config()
@@ -73,7 +73,7 @@ func playFleet(t *testing.T, robots int) *bench {
 				}
 				_ = obs.Put(wire.AppendObservation(nil, m), wire.AppendHeader(nil, obsHeader(1, seq)))
 				if i == 5 && seq == 3 {
-					return // it falls silent
+					return // it becomes silent
 				}
 				select {
 				case <-stop:
@@ -86,8 +86,8 @@ func playFleet(t *testing.T, robots int) *bench {
 	return b
 }
 
-// browse opens address for so long of the page's own time, and returns what there is
-// then; with a file, a picture of it goes there.
+// browse opens address and lets so much of the page's own time pass. It returns the DOM of then, or
+// writes a screenshot to picture if that is not empty.
 func browse(t *testing.T, address string, lasts time.Duration, size, picture string) (dom string) {
 	t.Helper()
 	args := []string{"--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", "--user-data-dir=" + t.TempDir(),
@@ -107,8 +107,8 @@ func browse(t *testing.T, address string, lasts time.Duration, size, picture str
 	return string(out)
 }
 
-// Goal: Debian's Chromium runs the page under its own policy: it shows the sessions, what
-// they wait for, the inferences and what was refused, and says when the server leaves.
+// Goal: Debian's Chromium runs the page under its own policy: it shows the sessions, their waits,
+// the inferences and the refusals, and reports when the server leaves.
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	h, err := listenHealth("127.0.0.1:0", slog.New(slog.DiscardHandler))
@@ -149,7 +149,7 @@ func TestThePageInChromium(t *testing.T) {
 	}
 }
 
-// takePictures renews those of the documents:
+// takePictures renews the screenshots of the documents:
 //
 //	EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./server
 func takePictures(t *testing.T, h *health, dir string) {
@@ -165,8 +165,8 @@ func takePictures(t *testing.T, h *health, dir string) {
 	}
 }
 
-// Goal: 300 sessions are sorted by who needs a look, cut to what was asked for and
-// searched; a question that makes no sense is told what would.
+// Goal: 300 sessions are sorted by their need for attention, cut to the requested number and
+// searched; the refusal of an invalid query lists the valid values.
 func TestTheStatusOf300Sessions(t *testing.T) {
 	const n = 300
 	s := fleet(t, n)
@@ -232,7 +232,7 @@ func getStatus(t *testing.T, s *Server, query string) (code int, text string) {
 	return getPage(t, h, "/status.json"+query)
 }
 
-// Goal: the page says in words how the server is, and what somebody should look at.
+// Goal: the page describes the server's state and the problems that need a person.
 func TestThePageSaysHowTheServerIs(t *testing.T) {
 	b := newBench(t, config(), func(d *Deps) {
 		d.LogMissing.Lost = func() uint64 { return 3 }

@@ -12,7 +12,7 @@ import (
 	"edgert/wire"
 )
 
-// Only the policy's own cameras count, each once, whatever a robot writes.
+// Only the policy's own cameras are counted, each once, among all names that a robot sends.
 func TestCamerasNamed(t *testing.T) {
 	cameras := []wire.CameraShape{{Name: "top"}, {Name: "side"}, {Name: "wrist"}}
 	for _, tt := range []struct {
@@ -31,8 +31,7 @@ func TestCamerasNamed(t *testing.T) {
 	}
 }
 
-// A camera that hangs is seen in metrics, summary, audit and log, and costs the
-// robot no chunk.
+// A camera that hangs is shown in metrics, summary, audit and log, and costs the robot no chunk.
 func TestStalePicturesAreShown(t *testing.T) {
 	dir := t.TempDir()
 	var log bytes.Buffer
@@ -54,7 +53,7 @@ func TestStalePicturesAreShown(t *testing.T) {
 		{nil, false, ""},
 		{[]string{top, "observation.images.unknown", top}, false, "pictures are older than the robot allows\" client=arm session=" + b.server.sessions.find("arm").id + " cameras=" + top},
 		{[]string{top}, false, ""}, // known already
-		{[]string{top}, true, ""},  // nothing of a refused observation counts
+		{[]string{top}, true, ""},  // a refused observation has no effect
 		{[]string{"observation.images.unknown"}, false, "pictures are fresh again"},
 		{nil, false, ""},
 	} {

@@ -43,8 +43,8 @@ func (l live) die() {
 	}
 }
 
-// after lists the sessions that the server holds after it has looked twice, the
-// second time past the grace.
+// after returns the sessions that the server holds after two checks, the second one after the
+// grace.
 func (b *bench) after(grace time.Duration) (ids []string) {
 	b.server.housekeeper.tick(b.t.Context())
 	b.clock.Advance(grace)
@@ -55,8 +55,8 @@ func (b *bench) after(grace time.Duration) (ids []string) {
 	return ids
 }
 
-// Which robots keep their session, by what happened to them. The server's own
-// housekeeping is not running: the test calls it.
+// Which robots keep their session, by their fate. The server's own housekeeping does not run: the
+// test calls it.
 func TestPresenceByEpoch(t *testing.T) {
 	tests := []struct {
 		name string
@@ -116,8 +116,8 @@ func TestPresenceByEpoch(t *testing.T) {
 	}
 }
 
-// serveQueries is a server that answers queries and sees tokens, without
-// housekeeping: the test calls that.
+// serveQueries returns a server that answers queries and sees tokens, without housekeeping: the
+// test calls that.
 func serveQueries(t *testing.T) *bench {
 	t.Helper()
 	b := newBench(t, config())
@@ -147,8 +147,8 @@ func serveQueries(t *testing.T) *bench {
 	return b
 }
 
-// A robot that restarts replaces its session, with a new id and an empty
-// mailbox: its request numbers may begin again.
+// A robot that restarts replaces its session, with a new id and an empty mailbox: its request
+// numbers may begin again.
 func TestRestartReplacesTheSession(t *testing.T) {
 	b := serve(t, config())
 	first := b.live("arm", 1)
@@ -171,7 +171,7 @@ func TestRestartReplacesTheSession(t *testing.T) {
 	}
 }
 
-// A late observation of the epoch before does not shut out the new one's.
+// A late observation of an earlier epoch does not exclude those of the new one.
 func TestObservationOfAnOldEpochIsLate(t *testing.T) {
 	b := serve(t, config())
 	b.live("arm", 2)
@@ -188,8 +188,8 @@ func TestObservationOfAnOldEpochIsLate(t *testing.T) {
 	}
 }
 
-// Late is for the overtaken only: a duplicate's answer is on its way, and an old
-// client takes any event for the answer to its newest request.
+// Only overtaken observations are answered with a late event. The answer to a duplicate is on its
+// way, and an old client takes any event for the answer to its newest request.
 func TestLateEvent(t *testing.T) {
 	b := serve(t, config())
 	b.live("arm", 1)
@@ -225,8 +225,8 @@ func TestLateEvent(t *testing.T) {
 	}
 }
 
-// Every robot gets the draining event while the server's token is still up, so that
-// it asks another server before it takes this one for dead.
+// Every robot gets the draining event while the server's token is still shown, so that it queries
+// another server before it takes this one for dead.
 func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 	b := serve(t, config())
 	b.live("a", 3)
@@ -267,7 +267,7 @@ func TestDrainIsAnnouncedBeforeTheTokenGoes(t *testing.T) {
 	}
 }
 
-// A robot that opens while the events go out gets one as well.
+// A robot that opens while the events are sent gets one as well.
 func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	b := newBench(t, config())
 	r := b.robot("arm")
@@ -283,8 +283,8 @@ func TestOpenWhileDrainingGetsTheEvent(t *testing.T) {
 	}
 }
 
-// A robot with a session that sends what is no observation gets no more events than
-// one that sends bad ones.
+// A robot that sends malformed samples gets no more events than a robot that sends bad
+// observations.
 func TestEventsForMalformedSamplesAreSpaced(t *testing.T) {
 	b := newBench(t, config())
 	o := fakeOpen("arm")

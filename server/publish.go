@@ -11,14 +11,15 @@ import (
 
 const eventTextMax = 1024 // bytes
 
-// A robot that has asked again may do so while its answer is on the way: for this share of
-// the inference, and at most so long, the same request is not worked on once more.
+// A robot that has repeated its request may do so again while the answer is on the way. For
+// 1/echoShare of the inference's duration, at most echoMost, the same request is not answered
+// again.
 const (
 	echoShare = 10
 	echoMost  = 200 * time.Millisecond
 )
 
-// publisher sends a robot its chunk, or the event that says why there is none.
+// publisher sends a robot its chunk, or an event with the reason why there is no chunk.
 //
 // Owner: worker.
 type publisher struct {
@@ -52,7 +53,7 @@ func (w *worker) answer(b *buffer, e batch.Ended) {
 func (w *worker) answerOne(t *turn, e *batch.Ended) {
 	f := &t.filled
 	t.Decode, t.Inference = t.ready.Sub(t.begun), e.At.Sub(e.Begun)
-	t.QueueWait = e.Begun.Sub(t.request.At) - t.Decode // for its turn and for the device
+	t.QueueWait = e.Begun.Sub(t.request.At) - t.Decode // waiting for its turn and for the device
 	t.Batch, t.Row = e.Size, t.row-t.buffer.first
 	t.Controls, t.Task = f.Controls, f.task.text
 	t.Stale, t.Cameras = uint32(f.stale), w.tensors.contract.Cameras
@@ -75,7 +76,7 @@ func (w *worker) answerOne(t *turn, e *batch.Ended) {
 	w.close(t, err)
 }
 
-// close ends a turn, with the chunk in its row or the reason why there is none.
+// close ends a turn, with the chunk in its row or the reason why there is no chunk.
 //
 //rt:noalloc
 func (w *worker) close(t *turn, err error) {
@@ -86,7 +87,7 @@ func (w *worker) close(t *turn, err error) {
 		reply = w.publisher.publish(t, w.tensors)
 	case w.sick.Load() != nil || t.Outcome != audit.BadObservation && w.stopped():
 		w.stats.outcomes[t.Outcome].Add(1)
-		t.Why = eventText(err) // the robot is told with all others that the server leaves
+		t.Why = eventText(err) // Serve informs all robots that the server leaves
 	default:
 		w.stats.outcomes[t.Outcome].Add(1)
 		w.publisher.refuse(t, err)
@@ -122,9 +123,9 @@ func (w *worker) stopped() bool {
 	}
 }
 
-// publish sends the chunk in out and lends its body until the next call. It takes
-// the place of a chunk that has not begun to leave: a robot that reads slowly
-// shall get the newest, not the oldest.
+// publish sends the chunk in out's row of the turn and lends its body until the next call. It
+// replaces a chunk that has not begun to leave: a robot that reads slowly gets the newest chunk,
+// not the oldest.
 //
 //rt:noalloc
 func (p *publisher) publish(t *turn, out *tensors) (payload []byte) {
@@ -156,8 +157,8 @@ func (p *publisher) publish(t *turn, out *tensors) (payload []byte) {
 	return p.payload
 }
 
-// refuse sends the robot an event that says why there is no chunk, and logs it. A
-// failure of the model is a bad_observation too: a repeat would fail as well.
+// refuse sends the robot an event with the reason why there is no chunk, and logs it. A failure of
+// the model is a bad_observation, too, because a repeat would fail as well.
 //
 //go:noinline
 func (p *publisher) refuse(t *turn, err error) {
@@ -171,8 +172,8 @@ func (p *publisher) refuse(t *turn, err error) {
 		Code: wire.EventBadObservation, Text: t.Why, Seq: t.Header.SeqID, ServerID: p.id, Nonce: t.session.nonce})
 }
 
-// tellLate tells a robot that others went before it, because its actions end before
-// its chunk could come.
+// tellLate informs a robot that other robots are served first, because its actions end before its
+// chunk could come.
 //
 //go:noinline
 func (p *publisher) tellLate(s *Session, h *wire.Header) {
@@ -192,11 +193,11 @@ func eventText(err error) string {
 	return strings.ToValidUTF8(text[:min(len(text), eventTextMax)], "")
 }
 
-// eventWriter publishes events; it owns what they are encoded into.
+// eventWriter publishes events; it owns their buffers.
 type eventWriter struct{ body, header []byte }
 
-// put publishes an event beside the header of the observation it is about. An
-// event that is lost is no worse than the chunk that was not sent.
+// put publishes an event with the header of the observation that it answers. A lost event is no
+// worse than the chunk that was not sent.
 func (w *eventWriter) put(p wire.Publisher, h *wire.Header, e *wire.Event) {
 	w.body = wire.AppendEvent(w.body[:0], e)
 	w.header = wire.AppendHeader(w.header[:0], h.Reply(wire.MsgEvent))
@@ -209,8 +210,8 @@ const (
 	sickText     = "this server's device failed and it restarts: open elsewhere"
 )
 
-// retryAfterDraining is when a robot without another server may ask here again,
-// ms: about what a restart takes.
+// retryAfterDraining is after how many ms a robot without another server may ask again: about the
+// time of a restart.
 const retryAfterDraining = 1000
 
 func (w *eventWriter) putDraining(id string, s *Session, text string) {

@@ -17,34 +17,35 @@ import (
 	"edgert/wire"
 )
 
-// queriesWaiting bounds the status, session and reset queries that wait for the
-// housekeeping; the next one is refused at once.
+// queriesWaiting bounds the status, session and reset queries that wait for the housekeeping; a
+// further one is refused at once.
 const queriesWaiting = 256
 
-// query is one and what answers it: with a nil body it stays without a reply.
+// query is a query with the function that answers it: a nil body sends no reply.
 type query struct {
 	wire.Query
 	reply func(wire.Query) (key string, body []byte)
 }
 
-// queries are those that ask for the server's status and that open, close and
-// reset sessions.
+// queries answers the queries for the server's status and those that open, close and reset
+// sessions.
 //
 // Owner: housekeeping.
 type queries struct {
 	*service
 	waiting chan query
-	counted chan struct{} // cap 1: how many sessions there are has changed
+	counted chan struct{} // cap 1: the number of sessions has changed
 	events  *events
-	receive func(wire.Sample) // an observation
-	room    wire.Declaration  // the token of a server with room; nil: it has none
+	receive func(wire.Sample) // handler of observations
+	room    wire.Declaration  // token that announces room for a session; nil: it is not shown
 	book    *quota.Book
 	auto    *auto.Auto   // max_sessions: auto; nil: it is a number
-	sizes   *batch.Sizes // how long the worker expects its runs to take
+	sizes   *batch.Sizes // the worker's expected durations of runs
 	typical int64        // bytes that a robot with the policy's cameras needs. Constant
 }
 
-// enqueue leaves queries to housekeeping: a callback must not declare things.
+// enqueue returns a handler that leaves queries to housekeeping: a callback must not declare
+// anything.
 //
 // Owner: the transport's receiving goroutines.
 func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Query) {
@@ -53,14 +54,14 @@ func (q *queries) enqueue(reply func(wire.Query) (string, []byte)) func(wire.Que
 		case q.waiting <- query{asked, reply}:
 		default:
 			q.stats.lostQuery.Add(1)
-			_ = asked.ReplyErr([]byte("server busy: too many queries are waiting")) // the asker times out instead
+			_ = asked.ReplyErr([]byte("server busy: too many queries are waiting")) // if this fails, the query times out
 			asked.Finish()
 		}
 	}
 }
 
-// answerWaiting answers what still waits when nothing more comes: a robot that asks
-// all servers waits for each of them.
+// answerWaiting answers the queries that still wait after the last one has arrived: a robot that
+// queries all servers waits for each of them.
 func (q *queries) answerWaiting() {
 	for {
 		select {
@@ -92,7 +93,8 @@ func (q *queries) status(wire.Query) (key string, body []byte) {
 	})
 }
 
-// capabilities is what is served, and how long a chunk takes where so many others ask.
+// capabilities returns the announcement of the policy, with the expected times of a chunk while the
+// given number of other robots ask.
 func (q *queries) capabilities(others int) wire.Capabilities {
 	c := q.caps
 	c.WarmedUp = q.warmed.Load()
@@ -101,14 +103,14 @@ func (q *queries) capabilities(others int) wire.Capabilities {
 	return c
 }
 
-// answers reports whether it is on us to answer for a robot that names no server:
-// only who holds its session does, else one of all. Without an id nobody is meant.
+// answers reports whether this server answers for a robot that names no server: the holder of the
+// robot's session answers, else exactly one of all servers, also for a query without a robot's id.
 func (q *queries) answers(uuid string) bool {
 	return q.sessions.find(uuid) != nil || q.others.Answers(uuid)
 }
 
-// session answers an open or a close. One that names another server is not
-// answered: one of several replicas takes it.
+// session answers an open or a close. An open that names another server is not answered. Of several
+// replicas one answers an open that names no server.
 func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 	key, body := wire.SessionKey(q.prefix), asked.Payload()
 	op, err := wire.ParseOp(body)
@@ -132,8 +134,8 @@ func (q *queries) session(asked wire.Query) (key string, reply []byte) {
 	return key, wire.AppendSessionAck(nil, &ack)
 }
 
-// robotSession is session at the key of one robot, who may be the only one that is
-// let to it: the body must name the same.
+// robotSession is session at the key of one robot. Access rules may let only that robot use the
+// key, so the body must name the same robot.
 func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 	key = asked.Key()
 	named, _ := wire.ClientUUID(key)
@@ -153,7 +155,7 @@ func (q *queries) robotSession(asked wire.Query) (key string, reply []byte) {
 	return key, wire.AppendSessionAck(nil, &wire.SessionAck{Error: text, SchemaVersion: wire.SchemaVersion, ServerLoad: q.load(), ServerID: q.id})
 }
 
-// closing answers a close; nil: another server does.
+// closing answers a close; nil: another server answers.
 func (q *queries) closing(body []byte, from wire.Origin) []byte {
 	var c wire.SessionClose
 	err := wire.ParseSessionClose(&c, body)
@@ -170,9 +172,8 @@ func (q *queries) closing(body []byte, from wire.Origin) []byte {
 	return wire.AppendResetAck(nil, &ack)
 }
 
-// open validates and registers a session. The robot's earlier session, if
-// there is one, is replaced and gives its publisher to the new one. from names who
-// asks, see wire.Query.
+// open validates and registers a session. The robot's earlier session, if there is one, is replaced
+// and passes its publisher to the new one. from is the origin of the query, see wire.Query.
 func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	ack := wire.SessionAck{SchemaVersion: wire.SchemaVersion, ServerID: q.id, Draining: q.draining.Load(), MaxSessions: int(q.fed.Load())}
 	admission, idle := q.admission(o, from)
@@ -229,8 +230,8 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	return ack
 }
 
-// admission is what an open is checked against. idle is a session that would have to
-// give way to it, nil when none has to or may.
+// admission returns the inputs of the checks of an open. idle is a session that would have to give
+// way, nil when no session has to or may.
 func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission, idle *Session) {
 	a = admission{
 		caps: q.caps, cameras: q.meta.Cameras, cfg: &q.cfg, tasks: &q.tasks, observed: q.meta.Steps(), meta: q.meta, open: o,
@@ -251,10 +252,10 @@ func (q *queries) admission(o *wire.SessionOpen, from wire.Origin) (a admission,
 	return a, idle
 }
 
-// idler finds a session that may give way to a newcomer: its robot has vanished without
-// ever having shown a token, or has not streamed since it opened, a while ago, and neither its
-// link nor its host would have fewer sessions than the newcomer's then. Of several it is
-// one of the link with the most, the oldest; those whose rate is below fps are left alone.
+// idler returns a session that may give way to a newcomer: its robot vanished without ever showing
+// a token; or it has not streamed since it opened, at least idleGrace ago, and its link and host
+// have at least as many sessions as the newcomer's would have then. Of several it takes one of the
+// link with the most sessions, the oldest of these. Robots with a rate below fps are left alone.
 func (q *queries) idler(newcomer string, place quota.Place, fps float64) (idle *Session) {
 	now := q.clock.Now()
 	for _, s := range q.sessions.all() {
@@ -274,7 +275,7 @@ func (q *queries) idler(newcomer string, place quota.Place, fps float64) (idle *
 	return idle
 }
 
-// tagText is a robot's tags for the log: k=v, with commas.
+// tagText formats a robot's tags for the log: k=v, separated by commas.
 func tagText(tags []wire.Tag) string {
 	all := make([]string, len(tags))
 	for i, t := range tags {
@@ -283,14 +284,15 @@ func tagText(tags []wire.Tag) string {
 	return strings.Join(all, ",")
 }
 
-// checkOwner refuses a second process under the name of one that is there, and says
-// where that runs. A client that names no instance is known by its link or
-// certificate; behind a router nobody can tell it from another such client.
+// checkOwner refuses a second process under the name of a running one, and returns the host of that
+// one. A client that names no instance is identified by its link or certificate; after a router two
+// such clients cannot be distinguished.
 func (q *queries) checkOwner(o *wire.SessionOpen, from wire.Origin) (r *refusal, host string) {
 	owner := q.sessions.find(o.ClientUUID)
 	if other, elsewhere := q.others.Holder(o.ClientUUID); elsewhere && owner == nil && o.Instance != "" &&
 		other.Mark != wire.HeldMark("", "") && other.Mark != wire.HeldMark(o.ClientUUID, o.Instance) {
-		// Its server knows whether that one is still alive, and takes this one if it is not.
+		// The server that holds the session knows whether that robot is still alive, and accepts
+		// the new one if it is not.
 		return &refusal{refusedTaken, fmt.Sprintf("client %s is open at server %s: give one of the two robots another id", pyString(o.ClientUUID), other.Server)}, wire.HostUnknown
 	}
 	switch {
@@ -312,17 +314,17 @@ func (q *queries) register(session *Session) {
 		q.stats.closed.Add(1)
 		q.release(displaced)
 		if displaced.held != nil {
-			_ = displaced.held.Undeclare() // it stays declared at worst
+			_ = displaced.held.Undeclare() // at worst it stays declared
 		}
 	}
 	q.stats.opened.Add(1)
 	wake(q.counted)
-	if q.draining.Load() { // it began meanwhile, without an event for this robot
+	if q.draining.Load() { // draining began meanwhile, without an event for this robot
 		q.events.writer.putDraining(q.id, session, drainingText)
 	}
 }
 
-// release gives back what a session had.
+// release gives back the memory and the place of a session.
 func (q *queries) release(s *Session) {
 	s.mailbox.Close()
 	s.place.Leave()
@@ -363,15 +365,15 @@ func (q *queries) newSession(o *wire.SessionOpen, a *admission) (*Session, error
 		return session, nil
 	}
 	if err := q.listen(session); err != nil {
-		_ = session.withdraw() // it stays declared at worst
+		_ = session.withdraw() // at worst it stays declared
 		q.memory.Give(memory.Sessions, own)
 		return nil, err
 	}
 	return session, nil
 }
 
-// listen declares where a robot's chunks go and its observations come from. Only who
-// holds its session hears it, so that no other server infers, too.
+// listen declares the publisher of a robot's chunks and the subscriber of its observations. Only
+// the holder of the session subscribes, so that no other server infers, too.
 func (q *queries) listen(s *Session) error {
 	action, err1 := wire.ActionKey(q.prefix, s.uuid)
 	obs, err2 := wire.ObsKey(q.prefix, s.uuid)
@@ -386,12 +388,12 @@ func (q *queries) listen(s *Session) error {
 	return err
 }
 
-// token is what the other servers are told of a session.
+// token returns the session's token for the other servers.
 func (q *queries) token(s *Session) wire.Held {
 	return wire.Held{UUID: s.uuid, Server: q.id, Mark: wire.HeldMark(s.uuid, s.instance), Epoch: s.epoch}
 }
 
-// show tells the other servers that the session is here.
+// show announces the session to the other servers.
 func (q *queries) show(s *Session) error {
 	h := q.token(s)
 	key, err := wire.HeldKey(q.prefix, h.UUID, h.Server, h.Mark, h.Epoch)
@@ -402,8 +404,8 @@ func (q *queries) show(s *Session) error {
 	return err
 }
 
-// yield gives up the sessions of robots that another server holds, too. The same
-// robot has moved and knows; another that goes by its name is told to open again.
+// yield gives up the sessions of robots that another server holds, too. A robot that has moved
+// knows its new server; another robot of the same name is informed that it must open again.
 func (q *queries) yield() {
 	for _, session := range q.sessions.all() {
 		other, elsewhere := q.others.Holder(session.uuid)
@@ -420,8 +422,8 @@ func (q *queries) yield() {
 	}
 }
 
-// announceRoom shows or withdraws the token by which replicas share out the robots
-// that name nobody.
+// announceRoom shows or withdraws the token by which replicas share out the robots that name no
+// server.
 func (q *queries) announceRoom() {
 	room := q.serving.Load() && !q.draining.Load() && len(q.sessions.all()) < q.capacity() && q.promised.Load()+q.typical <= q.memory.Promisable()
 	var err error
@@ -445,9 +447,9 @@ func (q *queries) withdrawRoom() error {
 	return token.Undeclare()
 }
 
-// close ends the session that c names; a stale session id is ignored, and a
-// robot without a session has nothing to close. Without an id it is refused unless
-// the link or certificate that opened the session asks.
+// close ends the session that c names; a stale session id is ignored, and so is a close of a robot
+// without a session. A close without an id is refused unless it comes from the link or certificate
+// that opened the session.
 func (q *queries) close(c *wire.SessionClose, from wire.Origin) error {
 	session := q.sessions.find(c.ClientUUID)
 	switch {
@@ -460,7 +462,7 @@ func (q *queries) close(c *wire.SessionClose, from wire.Origin) error {
 	return nil
 }
 
-// evict drops a session whose robot may still take it for open, and says so.
+// evict drops a session whose robot may still take it for open, and informs the robot.
 func (q *queries) evict(session *Session, why string) {
 	if session.extended { // a client of the draft takes any event for a lost chunk
 		q.events.putClosed(session, why)
@@ -468,7 +470,7 @@ func (q *queries) evict(session *Session, why string) {
 	q.drop(session, why)
 }
 
-// drop takes a session out and withdraws what it declared.
+// drop removes a session and withdraws its declarations.
 func (q *queries) drop(session *Session, why string) {
 	if !q.sessions.remove(session) {
 		return
@@ -483,8 +485,8 @@ func (q *queries) drop(session *Session, why string) {
 	wake(q.counted)
 }
 
-// reset starts an episode. Key and body must name the same robot: a router's access
-// rules look at the key only.
+// reset starts an episode. Key and body must name the same robot: a router's access rules check the
+// key only.
 func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	key = asked.Key()
 	ack := wire.ResetAck{OK: true}
@@ -512,8 +514,8 @@ func (q *queries) reset(asked wire.Query) (key string, body []byte) {
 	return key, wire.AppendResetAck(nil, &ack)
 }
 
-// announce reads the task that a reset names, so that the first observation with it
-// finds it tokenised. One that the policy cannot read changes nothing.
+// announce tokenises the task that a reset names, before the first observation with that task
+// arrives. A task that the policy cannot read changes nothing.
 func (q *queries) announce(s *Session, text string) error {
 	if text == "" {
 		return nil

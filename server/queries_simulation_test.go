@@ -8,7 +8,7 @@ import (
 	"edgert/wire"
 )
 
-// A session says that its policy is for simulation, and nothing about it otherwise.
+// The ack of an open marks a policy for simulation; otherwise it has no mark.
 func TestASessionSaysThatItsPolicyIsForSimulation(t *testing.T) {
 	for _, only := range []bool{false, true} {
 		meta := *servertest.Meta()

@@ -15,7 +15,7 @@ var (
 	errLate     = errors.New("a newer observation was here already")
 )
 
-// receiver is what the transport calls when something arrives.
+// receiver holds the transport's callbacks for what arrives.
 //
 // Owner: the transport's receiving goroutines.
 type receiver struct {
@@ -43,7 +43,7 @@ func (r *receiver) onObservation(sample wire.Sample) {
 	r.stats.receivedBytes.Add(uint64(len(sample.Payload)))
 	session := r.sessions.find(uuid)
 	switch {
-	case session == nil: // it ended while this was on its way
+	case session == nil: // it ended while the observation was under way
 		r.stats.unknown.Add(1)
 	case err != nil:
 		r.stats.malformed.Add(1)
@@ -59,11 +59,11 @@ func (r *receiver) onObservation(sample wire.Sample) {
 //rt:noalloc
 func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Instant) {
 	if session.epoch != 0 && h.SessionEpoch != session.epoch {
-		r.stats.late.Add(1) // of a life before, or another's: the robot would drop an event, too
+		r.stats.late.Add(1) // of an earlier process, or of another robot: the robot would drop an event, too
 		return
 	}
 	session.seen(now)
-	asked, _ := wire.ReadAsked(body) // what is wrong with the body is told when it is parsed
+	asked, _ := wire.ReadAsked(body) // a malformed body is refused when it is parsed
 	size := r.pool.Bytes()
 	put := session.mailbox.Put(&h, body, now, queue.Said{Deadline: queue.Deadline(now, asked.RunwayMs, asked.HasRunway), HasN: asked.HasN, N: asked.N})
 	if r.pool.Bytes() != size {
@@ -72,7 +72,7 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 	switch put {
 	case queue.Late:
 		r.stats.late.Add(1)
-		// An old client takes an event for the answer to its newest request.
+		// A client of the draft takes an event for the answer to its newest request.
 		if session.extended && session.mailbox.Overtaken(&h) {
 			r.events.queue(session.uuid, h, wire.EventLate, errLate)
 		}
@@ -82,7 +82,7 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 		r.events.queue(session.uuid, h, wire.EventBadObservation, r.noRoom(session, len(body)))
 		return
 	}
-	session.received.Add(1) // before what becomes of it is counted, see Session.streams
+	session.received.Add(1) // before its outcome is counted, see Session.streams
 	if put == queue.Replaced || put == queue.Answered {
 		r.stats.superseded.Add(1)
 		session.shown.superseded.Add(1)
@@ -90,7 +90,7 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 	wake(r.work)
 }
 
-// noRoom says why there is no memory for an observation of n bytes.
+// noRoom returns the error of an observation of n bytes that finds no memory.
 //
 //go:noinline
 func (r *receiver) noRoom(s *Session, n int) error {
@@ -108,11 +108,11 @@ func wake(c chan<- struct{}) {
 	}
 }
 
-// onToken is the subscriber of the robots' liveliness tokens, of both forms.
+// onToken is the subscriber to the robots' liveliness tokens, with and without an epoch.
 func (r *receiver) onToken(key string, alive bool) {
 	now := r.clock.Now()
 	if _, _, err := wire.ParseReplicaKey(r.prefix, key); err == nil {
-		return // a server's, which may have a robot's name
+		return // a server's token: its id may equal a robot's name
 	}
 	if uuid, epoch, err := wire.ParseEpochAlive(r.prefix, key); err == nil {
 		if session := r.sessions.find(uuid); session != nil {
@@ -124,7 +124,7 @@ func (r *receiver) onToken(key string, alive bool) {
 	if err != nil {
 		return
 	}
-	if session := r.sessions.find(uuid); session != nil { // the server's own token has none
+	if session := r.sessions.find(uuid); session != nil { // the server's own token has no session
 		session.tokenChanged(alive, now)
 	}
 }

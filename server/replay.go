@@ -16,30 +16,30 @@ import (
 	"edgert/wire"
 )
 
-// Replayed is what a replay of captured requests found.
+// Replayed is the result of a replay of captured requests.
 type Replayed struct {
 	Dir         string       `json:"dir"`
 	Bundle      string       `json:"bundle"`
 	Requests    int          `json:"requests"`
-	Exact       int          `json:"exact"`     // the answer is the captured one, byte for byte
-	Within      int          `json:"within"`    // it is not, but no value is further off than the tolerance
-	Tolerance   float64      `json:"tolerance"` // 0: only exact answers count
+	Exact       int          `json:"exact"`     // answers that equal the captured ones byte for byte
+	Within      int          `json:"within"`    // others whose values all differ by at most the tolerance
+	Tolerance   float64      `json:"tolerance"` // 0: only exact answers are accepted
 	Unreadable  int          `json:"unreadable"`
 	Others      []OtherModel `json:"other_bundles"`
 	Differences []Difference `json:"differences"`
 }
 
-// OtherModel is a bundle that answered some of the captured requests and is not the
-// one that answers now: they are not compared.
+// OtherModel is a bundle that answered some of the captured requests and differs from the
+// manifest's: these requests are not compared.
 type OtherModel struct {
 	SHA256   string `json:"sha256"`
 	Requests int    `json:"requests"`
 }
 
-// ErrOtherBundle marks captures of which none was answered by the manifest's bundle.
+// ErrOtherBundle marks captures that were all answered by other bundles than the manifest's.
 var ErrOtherBundle = errors.New("captured with another bundle")
 
-// Difference is a request whose answer is another one now.
+// Difference is a request whose answer differs now.
 type Difference struct {
 	File   string `json:"file"`
 	Client string `json:"client_uuid"`
@@ -56,7 +56,7 @@ func (r *Replayed) otherBundle(sha256 string) {
 	r.Others[i].Requests++
 }
 
-// Otherwise returns how many requests are answered in another way now.
+// Otherwise returns how many requests are answered differently now.
 func (r *Replayed) Otherwise() int {
 	n := r.Requests - r.Exact - r.Within
 	for _, o := range r.Others {
@@ -65,7 +65,7 @@ func (r *Replayed) Otherwise() int {
 	return n
 }
 
-// otherText says in a word which bundles answered then.
+// otherText lists the other bundles that answered.
 func (r *Replayed) otherText() string {
 	var list []string
 	for _, o := range r.Others {
@@ -77,11 +77,11 @@ func (r *Replayed) otherText() string {
 // OK reports whether every captured request got its answer again.
 func (r *Replayed) OK() bool { return r.Exact+r.Within == r.Requests && r.Unreadable == 0 }
 
-// Replay answers the requests captured in dir again, the oldest first and each alone,
-// without a network, and compares. Answers are the same to the byte on the same
-// processor and ONNX Runtime, since noise is a function of the request, and in a
-// batch where the bundle says so; else a tolerance above 0, in the units of
-// chunk_model, says how far off a value may be.
+// Replay answers the requests captured in dir again, oldest first and each alone, without a
+// network, and compares the answers. They are equal to the byte on the same processor and ONNX
+// Runtime, since noise is a function of the request, and those of a batch where the bundle
+// guarantees it. Otherwise a tolerance above 0, in the units of chunk_model, is the largest
+// accepted difference of a value.
 func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err error) {
 	if err := cfg.Check(); err != nil {
 		return r, err
@@ -109,17 +109,17 @@ func Replay(cfg manifest.Config, dir string, tolerance float64) (r Replayed, err
 	return r, err
 }
 
-// origin is what answers now.
+// origin identifies the bundle, runtime and device that answer now.
 func origin(sha256 string, p policy.Placement) audit.Origin {
 	version, _ := policy.RuntimeVersion()
 	return audit.Origin{ModelSHA256: sha256, Runtime: version, Device: p.Device.String()}
 }
 
-// replaying is what requests are answered with again.
+// replaying holds the parts that answer requests again.
 type replaying struct {
 	origin       audit.Origin
 	meta         *policy.Meta
-	conditioning policy.Conditioning // of captures that do not say
+	conditioning policy.Conditioning // of captures that do not record it
 	tolerance    float64
 	tensors      *tensors
 	tasks        readTasks
@@ -131,7 +131,7 @@ func (p *replaying) replay(model Model, text *tokenizer.Tokenizer, requests []au
 		return r, err
 	}
 	defer func() { err = errors.Join(err, p.tensors.close()) }()
-	histories := map[sessionKey]*policy.History{} // of the chunks that were answered again before
+	histories := map[sessionKey]*policy.History{} // of the chunks that have been answered again
 	p.tasks, r.Tolerance = readTasks{}, p.tolerance
 	for i := range requests {
 		c := &requests[i]
@@ -156,13 +156,13 @@ func (p *replaying) replay(model Model, text *tokenizer.Tokenizer, requests []au
 	return r, nil
 }
 
-// sessionKey is one robot's session in a capture.
+// sessionKey identifies one robot's session in the captures.
 type sessionKey struct {
 	uuid  string
 	epoch uint32
 }
 
-// readTasks holds each task that a capture names, read once: at most one a request.
+// readTasks holds each task that a capture names, read once: at most one per request.
 type readTasks map[string]*task
 
 func (m readTasks) read(reader *taskReader, text string) (*task, error) {
@@ -176,8 +176,8 @@ func (m readTasks) read(reader *taskReader, text string) (*task, error) {
 	return read, err
 }
 
-// one answers one captured request again and says what is different, "" when nothing
-// is, or nothing by more than the tolerance.
+// one answers one captured request again and returns the difference, "" when the answers are equal
+// or within the tolerance.
 func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, why string) {
 	t, session := p.tensors, newSession(c.ClientUUID, nil, 0)
 	opened, err := p.tasks.read(t.tasks, c.Task)
@@ -213,7 +213,7 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 		return false, "the captured reply: " + err.Error()
 	}
 	t.chunk(&is, 0, &c.Header, &f)
-	// What the moment made of the answer is not the request's.
+	// These values depend on the moment of the answer, not on the request.
 	is.QueueWaitMs, is.InferenceMs, is.SupersededSeqs = was.QueueWaitMs, was.InferenceMs, was.SupersededSeqs
 	is.ServerLoad, is.ServerID, is.Nonce = was.ServerLoad, was.ServerID, was.Nonce
 	t.remember(0, session, &f)
@@ -226,10 +226,10 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 	return false, p.compare(&was, &is, c)
 }
 
-// compare says how far off the values of a chunk are, "" when that is tolerated.
+// compare returns how much the values of a chunk differ, "" when that is within the tolerance.
 func (p *replaying) compare(was, is *wire.ActionChunk, c *audit.Capture) (why string) {
 	inModel, inRobot := maxDifference(was.ChunkModel.Data, is.ChunkModel.Data), maxDifference(was.ChunkRobot.Data, is.ChunkRobot.Data)
-	numbers := *is // and the rest must be as it was
+	numbers := *is // all other values must be equal
 	numbers.ChunkModel, numbers.ChunkRobot = was.ChunkModel, was.ChunkRobot
 	if p.tolerance > 0 && float64(inModel) <= p.tolerance && float64(inRobot) <= p.tolerance*p.scale() &&
 		is.ChunkModel.Rows == was.ChunkModel.Rows && is.ChunkModel.Cols == was.ChunkModel.Cols && bytes.Equal(wire.AppendActionChunk(nil, &numbers), c.Reply) {
@@ -242,8 +242,8 @@ func (p *replaying) compare(was, is *wire.ActionChunk, c *audit.Capture) (why st
 	return why
 }
 
-// scale is how much larger numbers in robot units are, by the tolerances of the
-// bundle's golden sets.
+// scale returns the ratio of robot units to model units, from the tolerances of the bundle's golden
+// sets.
 func (p *replaying) scale() float64 {
 	if tol := p.meta.GoldenTol; tol.ChunkModel > 0 && tol.ChunkRobot > 0 {
 		return tol.ChunkRobot / tol.ChunkModel
@@ -261,7 +261,7 @@ func (t *tensors) infer() (audit.Outcome, error) {
 	return audit.Answered, nil
 }
 
-// maxDifference is not a number where one of the values is not.
+// maxDifference returns the largest absolute difference of two values; NaN where a value is.
 func maxDifference(a, b []float32) (d float32) {
 	for i := range min(len(a), len(b)) {
 		d = max(d, a[i]-b[i], b[i]-a[i])

@@ -42,7 +42,7 @@ func replayed(m *servertest.Model, tolerance float64, requests []audit.Capture) 
 	return p.replay(m, nil, requests)
 }
 
-// With a tolerance numbers may be off by so much, and nothing else.
+// With a tolerance, numbers may differ by so much, and nothing else may.
 func TestReplayWithinATolerance(t *testing.T) {
 	found, _, err := audit.ReadCaptures(capture(t))
 	if err != nil {
@@ -138,8 +138,8 @@ func TestReplaySaysWhatDiffers(t *testing.T) {
 	}
 }
 
-// Goal: captures of other bundles are told in one line, however many they are, and
-// are no differences.
+// Goal: captures of other bundles are reported in one line, whatever their number, and are no
+// differences.
 func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 	found, _, err := audit.ReadCaptures(capture(t))
 	if err != nil {
@@ -157,7 +157,7 @@ func TestReplaySaysOnceThatABundleIsAnother(t *testing.T) {
 	}
 }
 
-// A chunk that the link refused was computed all the same.
+// A chunk that the link refused was computed nevertheless.
 func TestReplayOfAnUnsentChunk(t *testing.T) {
 	found, _, err := audit.ReadCaptures(capture(t))
 	if err != nil {

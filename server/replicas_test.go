@@ -24,14 +24,14 @@ func both(a, b *bench) bool {
 	return a.server.others.Count() == 2 && b.server.others.Count() == 2 && a.network.CountTokens(expr) == 2
 }
 
-// A robot that names nobody is answered by one of two servers, until both are full,
-// and the other hears nothing of it.
+// A robot that names no server is answered by one of two servers, until both are full, and the
+// other one receives nothing from it.
 func TestOneOfTwoReplicasTakesARobot(t *testing.T) {
 	a := serve(t, config())
 	b := a.join(t)
 	rttest.Eventually(t, "two servers", func() bool { return both(a, b) })
 	for i := range 6 { // config's limit is two at each
-		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // it wants one answer
+		ack := a.open(fakeOpen(fmt.Sprint("arm-", i))) // open expects one answer
 		if ack.Accepted != (i < 4) {
 			t.Errorf("robot %d: %+v", i, ack)
 		}
@@ -73,9 +73,8 @@ func mustReset(t *testing.T, b *bench, uuid string) string {
 	return key
 }
 
-// The same robot moves from server to server and is held by one; another process
-// under its name is refused while the first is held elsewhere. The end of an idle
-// server touches nobody.
+// A robot moves from server to server and is held by one; another process under its name is refused
+// while the first is held elsewhere. The end of an idle server affects no robot.
 func TestARobotMovesBetweenReplicas(t *testing.T) {
 	a := serve(t, config())
 	b := a.join(t)
@@ -116,7 +115,8 @@ func TestARobotMovesBetweenReplicas(t *testing.T) {
 	}
 }
 
-// A robot whose session a server ends, although it may take it for open, hears that.
+// A robot whose session is ended by the server, although the robot may take it for open, gets an
+// event.
 func TestTheEndOfASessionIsTold(t *testing.T) {
 	b := serve(t, config())
 	l := b.live("arm", 3)
@@ -129,8 +129,8 @@ func TestTheEndOfASessionIsTold(t *testing.T) {
 	}
 }
 
-// What anybody may publish or show does not shut a robot out: a header with the last
-// epoch or the last number, a token of a later epoch, a name that is nearly its own.
+// Messages and tokens that any client may send do not exclude a robot: a header with the last epoch
+// or the last number, a token of a later epoch, a name that resembles its own.
 func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 	b := serve(t, config())
 	b.live("arm-1", 1)
@@ -157,9 +157,9 @@ func TestAForeignHeaderShutsNobodyOut(t *testing.T) {
 	}
 }
 
-// Robots that hear that their server leaves ask all servers at once: the one that leaves
-// answers them, or each would wait for it until the query's time-out while its actions run
-// out. Who asks when it has gone is not kept waiting either.
+// Robots that learn that their server leaves query all servers at once. The leaving server answers
+// them: otherwise each would wait for it until the query's time-out while its actions run out. A
+// query after its end does not wait either.
 func TestAServerThatLeavesAnswers(t *testing.T) {
 	b := serve(t, config())
 	b.open(fakeOpen("arm"))
@@ -170,7 +170,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 		t.Fatalf("the robot got %+v, want a draining event", got)
 	}
 	rttest.Eventually(t, "no token of the server", func() bool { return b.network.CountTokens(wire.ReplicaAliveKey(b.server.Prefix(), b.server.id)) == 0 })
-	time.Sleep(farewellTime / 3) // for as long as a robot may take to ask
+	time.Sleep(farewellTime / 3) // for as long as a robot may take to send a query
 	var s wire.Status
 	if err := wire.ParseStatus(&s, b.status()); err != nil || !s.Draining {
 		t.Errorf("it says %+v, %v, want that it drains", s, err)
@@ -189,7 +189,7 @@ func TestAServerThatLeavesAnswers(t *testing.T) {
 	}
 }
 
-// unanswered is a query that tells when it is finished.
+// unanswered is a query that signals when it is finished.
 type unanswered struct{ finished chan struct{} }
 
 func (unanswered) Key() string                { return "" }
@@ -199,9 +199,9 @@ func (unanswered) Reply(string, []byte) error { return nil }
 func (unanswered) ReplyErr([]byte) error      { return nil }
 func (u unanswered) Finish()                  { u.finished <- struct{}{} }
 
-// Two servers that have not heard of each other's sessions admit one robot, or two under
-// one name, each: as soon as they hear, one of them gives its session up, and its place is
-// free. The robot whose session ends is told when it is not the one that is kept.
+// Two servers that do not know each other's sessions yet both admit one robot, or two robots under
+// one name. As soon as the tokens arrive, one of them gives its session up, and its place is free.
+// The robot whose session ends is informed if it is not the one whose session stays.
 func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 	for _, tt := range []struct {
 		name       string
@@ -228,7 +228,7 @@ func TestTwoServersThatBothAdmitARobot(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b.server.others.OnToken(held, false) // it has not come through yet
+			b.server.others.OnToken(held, false) // it has not arrived yet
 			if ack := b.open(second); !ack.Accepted {
 				t.Fatal(ack.Error)
 			}

@@ -11,24 +11,24 @@ import (
 	"edgert/server/queue"
 )
 
-// fillSlack is how much earlier than needed the rows of the next run are filled: a
-// timer may be late by so much.
+// fillSlack is how much earlier than necessary the rows of the next run are filled: a timer may be
+// late by that much.
 const fillSlack = time.Millisecond
 
-// buffer is one of the model's and the requests in its rows.
+// buffer is one of the model's buffers with the requests in its rows.
 //
 // Owner: worker.
 type buffer struct {
-	index, first int // first: its row 0 among the model's
+	index, first int // first: the model's row that is row 0 of the buffer
 	turns        []turn
-	used         int          // rows that were given out
-	oldest       rt.Instant   // when the first of the requests came
-	begun        rt.Instant   // when the first row began to be filled
+	used         int          // rows that have been assigned
+	oldest       rt.Instant   // arrival of the oldest request
+	begun        rt.Instant   // when filling of the first row began
 	since        atomic.Int64 // begun, for any goroutine
 	filling      atomic.Int32 // rows that are being filled
 }
 
-// requests is how many of the rows have one.
+// requests returns the number of rows with a request.
 //
 //rt:noalloc
 func (b *buffer) requests() (n int) {
@@ -40,22 +40,22 @@ func (b *buffer) requests() (n int) {
 	return n
 }
 
-// turn is the request in a row and what becomes of it. While the crew has it in hand
-// it is the crew's.
+// turn is the request in a row and its result. It belongs to the crew while a thread of the crew
+// fills the row.
 type turn struct {
 	session      *Session // nil: the row is empty
 	request      *queue.Request
 	buffer       *buffer
 	row          int // of the model
 	filled       filled
-	err          error      // why the row is of no use; nil: it is
-	begun, ready rt.Instant // of filling
+	err          error      // why the row cannot be used; nil: it can
+	begun, ready rt.Instant // begin and end of filling
 	audit.Record
 }
 
-// choose gives rows of the buffer that runs next to the robots whose turn it is. While
-// a run goes on it does so as late as the rows can still be filled in time: what
-// comes until then has its chance, and what is chosen is new.
+// choose assigns rows of the next buffer to the robots that the scheduler puts first. While a run
+// is under way it waits as long as the rows can still be filled in time, so that later requests are
+// considered and the chosen observations are fresh.
 //
 //rt:noalloc
 func (w *worker) choose(now rt.Instant) bool {
@@ -86,7 +86,7 @@ func (w *worker) choose(now rt.Instant) bool {
 			w.gaveWay(w.list[passed.Robot])
 		}
 	}
-	alone := w.running == nil && b.used == 0 && rows == 1 // nobody to hand it to would be faster
+	alone := w.running == nil && b.used == 0 && rows == 1 // the crew would not be faster
 	for _, chosen := range w.waiting[:min(rows, len(w.waiting))] {
 		s := w.list[chosen.Robot]
 		r := s.mailbox.Take()
@@ -103,7 +103,7 @@ func (w *worker) choose(now rt.Instant) bool {
 	return true
 }
 
-// next is the buffer whose rows are filled for the next run; nil: all are in use.
+// next returns the buffer whose rows are filled for the next run, nil when all are in use.
 //
 //rt:noalloc
 func (w *worker) next() *buffer {
@@ -118,8 +118,8 @@ func (w *worker) next() *buffer {
 	return nil
 }
 
-// look finds the robots that wait. One whose request is in hand does not: its answer
-// may be what its next request names, and others are to have their turn.
+// look lists the waiting robots. A robot whose request is in hand is left out: its waiting request
+// may name rows of the chunk that is being computed, and the other robots have their turn first.
 //
 //rt:noalloc
 func (w *worker) look() {
@@ -134,7 +134,7 @@ func (w *worker) look() {
 	}
 }
 
-// give gives the next row of b to a request.
+// give assigns the next row of b to a request.
 //
 //rt:noalloc
 func (w *worker) give(b *buffer, s *Session, r *queue.Request, now rt.Instant) *turn {
@@ -173,8 +173,8 @@ func (w *worker) prepare(with *tensors, t *turn) {
 	}
 }
 
-// fill fills the row of a turn, or says in it why not. A panic becomes an error, too: an
-// observation that nobody thought of costs its robot a chunk, and nobody the server.
+// fill fills the row of a turn, or sets the turn's error. A panic becomes an error, too: an
+// unforeseen observation costs its robot a chunk, but never stops the server.
 //
 //rt:noalloc
 func (w *worker) fill(with *tensors, t *turn) {

@@ -9,10 +9,10 @@ import (
 	"edgert/wire/zenoh/endpoint"
 )
 
-// RouterRules writes the access control of an official router for the manifest's
-// service: its clients as robots, its certificate for dialling as the server, its
-// routers as those who may do everything. It needs neither keys nor ONNX Runtime, and
-// the bundle only where the manifest has no model.id.
+// RouterRules writes the access control of an official router for the manifest's service: its
+// clients are robots, the certificate that it dials with is the server, and its routers have all
+// rights. It needs neither keys nor ONNX Runtime, and the bundle only where the manifest has no
+// model.id.
 func RouterRules(cfg manifest.Config, w io.Writer) error {
 	prefix, err := namedPrefix(&cfg)
 	if err != nil {
@@ -41,7 +41,7 @@ func RouterRules(cfg manifest.Config, w io.Writer) error {
 	return nil
 }
 
-// namedPrefix is the beginning of the service's keys.
+// namedPrefix returns the beginning of the service's keys.
 func namedPrefix(cfg *manifest.Config) (string, error) {
 	if cfg.Model.ID != "" {
 		return cfg.Prefix(cfg.Model.ID)

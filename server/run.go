@@ -25,21 +25,20 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// servingBuffers are those of a model that serves: one is filled while the other
-// runs.
+// servingBuffers is the number of a serving model's buffers: one is filled while the other runs.
 const servingBuffers = 2
 
 const (
-	// routerTimeout is how long a server that only dials waits for its router
-	// before it gives up and lets the supervisor try again slowly.
+	// routerTimeout is how long a server that only dials waits for its router before it exits and
+	// leaves further attempts to the supervisor, which makes them slowly.
 	routerTimeout = 60 * time.Second
 )
 
 // ErrAbsent marks that no router answered in time.
 var ErrAbsent = errors.New("server: no router answers")
 
-// load opens ONNX Runtime and the manifest's bundle, and replays its golden
-// sets; progress is told of each inference. The errors wrap policy's sentinels.
+// load opens ONNX Runtime and the manifest's bundle, and replays its golden sets; progress, if not
+// nil, is called with each inference. The errors wrap policy's sentinels.
 func load(cfg manifest.Config, progress func(policy.Test)) (*policy.Model, error) {
 	bundle, err := policy.LoadBundle(cfg.Model.RepoOrPath)
 	if err != nil {
@@ -59,18 +58,18 @@ func load(cfg manifest.Config, progress func(policy.Test)) (*policy.Model, error
 	return model, err
 }
 
-// cacheDir is where what can be built again is kept: the manifest's folder, else
-// the one that the service manager gives, else the user's.
+// cacheDir returns the folder for data that can be built again: the manifest's, else the service
+// manager's, else the user's.
 func cacheDir(named string) string {
-	user, _ := os.UserCacheDir() // none: the temporary one
+	user, _ := os.UserCacheDir() // empty on an error: then the temporary folder
 	if user != "" {
 		user = filepath.Join(user, "lean-server")
 	}
 	return cmp.Or(named, os.Getenv("CACHE_DIRECTORY"), os.Getenv("STATE_DIRECTORY"), user, os.TempDir())
 }
 
-// tellPlacement logs where the policy computes; loudly, when that is not where it
-// was meant to.
+// tellPlacement logs the device that the policy computes on, as a warning when it is not the one of
+// the manifest.
 func tellPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 	if p.Instead == nil {
 		log.Info("device", "device", p.Device, "asked", cfg.Model.Device)
@@ -79,10 +78,10 @@ func tellPlacement(log *slog.Logger, cfg *manifest.Config, p policy.Placement) {
 	log.Warn("THE POLICY RUNS ON THE CPU, not on a GPU", "asked", cfg.Model.Device, "fallback", cfg.Model.Fallback, "why", p.Why())
 }
 
-// slowTest is how long an inference of the self-test may take until it is worth a line.
+// slowTest is the duration from which an inference of the self-test is worth a line.
 const slowTest = time.Second
 
-// slowTests says how a self-test gets on that takes long.
+// slowTests returns a callback that reports the progress of a slow self-test.
 func slowTests(say func(text string)) func(policy.Test) {
 	n := 0
 	return func(t policy.Test) {
@@ -92,8 +91,8 @@ func slowTests(say func(text string)) func(policy.Test) {
 	}
 }
 
-// loadUntil is load; nil without an error means that ctx ended first. ONNX
-// Runtime cannot be interrupted, so what it is doing then ends with the process.
+// loadUntil is load; nil without an error means that ctx ended first. ONNX Runtime cannot be
+// interrupted, so its work then ends with the process.
 func loadUntil(ctx context.Context, cfg manifest.Config, log *slog.Logger) (*policy.Model, error) {
 	type result struct {
 		model *policy.Model
@@ -112,15 +111,14 @@ func loadUntil(ctx context.Context, cfg manifest.Config, log *slog.Logger) (*pol
 	}
 }
 
-// Run serves the manifest until ctx is done: load, join the network, serve,
-// leave. The summary's Service is empty when it did not come to serving. log is
-// written to by the inference thread, too, and must not block; missing says how many of
-// its lines nobody got to see.
+// Run serves the manifest until ctx is done: it loads, joins the network, serves and leaves. The
+// summary's Service is empty when serving never began. The inference thread writes to log, too, so
+// log must not block; missing counts the lines that log lost.
 func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing LogMissing) (summary Summary, err error) {
 	if err := errors.Join(cfg.Check(), cfg.CheckTransport()); err != nil {
 		return summary, err
 	}
-	runtime.GOMAXPROCS(runtime.NumCPU() + 2) // threads in ONNX Runtime and in JPEG hold one each: what arrives must not queue for them
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2) // each thread in ONNX Runtime and in JPEG holds one: the receiving goroutines must not queue for them
 	manager, err := notify.Open()
 	if err != nil {
 		log.Warn("the service manager is not told how the server is", "why", err)
@@ -183,7 +181,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	return server.Summary(), err
 }
 
-// listenHosts are the names by which the manifest calls this machine: browsers may, too.
+// listenHosts returns the manifest's names of this machine: browsers may use them, too.
 func listenHosts(cfg *manifest.Config) (names []string) {
 	for _, e := range cfg.Listen() {
 		_, address, _ := strings.Cut(e, "/")
@@ -195,8 +193,8 @@ func listenHosts(cfg *manifest.Config) (names []string) {
 	return names
 }
 
-// closeModel closes a model that nothing infers with. One that is in use is left to
-// the end of the process: closing it would free the memory that ONNX Runtime works on.
+// closeModel closes a model unless an inference still uses it: closing would free the memory that
+// ONNX Runtime works on, so such a model ends with the process.
 func closeModel(model io.Closer, inUse bool) error {
 	if inUse {
 		return nil
@@ -204,14 +202,13 @@ func closeModel(model io.Closer, inUse bool) error {
 	return model.Close()
 }
 
-// connect joins the Zenoh network; nil without an error means that ctx ended
-// first.
+// connect joins the Zenoh network; nil without an error means that ctx ended first.
 func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, links *Links, log *slog.Logger) (wire.Session, error) {
 	waiting, cancel := context.WithTimeout(ctx, routerTimeout)
 	defer cancel()
 	transport := cfg.Transport()
 	transport.Rights = access.Rights
-	transport.Log = func(line string) { log.Info("link", "what", line) } // one message, so that they are like each other (lograte)
+	transport.Log = func(line string) { log.Info("link", "what", line) } // one message, so that lograte treats these lines as similar
 	transport.Links = func(e zenoh.LinkEvent) {
 		if e.Up {
 			links.Up.Add(1)
@@ -232,8 +229,8 @@ func connect(ctx context.Context, cfg manifest.Config, access *acl.Service, link
 	return nil, err
 }
 
-// modelID is the name that a bundle is served under: the manifest's, else what
-// the bundle says it was made from.
+// modelID returns the name that a bundle is served under: the manifest's, else the bundle's source
+// repository, else its policy type.
 func modelID(cfg *manifest.Config, b *policy.Bundle) string {
 	return cmp.Or(cfg.Model.ID, b.SourceRepo, b.PolicyType)
 }

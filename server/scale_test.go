@@ -15,7 +15,7 @@ import (
 	"edgert/wire"
 )
 
-// shrunk is the mean of every k x k pixels.
+// shrunk returns the mean of every k x k pixels.
 func shrunk(pix []byte, w, h, k int) []byte {
 	out := make([]byte, 0, 3*(w/k)*(h/k))
 	for i := range cap(out) {
@@ -28,7 +28,7 @@ func shrunk(pix []byte, w, h, k int) []byte {
 	return out
 }
 
-// apart is the mean difference of two pictures, in levels.
+// apart returns the mean difference of two pictures, in levels.
 func apart(a, b []byte) float64 {
 	sum := 0
 	for i := range a {
@@ -37,8 +37,8 @@ func apart(a, b []byte) float64 {
 	return float64(sum) / float64(len(a))
 }
 
-// Where the bundle allows it, a larger JPEG becomes the picture that full
-// decoding and a resize give, within a few levels, and takes no memory.
+// Where the bundle allows it, a larger JPEG becomes the picture that full decoding and a resize
+// give, within a few levels, and takes no memory.
 func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h, DecodeScale: 8})
@@ -81,7 +81,7 @@ func TestLargerPicturesAreScaledInTheDecoder(t *testing.T) {
 	}
 }
 
-// What a bundle that wants exact sizes does not allow is refused, with the sizes that it takes.
+// Sizes that a bundle with exact sizes does not allow are refused, with the allowed sizes.
 func TestLargerPicturesAreRefused(t *testing.T) {
 	const w, h = 160, 120
 	_, twice := scenery(t, 2*w, 2*h, jpeg.Chroma420)
@@ -119,8 +119,8 @@ func TestLargerPicturesAreRefused(t *testing.T) {
 	}
 }
 
-// Where exact sizes are wanted, a robot that names its cameras' sizes at open may name
-// those that are reduced.
+// Where exact sizes are required, a robot that names its cameras' sizes at open may name sizes that
+// are reduced.
 func TestOpenWithLargerPictures(t *testing.T) {
 	for _, tt := range []struct {
 		w, h, c int
@@ -139,8 +139,8 @@ func TestOpenWithLargerPictures(t *testing.T) {
 	}
 }
 
-// A picture of any size, JPEG or raw, becomes what full decoding and scaling give, one
-// of the policy's own size what it was, and nothing is allocated for any of them.
+// A picture of any size, JPEG or raw, becomes the result of full decoding and scaling, a picture of
+// the policy's own size is unchanged, and nothing is allocated for any of them.
 func TestPicturesOfAnySize(t *testing.T) {
 	const w, h = 160, 120
 	m := newCameras(policy.Camera{Name: "top", W: w, H: h})
@@ -196,7 +196,7 @@ func TestPicturesOfAnySize(t *testing.T) {
 	}
 }
 
-// What is too large to be scaled is refused in words, and what follows is not.
+// Pictures that are too large to be scaled are refused in words, and later ones are not affected.
 func TestPicturesTooLargeToScale(t *testing.T) {
 	m := newCameras(policy.Camera{Name: "top", W: 160, H: 120})
 	s := m.bench(t)
@@ -224,14 +224,14 @@ func TestPicturesTooLargeToScale(t *testing.T) {
 	}
 }
 
-// A robot may name any size at open. It is warned of another shape, and told the crop
-// that has the policy's; only what cannot be scaled is refused.
+// A robot may name any size at open. It gets a warning of another shape, with the crop that has the
+// policy's; only pictures that cannot be scaled are refused.
 func TestOpenWithPicturesOfAnySize(t *testing.T) {
 	for _, tt := range []struct {
 		w, h, c int
 		raw     bool
 		refused bool
-		says    string // of a refusal
+		says    string // text of a refusal
 		warns   string
 	}{
 		{w: 160, h: 120, c: 3},
@@ -260,7 +260,7 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 	}
 }
 
-// A raw picture is scaled from where it is: it needs no room beside.
+// A raw picture is scaled from its place in the message: it needs no other memory.
 func TestOpenWithLargeRawPictures(t *testing.T) {
 	m := newCameras(policy.Camera{Name: "top", W: 2048, H: 2048})
 	s := m.bench(t)
@@ -279,8 +279,8 @@ func TestOpenWithLargeRawPictures(t *testing.T) {
 	}
 }
 
-// Who names no sizes is seen by its pictures: counted, shown, and logged once for each
-// session.
+// The pictures of a robot that names no sizes are checked instead: counted, shown, and logged once
+// for each session.
 func TestSqueezedPicturesAreShown(t *testing.T) {
 	s := newCameras(policy.Camera{Name: "top", W: 160, H: 120}).bench(t)
 	var log bytes.Buffer
@@ -289,7 +289,7 @@ func TestSqueezedPicturesAreShown(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wide, _ := scenery(t, 1280, 480, jpeg.Chroma420) // more than the policy's own sizes would let pass
+	wide, _ := scenery(t, 1280, 480, jpeg.Chroma420) // more than the policy's own sizes would allow
 	small, _ := scenery(t, 80, 60, jpeg.Chroma420)
 	for i, image := range []wire.Image{
 		{W: 80, H: 60, Data: small}, {W: 1280, H: 480, Data: wide}, {W: 1280, H: 480, Data: wide}, {W: 80, H: 60, Data: small},

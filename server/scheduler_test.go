@@ -7,8 +7,8 @@ import (
 	"edgert/wire"
 )
 
-// Goal: while one inference runs, the robot that runs dry first gets the next one,
-// and one that nothing can reach in time gives way and is told.
+// Goal: while one inference runs, the robot whose actions end first gets the next one, and a robot
+// that no chunk can reach in time gives way and gets an event.
 func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	cfg := config()
 	cfg.MaxSessions = 4
@@ -31,7 +31,7 @@ func TestTheShortestRunwayIsServedFirst(t *testing.T) {
 	send("a-long", 5000)
 	send("b-gone", 10)
 	send("c-short", 44)
-	b.clock.Advance(20 * time.Millisecond) // what the first inference takes
+	b.clock.Advance(20 * time.Millisecond) // duration of the first inference
 	for i, id := range []string{"first", "c-short"} {
 		leave <- struct{}{}
 		if got := robots[id].next(); got.header.MsgType != wire.MsgActionChunk {

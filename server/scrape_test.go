@@ -18,14 +18,14 @@ import (
 	"edgert/wire"
 )
 
-// discarded is an answer that nobody reads.
+// discarded is an answer without a reader.
 type discarded struct{ header http.Header }
 
 func (d discarded) Header() http.Header         { return d.header }
 func (d discarded) Write(p []byte) (int, error) { return len(p), nil }
 func (d discarded) WriteHeader(int)             {}
 
-// fleet is a server with so many sessions.
+// fleet returns a server with so many sessions.
 func fleet(t *testing.T, sessions int) *Server {
 	t.Helper()
 	cfg := config()
@@ -40,8 +40,8 @@ func fleet(t *testing.T, sessions int) *Server {
 	return b.server
 }
 
-// Goal: what is reused shows what is true now: Prometheus' own parser reads it, sessions
-// come and go, and two scrapes at once do not share.
+// Goal: reused memory has the present values: Prometheus' own parser reads it, sessions open and
+// close, and two scrapes at once do not share memory.
 func TestScrapesAreReadByPrometheus(t *testing.T) {
 	s := fleet(t, 3)
 	source := metricsOf(func() *Server { return s }, new(atomic.Uint64))
@@ -70,7 +70,7 @@ func TestScrapesAreReadByPrometheus(t *testing.T) {
 	if got := clients(); !slices.Equal(got, []string{"arm-0", "arm-1", "arm-2"}) {
 		t.Errorf("sessions %v", got)
 	}
-	first, done, _ := source.Gather() // a reader that takes its time
+	first, done, _ := source.Gather() // a slow reader
 	if got := clients(); !slices.Equal(got, []string{"arm-0", "arm-1", "arm-2"}) {
 		t.Errorf("sessions %v", got)
 	}

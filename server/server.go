@@ -1,27 +1,26 @@
 // Package server serves one exported policy to many robots.
 //
-// An observation takes one way through it:
+// An observation passes through these parts:
 //
-//	receive.go    the transport's callback finds the robot's session and copies
-//	queue         the newest observation of one robot waits, older ones are dropped;
-//	              the scheduler says whose turn is next
-//	worker.go     has the observations of the next batch decoded into its rows
-//	              (tensors.go) while the device's thread (batch) infers the last one
-//	publish.go    the chunk goes out under the observation's header, on the robot's
-//	              action key, and is dropped when the robot's link is full
+//	receive.go    the transport's callback finds the robot's session and copies the
+//	              observation
+//	queue         a robot's newest observation waits, older ones are dropped; the
+//	              scheduler chooses the next robots
+//	worker.go     the observations of the next batch are decoded into its rows
+//	              (tensors.go) while the device's thread (batch) runs the previous batch
+//	publish.go    the chunk is sent with the observation's header on the robot's action
+//	              key, and is dropped when the robot's link is full
 //
-// Nothing on that way allocates once buffers have grown to the robots' sizes, and
-// the garbage collector is off meanwhile. One more goroutine does what may take
-// time (housekeeping.go): it answers status, session and reset queries
-// (queries.go, admission.go), sends the events that a callback may not
-// (events.go), and closes the sessions of robots that left (session.go). What a
-// policy needs travels with each request: when a server dies, its robots open a
-// session at the next one.
+// No part of this path allocates once its buffers have grown to the robots' sizes, and the garbage
+// collector is off meanwhile. A second goroutine does the work that may take time
+// (housekeeping.go): it answers status, session and reset queries (queries.go, admission.go), sends
+// the events that a callback may not send (events.go), and closes the sessions of robots that left
+// (session.go). Each request carries all that the policy needs: when a server dies, its robots open
+// a session at another one.
 //
-// run.go loads a policy and serves it, check.go says what would be served,
-// replay.go answers captured requests again; health.go, metrics.go and notifier.go
-// show how it goes. Package manifest says what is served, package audit keeps what
-// was done.
+// run.go loads a policy and serves it, check.go reports what a manifest would serve, and replay.go
+// answers captured requests again. health.go, metrics.go and notifier.go report the server's
+// condition. Package manifest reads the settings, package audit keeps a record of each request.
 package server
 
 import (
@@ -52,43 +51,44 @@ import (
 )
 
 const (
-	// observationSlack is what an observation may have beside its pictures:
-	// state, prefixes, names. Cameras that the policy does not use may come too,
-	// so pictures count four times, or as large as the policy lets them be.
+	// observationSlack is the size of an observation without its pictures: state, prefixes, names.
+	// A robot may also send cameras that the policy does not use, so the pictures are allowed four
+	// times their size, or the largest size that the policy scales down.
 	observationSlack = 1 << 20
 	pictureAllowance = 4
 
-	// farewellTime is how long a server with robots that has said it leaves goes on
-	// answering who asks: a router may keep a query to one that has gone until its
-	// time-out, and robots that look for another server ask all.
+	// farewellTime is how long a server with robots goes on answering queries after it has
+	// withdrawn its tokens. A router may keep a query to a server that has left until its time-out,
+	// and robots that look for another server query all of them.
 	farewellTime = 300 * time.Millisecond
 )
 
-// LogMissing counts lines of the log that nobody got to see. A nil one is 0.
+// LogMissing counts the lines that are missing from the log. A nil function counts 0.
 //
 // Owner: any goroutine.
 type LogMissing struct {
-	Lost    func() uint64 // nobody read them
-	LeftOut func() uint64 // like lines had come a moment ago
+	Lost    func() uint64 // the log's reader did not read them in time
+	LeftOut func() uint64 // similar lines had been written a moment before
 }
 
-// Deps is what a Server works with. All but Audit and LogMissing is required.
+// Deps holds the parts that a Server works with. All fields are required except LogMissing and
+// those whose nil is explained.
 type Deps struct {
 	Meta    *policy.Meta
-	SHA256  string // the bundle's
+	SHA256  string // of the bundle
 	Repo    string // model id
-	Prefix  string // what all keys begin with, of cfg.Prefix
+	Prefix  string // beginning of all keys, from cfg.Prefix
 	Model   Model
 	Text    *tokenizer.Tokenizer // nil: the policy does not read its task
 	Network wire.Session
 	Clock   rt.Clock
 	Log     *slog.Logger
-	Audit   *audit.Writer // nil: nothing is kept
-	Tests   []policy.Test // how long the self-test of Model took; nil: it had none
+	Audit   *audit.Writer // nil: no request is recorded
+	Tests   []policy.Test // durations of Model's self-test; nil: it had no self-test
 
 	Placement policy.Placement // where Model computes
-	Access    *acl.Service     // what the network's listener lets robots do; nil: it was not asked
-	Links     *Links           // those of Network; nil: they were not counted
+	Access    *acl.Service     // rights of the robots at the network's listener; nil: the listener does not check them
+	Links     *Links           // of Network; nil: its links are not counted
 
 	LogMissing LogMissing
 }
@@ -101,45 +101,44 @@ type Links struct {
 	Down atomic.Uint64 // went down, or did not come up
 }
 
-// service is what all parts of a server share: what is served, to whom, and with
-// what.
+// service is the state that all parts of a server share.
 type service struct {
 	// Constant after New.
 	cfg       manifest.Config
-	prefix    string // the beginning of all its keys
+	prefix    string // beginning of all its keys
 	id        string // server_id
 	caps      wire.Capabilities
 	meta      *policy.Meta
 	tasks     taskReader
-	limit     int           // sessions, or their bound where a gate decides
+	limit     int           // most sessions, or their upper bound where max_sessions is auto
 	window    time.Duration // how long a batch waits to fill
 	placement policy.Placement
-	access    *acl.Service // nil: the network has no listener of ours
-	links     *Links       // nil: nobody counts them
-	transport transport    // the network, where it counts what it loses; else nil
+	access    *acl.Service // nil: the network has no listener of this package
+	links     *Links       // nil: not counted
+	transport transport    // the network, if it counts its losses; else nil
 	network   wire.Session
 	clock     rt.Clock
 	log       *slog.Logger // never blocks
 	missing   LogMissing
 	sessions  *registry
-	others    *replica.Others // the servers of the service
-	memory    *memory.Bound   // on what robots make the server keep
+	others    *replica.Others // the other servers of the service
+	memory    *memory.Bound   // on the memory that robots take
 	pool      *queue.Pool     // of the mailboxes
-	fed       atomic.Int32    // sessions that max_sessions: auto came to; 0: it decides nothing. Written by housekeeping
-	promised  atomic.Int64    // bytes, to all sessions. Written by housekeeping
+	fed       atomic.Int32    // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
+	promised  atomic.Int64    // bytes promised to all sessions. Written by housekeeping
 	stats     *stats
 	pace      pace
-	pauses    *rt.Pauses // by collections, since the worker was ready; nil before
+	pauses    *rt.Pauses // of garbage collections, since the worker was ready; nil before
 
 	// Atomic.
 	warmed       atomic.Bool // warm-up is over
 	serving      atomic.Bool // everything is declared
 	draining     atomic.Bool
-	certificates certificates // looked at by housekeeping
+	certificates certificates // checked by housekeeping
 }
 
-// transport is a network that counts what it loses and holds: ours does, the C library's
-// does not.
+// transport is a network that counts its losses and its memory: this module's network does, the C
+// library's does not.
 type transport interface {
 	Stats() zenoh.Stats
 	MemoryUsed() int
@@ -155,7 +154,7 @@ func (s *service) transportStat(value func(zenoh.Stats) uint64) float64 {
 //rt:noalloc
 func (s *service) load() float64 { return float64(len(s.sessions.all())) / float64(s.capacity()) }
 
-// capacity is how many sessions there is room for, as far as is known.
+// capacity returns the most sessions the server takes, as far as it is known.
 //
 //rt:noalloc
 func (s *service) capacity() int {
@@ -165,7 +164,8 @@ func (s *service) capacity() int {
 	return s.limit
 }
 
-// transportMemory is what the links hold, 0 where the transport does not say.
+// transportMemory returns the bytes that the links hold, 0 where the transport does not report
+// them.
 func (s *service) transportMemory() int64 {
 	if s.transport == nil {
 		return 0
@@ -173,10 +173,11 @@ func (s *service) transportMemory() int64 {
 	return int64(s.transport.MemoryUsed())
 }
 
-// lostLines is how many lines of the log nobody read.
+// lostLines returns the number of log lines that were not read in time.
 func (s *service) lostLines() uint64 { return count(s.missing.Lost) }
 
-// leftOutLines is how many were left out because like ones had come a moment ago.
+// leftOutLines returns the number of log lines that were left out because similar ones had been
+// written a moment before.
 func (s *service) leftOutLines() uint64 { return count(s.missing.LeftOut) }
 
 func count(of func() uint64) uint64 {
@@ -186,18 +187,18 @@ func count(of func() uint64) uint64 {
 	return of()
 }
 
-// Server is one policy being served.
+// Server serves one policy.
 type Server struct {
 	*service
 	receiver    *receiver
 	worker      *worker
 	queries     *queries
 	housekeeper *housekeeper
-	audit       *audit.Writer // nil: nothing is kept
+	audit       *audit.Writer // nil: no request is recorded
 
 	baseline atomic.Pointer[rt.HeapStat] // when the worker was ready
 
-	modelInUse bool // after Serve: an inference goes on that did not end when it was terminated
+	modelInUse bool // after Serve: an inference still runs, although it was terminated
 }
 
 // New prepares a server; nothing is declared before Serve.
@@ -262,8 +263,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	}, nil
 }
 
-// observationMax is the most bytes of an observation for the policy that memory is
-// reckoned for.
+// observationMax returns the largest observation that memory is planned for, in bytes.
 func observationMax(m *policy.Meta) int {
 	n := observationSlack
 	for _, c := range m.Cameras {
@@ -272,8 +272,9 @@ func observationMax(m *policy.Meta) int {
 	return min(n, wire.MaxMessageBytes)
 }
 
-// observationLimit is the most bytes of an observation that is taken: what a link
-// carries where a camera's pictures may have any size, for they wait in the same memory.
+// observationLimit returns the largest observation that is accepted, in bytes. Where a camera's
+// pictures may have any size that is the most a link carries, because observations wait in the same
+// memory.
 func observationLimit(m *policy.Meta) int {
 	n := observationMax(m)
 	if slices.ContainsFunc(m.Cameras, func(c policy.Camera) bool { return !c.ExactSize }) {
@@ -284,10 +285,10 @@ func observationLimit(m *policy.Meta) int {
 
 func mib(n int64) float64 { return float64(n) / (1 << 20) }
 
-// serverID tells replicas of one service apart, and a server from its life before. It
-// is one key segment.
+// serverID returns an id that distinguishes the replicas of one service, and a server from its
+// earlier runs. It is one key segment.
 func serverID() string {
-	host, _ := os.Hostname() // empty is no slug
+	host, _ := os.Hostname() // an empty name is refused by Slug
 	host, err := wire.Slug(host)
 	if err != nil {
 		host = "lean"
@@ -298,8 +299,8 @@ func serverID() string {
 // Prefix is the first part of all keys of the service.
 func (s *Server) Prefix() string { return s.prefix }
 
-// Ready reports whether robots get chunks here. A server that listens waits for
-// them; one that only dials needs its router.
+// Ready reports whether robots get chunks from this server. A server that listens is ready without
+// a link; a server that only dials needs a link to its router.
 func (s *Server) Ready() (ok bool, why string) {
 	switch {
 	case s.draining.Load():
@@ -317,7 +318,7 @@ func (s *Server) Ready() (ok bool, why string) {
 	return ok, why
 }
 
-// healthy reports whether the process does its work; when not, restart it.
+// healthy reports whether the process works. When it does not, it must be restarted.
 //
 // Owner: any goroutine.
 func (s *Server) healthy() (ok bool, why string) {
@@ -327,9 +328,9 @@ func (s *Server) healthy() (ok bool, why string) {
 	return s.housekeeper.healthy()
 }
 
-// Serve warms the model up, declares the service and answers robots until ctx
-// is done; then it finishes the request in hand, withdraws everything and
-// returns nil. The network stays open. It is called once.
+// Serve warms the model up, declares the service and answers robots until ctx is done; then it
+// finishes the request in hand, withdraws its declarations and returns nil. The network stays open.
+// Serve is called once.
 func (s *Server) Serve(ctx context.Context) (err error) {
 	endAudit := s.audit.Start(origin(s.caps.ModelSHA256, s.placement))
 	defer func() { err = errors.Join(err, endAudit()) }()
@@ -347,7 +348,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	}
 	defer s.housekeeper.heap.holdGC().Release()
 	heap := s.housekeeper.heap.last
-	s.pauses = rt.NewPauses() // before baseline, which says that it is there
+	s.pauses = rt.NewPauses() // before baseline, whose value announces it
 	s.baseline.Store(&heap)
 
 	s.certificates.look(s.network, time.Now(), s.log)
@@ -373,10 +374,10 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 		text = sickText
 	}
 	var events eventWriter
-	for _, session := range s.sessions.all() { // so that it can look for another server while its actions last
+	for _, session := range s.sessions.all() { // robots look for another server while their actions last
 		events.putDraining(s.id, session, text)
 	}
-	failed := undeclare(tokens) // first, so that nobody is sent here any more
+	failed := undeclare(tokens) // first, so that no further robot comes
 	stay := time.Duration(0)
 	if len(s.sessions.all()) > 0 && s.network.Connected() {
 		stay = farewellTime
@@ -384,7 +385,7 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	farewell := time.NewTimer(stay)
 	err = errors.Join(err, s.left(ctx, s.worker.finish()))
 	<-farewell.C
-	failed = errors.Join(failed, undeclare(declared)) // who asks is answered until nobody is asked here any more
+	failed = errors.Join(failed, undeclare(declared)) // queries are answered until robots no longer send them here
 	stopHousekeeper()
 	housekeeper.Wait()
 	s.queries.answerWaiting()
@@ -398,8 +399,8 @@ func (s *Server) Serve(ctx context.Context) (err error) {
 	return err
 }
 
-// left looks at how the worker ended. An inference that nothing ends is no failure of
-// a server that was told to leave.
+// left returns the error with which the worker ended. When ctx is done and the device is not sick,
+// an inference that cannot be terminated is logged and is no error.
 func (s *Server) left(ctx context.Context, err error) error {
 	if !errors.Is(err, errStillInferring) {
 		return err
@@ -412,9 +413,9 @@ func (s *Server) left(ctx context.Context, err error) error {
 	return nil
 }
 
-// declare announces the service. What others show comes first, so that no query is
-// answered before it is known who else could; the server's own tokens last, so that a
-// robot that sees them finds the rest.
+// declare announces the service. It subscribes to the tokens of others first, so that no query is
+// answered before the other replicas are known, and shows the server's own tokens last, so that a
+// robot that sees them finds everything else declared.
 func (s *Server) declare() (declared, tokens []wire.Declaration, err error) {
 	add := func(to *[]wire.Declaration, d wire.Declaration, failed error) {
 		if failed == nil {
@@ -461,7 +462,7 @@ func undeclare(declared []wire.Declaration) (err error) {
 	return err
 }
 
-// Summary is what happened so far.
+// Summary returns the counters since the start.
 func (s *Server) Summary() Summary {
 	out := Summary{Service: s.prefix, ServerID: s.id, Device: s.placement.Device.String()}
 	s.stats.fill(&out)

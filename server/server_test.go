@@ -25,18 +25,18 @@ import (
 
 const patience = 10 * time.Second // only a broken test waits so long
 
-// bench is a server on a network of its own, and one robot that talks to it.
+// bench is a server on a network of its own, and a session for its robots.
 type bench struct {
 	t       *testing.T
 	server  *Server
 	model   *servertest.Model
 	clock   *rttest.Clock
 	network *servertest.Network
-	session wire.Session // the robots'
+	session wire.Session // of the robots
 	stop    func() error // ends Serve and returns its error
 }
 
-// fakePrefix is what the keys of config's service begin with.
+// fakePrefix is the key prefix of config's service.
 const fakePrefix = "@lerobot/test-fake/main/demo"
 
 func config() manifest.Config {
@@ -65,7 +65,7 @@ func newBench(t *testing.T, cfg manifest.Config, change ...func(*Deps)) *bench {
 	return b
 }
 
-// serve makes a server of the fake policy and starts it.
+// serve returns a running server of the fake policy.
 func serve(t *testing.T, cfg manifest.Config, change ...func(*bench)) *bench {
 	t.Helper()
 	b := newBench(t, cfg)
@@ -103,8 +103,8 @@ func (b *bench) begin() {
 	t.Cleanup(func() { _ = b.stop() })
 }
 
-// holdInferences makes each inference say that it has begun and wait for leave. It
-// is for serve's options.
+// holdInferences makes each inference signal its begin on entered and wait for leave. It is used in
+// serve's options.
 func (b *bench) holdInferences() (entered, leave chan struct{}) {
 	entered, leave = make(chan struct{}, 100), make(chan struct{})
 	b.server.cfg.WarmupInferences = 0
@@ -125,7 +125,7 @@ func (b *bench) query(key string, payload []byte) []wire.Reply {
 	return replies
 }
 
-// fakeOpen fits the fake policy.
+// fakeOpen returns an open that fits the fake policy.
 func fakeOpen(uuid string) wire.SessionOpen {
 	m := servertest.Meta()
 	return wire.SessionOpen{
@@ -147,7 +147,7 @@ func (b *bench) open(o wire.SessionOpen) wire.SessionAck {
 	return ack
 }
 
-// status is the body of the server's answer to a status query.
+// status returns the body of the server's answer to a status query.
 func (b *bench) status() []byte {
 	b.t.Helper()
 	replies := b.query(wire.StatusKey(b.server.Prefix()), nil)
@@ -204,7 +204,7 @@ func (r *robot) receive(s wire.Sample) {
 	r.inbox <- got
 }
 
-// picture is a plain red picture as JPEG.
+// picture returns a plain red picture as JPEG.
 func picture(t testing.TB, w, h int) []byte {
 	t.Helper()
 	e, err := jpeg.NewEncoder(90, jpeg.ChromaOfPicture)
@@ -273,8 +273,8 @@ func TestStatusSaysWhatIsServed(t *testing.T) {
 	}
 }
 
-// One request from end to end: what comes back carries the observation's header
-// and both chunks, conditioned on the prefix.
+// One request from end to end: the answer carries the observation's header and both chunks,
+// conditioned on the prefix.
 func TestObservationBecomesChunk(t *testing.T) {
 	b := serve(t, config())
 	ack := b.open(fakeOpen("arm"))
@@ -284,7 +284,7 @@ func TestObservationBecomesChunk(t *testing.T) {
 	r := b.robot("arm")
 	o := fakeObs(t)
 	o.PrefixRobot = wire.Matrix{Rows: 3, Cols: 2, Data: []float32{1, 2, 3, 4, 5, 6}}
-	o.PrefixModel = wire.Matrix{Rows: 2, Cols: 2, Data: []float32{9, 9, 9, 9}} // an old client's, of another length
+	o.PrefixModel = wire.Matrix{Rows: 2, Cols: 2, Data: []float32{9, 9, 9, 9}} // of an old client, of another length
 	o.InferenceDelaySteps = 2
 	o.HasT, o.T, o.HasN, o.N = true, 77, true, -1
 	h := wire.Header{SchemaVersion: 1, MsgType: wire.MsgObservation, SeqID: 9, EpisodeID: 3, ClientMonoNs: -5, SessionEpoch: 4}
@@ -325,8 +325,8 @@ func near(got, want []float32, tolerance float64) bool {
 	return len(got) >= len(want)
 }
 
-// The same request id gets the same noise, on any server and in any session;
-// another request gets other noise.
+// The same request id gets the same noise, on any server and in any session; another request gets
+// other noise.
 func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	noise := func(uuid string, seq uint64) []float32 {
 		b := newBench(t, config())
@@ -349,7 +349,7 @@ func TestNoiseIsAFunctionOfTheRequest(t *testing.T) {
 	}
 }
 
-// Which conditioning a request gets; d is in steps, the policy knows 3.
+// The conditioning of a request; d is in steps, the policy is trained for 3.
 func TestConditioning(t *testing.T) {
 	tests := []struct {
 		name      string
@@ -388,8 +388,8 @@ func TestConditioning(t *testing.T) {
 	}
 }
 
-// A request may name rows of the server's own chunks. What is not there any more
-// costs the conditioning of one chunk, and is counted.
+// A request may name rows of the server's own chunks. Rows that are forgotten cost the conditioning
+// of one chunk, and are counted.
 func TestSpans(t *testing.T) {
 	b := newBench(t, config())
 	r := b.server.worker.tensors
@@ -433,7 +433,7 @@ func TestSpans(t *testing.T) {
 	}
 }
 
-// A policy that cannot do what the manifest asks for is refused before it serves.
+// A policy without the conditioning that the manifest requests is refused before it serves.
 func TestConditioningThatThePolicyLacks(t *testing.T) {
 	cfg := config()
 	cfg.Conditioning.Schedule = "exp"
@@ -502,7 +502,7 @@ func TestBadObservationIsAnsweredWithAnEvent(t *testing.T) {
 	}
 }
 
-// A stock client asks again at once when it gets an event, so they are spaced.
+// A stock client sends its next request immediately after an event, so events are spaced.
 func TestEventsAreSpaced(t *testing.T) {
 	b := serve(t, config())
 	b.open(fakeOpen("arm"))
@@ -523,8 +523,8 @@ func TestEventsAreSpaced(t *testing.T) {
 	}
 }
 
-// Goal: what a run that fails, or gives what is no number, would have said reaches no
-// robot; the robot learns why.
+// Goal: no robot gets a chunk of a run that failed or returned values that are not finite; it gets
+// the reason.
 func TestUnusableChunksAreNotPublished(t *testing.T) {
 	b, robots := batching(t, 1, []string{"arm"}, func(b *bench) { b.model.Poison, b.model.Overflow = 1, 2 })
 	robots[0].sendState(1, 1)
@@ -541,8 +541,8 @@ func TestUnusableChunksAreNotPublished(t *testing.T) {
 	}
 }
 
-// A server hears a robot only while it holds its session, and never answers one that
-// it does not hold: another may.
+// A server receives a robot's observations only while it holds its session, and never answers a
+// robot whose session it does not hold: another server may.
 func TestOnlyTheHolderOfASessionHears(t *testing.T) {
 	b := serve(t, config())
 	ghost, arm := b.robot("ghost"), b.robot("arm")
@@ -566,7 +566,7 @@ func TestOnlyTheHolderOfASessionHears(t *testing.T) {
 	}
 }
 
-// Samples that are no observation are counted, never served.
+// Samples that are no observations are counted, never served.
 func TestMalformedSamples(t *testing.T) {
 	b := serve(t, config())
 	b.open(fakeOpen("arm"))
@@ -599,8 +599,8 @@ func TestMalformedSamples(t *testing.T) {
 	}
 }
 
-// While the worker is busy, only the newest observation of each robot waits;
-// the reply says how many were replaced, and robots take turns under round_robin.
+// While the worker is busy, only the newest observation of each robot waits; the reply has the
+// number of the replaced ones, and robots take turns under round_robin.
 func TestNewestWinsAndNobodyStarves(t *testing.T) {
 	cfg := config()
 	cfg.Scheduler = "round_robin"
@@ -621,7 +621,7 @@ func TestNewestWinsAndNobodyStarves(t *testing.T) {
 		t.Errorf("first reply to a = seq %d, %d superseded, want 1 and 3", got.header.SeqID, got.chunk.SupersededSeqs)
 	}
 	<-entered
-	leave <- struct{}{} // z's turn, though a waits too
+	leave <- struct{}{} // z's turn, although a waits, too
 	if got := z.next(); got.header.SeqID != 1 {
 		t.Errorf("reply to z = seq %d, want 1", got.header.SeqID)
 	}
@@ -726,8 +726,7 @@ func TestReset(t *testing.T) {
 	}
 }
 
-// A robot whose token vanished loses its session after the grace, unless it is
-// seen again.
+// A robot whose token vanished loses its session after the grace, unless it is seen again.
 func TestSessionsEndWithTheirRobots(t *testing.T) {
 	b := serve(t, config())
 	b.open(fakeOpen("gone"))
@@ -775,8 +774,8 @@ func TestTokenGrace(t *testing.T) {
 	}
 }
 
-// A robot that opened a session and never showed a token or an observation loses it;
-// one that pauses with its token up keeps it.
+// A robot that opened a session and never showed a token or an observation loses it; a robot that
+// pauses while its token is shown keeps it.
 func TestIdleSessionsEnd(t *testing.T) {
 	b := serve(t, config())
 	b.open(fakeOpen("ghost"))
@@ -795,7 +794,7 @@ func TestIdleSessionsEnd(t *testing.T) {
 	}
 }
 
-// On stop the request in hand is finished and everything is withdrawn.
+// On stop the request in hand is finished and all declarations are withdrawn.
 func TestServeDrains(t *testing.T) {
 	var entered, leave chan struct{}
 	b := serve(t, config(), func(b *bench) { entered, leave = b.holdInferences() })
@@ -842,8 +841,8 @@ type counted int
 
 func (c *counted) Close() error { *c++; return nil }
 
-// An inference that outlasts the drain keeps its model: freeing it under ONNX
-// Runtime would crash the process with an exit code that means something else.
+// An inference that outlasts the drain keeps its model: freeing it under ONNX Runtime would crash
+// the process with an exit code of another meaning.
 func TestAModelInUseIsNotClosed(t *testing.T) {
 	var entered, leave chan struct{}
 	b := serve(t, config(), func(b *bench) { entered, leave = b.holdInferences() })
@@ -870,8 +869,8 @@ func TestAModelInUseIsNotClosed(t *testing.T) {
 	}
 }
 
-// A worker that panics ends Serve with an error instead of the process with
-// Go's exit code for panics, which a supervisor takes for a usage error.
+// A worker that panics ends Serve with an error instead of the process with Go's exit code for
+// panics, which a supervisor takes for a usage error.
 func TestServeReportsAPanic(t *testing.T) {
 	b := serve(t, config(), func(b *bench) {
 		b.server.cfg.WarmupInferences = 0
@@ -893,8 +892,8 @@ func TestServeReportsAFailedWarmup(t *testing.T) {
 	}
 }
 
-// serveOne has a worker that was not started give what waits one run; false when
-// nothing waits.
+// serveOne makes a worker that was not started serve the waiting requests in one run; false when no
+// request waits.
 func serveOne(w *worker) bool {
 	if w.timer.Stop() { // the first time
 		w.device.Start()
@@ -913,8 +912,8 @@ func serveOne(w *worker) bool {
 	return true
 }
 
-// From the transport's callback to the transport's Put, a request allocates
-// nothing once the buffers have grown, with audit and capture as without.
+// From the transport's callback to the transport's Put, a request allocates nothing once the
+// buffers have grown, with and without audit and captures.
 func TestRequestPathNoAlloc(t *testing.T) {
 	t.Run("alone", func(t *testing.T) { requestPathNoAlloc(t, newBench(t, config())) })
 	t.Run("audited and captured", func(t *testing.T) {
@@ -964,8 +963,8 @@ func requestPathNoAlloc(t *testing.T, b *bench) {
 	}
 }
 
-// Goal: chunks that cannot leave yet give way to newer ones: the robot gets the
-// newest when its link has room again.
+// Goal: chunks that cannot leave yet are replaced by newer ones: the robot gets the newest when its
+// link has room again.
 func TestNewestChunkWins(t *testing.T) {
 	b := serve(t, config())
 	r := b.robot("a")
@@ -993,8 +992,8 @@ type cutOff struct{ wire.Session }
 
 func (cutOff) Connected() bool { return false }
 
-// Goal: a server that only dials is not ready while no router answers; one that
-// listens is ready though no robot is there yet.
+// Goal: a server that only dials is not ready while no router answers; a server that listens is
+// ready even without robots.
 func TestReadyNeedsAWayIn(t *testing.T) {
 	b := serve(t, config())
 	rttest.Eventually(t, "the declarations", b.server.serving.Load)

@@ -19,60 +19,60 @@ import (
 	"edgert/wire"
 )
 
-// Session is one robot's address, mailbox and counters: what a policy needs travels
-// with every request, so losing a session costs one handshake.
+// Session holds one robot's address, mailbox and counters. Each request carries all that the policy
+// needs, so a lost session costs one handshake.
 type Session struct {
 	// Constant after open.
 	uuid     string // the robot's id, one key segment
 	id       string // 32 hex digits, new at every open
-	opened   *task  // the one it was opened with
-	rtc      bool   // condition chunks on the prefix
-	extended bool   // the robot speaks the optional keys and events
-	epoch    uint32 // all its observations name it; 0: the robot did not say
+	opened   *task  // task of the open
+	rtc      bool   // chunks are conditioned on the prefix
+	extended bool   // the robot knows the optional keys and events
+	epoch    uint32 // of all its observations; 0: the robot names no epoch
 	noise    policy.NoiseKey
 	actions  wire.Publisher   // nil in tests of the pure parts
-	obs      wire.Declaration // subscription of its observations, while the session is open
-	held     wire.Declaration // tells the other servers of the session
+	obs      wire.Declaration // subscription to its observations, while the session is open
+	held     wire.Declaration // token that announces the session to the other servers
 	place    quota.Place
-	fps      float64     // control steps a second as the robot says; 0: it does not
-	asked    int         // bytes that an observation of it has as it says
-	memory   int64       // bytes that it was promised, its own among them
-	since    rt.Instant  // when it opened
-	instance string      // names the process that opened it; empty: it did not say
-	host     string      // where that runs, for people
-	from     wire.Origin // who opened it
-	tags     string      // of audit.Tags
-	nonce    int64       // its chunks carry it; 0: none, for a robot that does not know the key
+	fps      float64     // control steps per second, from the open; 0: not given
+	asked    int         // bytes of one observation, from the sizes in the open
+	memory   int64       // bytes promised to the session, including its own
+	since    rt.Instant  // time of the open
+	instance string      // names the process that opened it; empty: not given
+	host     string      // where that process runs, for people
+	from     wire.Origin // link or certificate that opened it
+	tags     string      // as audit.Tags encodes them
+	nonce    int64       // carried by its chunks; 0: no nonce, for a robot that does not know the key
 
 	mailbox   queue.Mailbox
-	announced atomic.Pointer[task] // by the newest reset that named one; nil: none
+	announced atomic.Pointer[task] // from the newest reset with a task; nil: no reset had one
 	presence
 
 	// Atomic.
 	episode       atomic.Int64  // from the last reset or observation; -1 before
 	stale         atomic.Uint32 // cameraSet of the last observation
 	squeezed      atomic.Uint32 // cameraSet of all observations
-	stalePictures atomic.Uint64 // older than the robot allows, since it opened
-	strayPictures atomic.Uint64 // with stray bytes, since it opened
-	received      atomic.Uint64 // observations that were not late, since it opened
-	answered      atomic.Uint64 // chunks, since it opened
+	stalePictures atomic.Uint64 // older than the robot allows, since the open
+	strayPictures atomic.Uint64 // with stray bytes, since the open
+	received      atomic.Uint64 // observations that were not late, since the open
+	answered      atomic.Uint64 // chunks, since the open
 	shown         shown
-	inHand        atomic.Bool // a request of it has a row. Written by the worker
+	inHand        atomic.Bool // one of its requests has a row. Written by the worker
 
 	// Owner: worker.
 	refusals rateLimit
 
 	// Owner: worker, or the thread that fills the row of the request in hand.
-	history *policy.History // nil: nothing is conditioned
-	changed *task           // by the newest observation with a task of its own; nil: none
+	history *policy.History // nil: chunks are not conditioned
+	changed *task           // from the newest observation with a task of its own; nil: no observation had one
 
 	// Owner: housekeeping.
 	warnings                    rateLimit
 	staleLogged, squeezedLogged cameraSet
 }
 
-// newSession makes a session for uuid that has shown no token yet, whose observations
-// have so many bytes as it says.
+// newSession returns a session for uuid without a liveliness token. asked is the size of one
+// observation in bytes, from the robot's open.
 func newSession(uuid string, pool *queue.Pool, asked int) *Session {
 	s := &Session{uuid: uuid, opened: &task{}, id: fmt.Sprintf("%016x%016x", rand.Uint64(), rand.Uint64()), asked: asked, mailbox: queue.NewMailbox(pool, asked)}
 	s.episode.Store(-1)
@@ -82,13 +82,13 @@ func newSession(uuid string, pool *queue.Pool, asked int) *Session {
 	return s
 }
 
-// streams reports whether the robot has had a chunk, or what it sent last waits for one:
-// observations that cannot be answered keep no place.
+// streams reports whether the robot has had a chunk, or its last observation waits for one. A robot
+// whose observations cannot be answered does not stream and may lose its place.
 func (s *Session) streams() bool {
 	return s.answered.Load() > 0 || s.received.Load() > s.shown.failed.Load()+s.shown.superseded.Load()
 }
 
-// header is that of an event which answers no observation.
+// header returns the header of an event that answers no observation.
 func (s *Session) header() wire.Header {
 	return wire.Header{
 		SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgEvent,
@@ -96,7 +96,7 @@ func (s *Session) header() wire.Header {
 	}
 }
 
-// withdraw takes back what the session declared.
+// withdraw undeclares everything that the session declared.
 func (s *Session) withdraw() (err error) {
 	for _, d := range []wire.Declaration{s.obs, s.held, s.actions} {
 		if d != nil {
@@ -106,21 +106,21 @@ func (s *Session) withdraw() (err error) {
 	return err
 }
 
-// randomNonce is what the chunks of one session carry: nobody can guess it.
+// randomNonce returns an unguessable number for the chunks of one session.
 func randomNonce() int64 {
 	var b [8]byte
-	_, _ = crand.Read(b[:]) // never fails, says its documentation
+	_, _ = crand.Read(b[:]) // never fails, according to its documentation
 	return int64(binary.LittleEndian.Uint64(b[:])>>1 | 1)
 }
 
-// reset begins an episode: what waits belongs to the one before.
+// reset begins an episode and drops the waiting observation, which belongs to the one before.
 func (s *Session) reset(episode int64) {
 	s.mailbox.Clear()
 	s.episode.Store(episode)
 }
 
-// countPictures counts old pictures, and those used although they have stray bytes or
-// another shape than the policy's.
+// countPictures counts stale pictures, and pictures that were used although they have stray bytes
+// or another shape than the policy's.
 //
 //rt:noalloc
 func (s *Session) countPictures(total *stats, stale, stray, squeezed cameraSet) {
@@ -131,8 +131,8 @@ func (s *Session) countPictures(total *stats, stale, stray, squeezed cameraSet) 
 	s.strayPictures.Add(stray.count(&total.stray))
 }
 
-// eventInterval is the shortest time between two events to one robot: a stock
-// client asks again at once, so answering each would make the two race.
+// eventInterval is the shortest time between two events to one robot. A stock client sends its next
+// request immediately after an event, so answering each of them with an event would start a loop.
 const eventInterval = 200 * time.Millisecond
 
 // rateLimit spaces the events to one robot.
@@ -141,7 +141,7 @@ type rateLimit struct {
 	used bool // last is valid
 }
 
-// allow reports whether an event may be sent now, and if so remembers it.
+// allow reports whether an event may be sent now, and if so records it.
 //
 //rt:noalloc
 func (l *rateLimit) allow(now rt.Instant) bool {
@@ -153,37 +153,37 @@ func (l *rateLimit) allow(now rt.Instant) bool {
 }
 
 const (
-	// ownerTimeout is how long a robot that shows no token counts as there after it
-	// was last seen: longer than the lease of a link, so that one which has just
-	// opened does not count as gone before its token comes.
+	// ownerTimeout is how long a robot without a liveliness token is taken to be running after its
+	// last message. It is longer than the lease of a link, so that a robot that has just opened is
+	// not taken for gone before its token arrives.
 	ownerTimeout = 3 * time.Second
-	// tokenGrace is how long a robot's token may be gone before its session is
-	// closed: LeRobot's figure, longer than a reconnect takes.
+	// tokenGrace is how long a robot's token may be missing before its session is closed. The
+	// figure is LeRobot's; a reconnect takes less.
 	tokenGrace = 5 * time.Second
-	// idleTimeout closes a session whose robot neither sends nor shows a token any more.
+	// idleTimeout closes a session whose robot neither sends nor shows a token.
 	idleTimeout = 300 * time.Second
-	// idleGrace is how long a robot that has opened may take to send, before it may
-	// have to give way to another one when the server is full.
+	// idleGrace is how long a robot may wait after its open before it sends. Later it may have to
+	// give its place to another robot when the server is full.
 	idleGrace = 10 * time.Second
-	// tokenlessTimeout closes one whose robot does not send and never showed a token,
-	// which robots do right behind the open: its link may be long gone. One that has sent
-	// gets as long again: it may be us who hang.
+	// tokenlessTimeout closes a session whose robot does not send and has never shown a token.
+	// Robots show their token right after the open, so the link may be long gone. A robot that has
+	// sent gets twice the time: this server itself may hang.
 	tokenlessTimeout = 15 * time.Second
 )
 
-// presence says whether a session's robot is there.
+// presence records whether a session's robot is reachable.
 //
 // Atomic.
 type presence struct {
 	seenAt     atomic.Int64 // when the robot last opened or sent
-	droppedAt  atomic.Int64 // when its liveliness token vanished; 0 while it has not
-	tokenEpoch atomic.Int64 // whose liveliness token counts; -1: the robot has none with an epoch
-	tokenUp    atomic.Bool  // the token that counts is there
-	tokenSeen  atomic.Bool  // or was
-	sent       atomic.Bool  // since it opened
+	droppedAt  atomic.Int64 // when its liveliness token vanished; 0: it has not
+	tokenEpoch atomic.Int64 // epoch whose liveliness token is followed; -1: the robot's token has no epoch
+	tokenUp    atomic.Bool  // the followed token is shown
+	tokenSeen  atomic.Bool  // the followed token was shown once
+	sent       atomic.Bool  // since the open
 }
 
-// seen notes that the robot sent: it is alive, whatever its token says.
+// seen notes that the robot sent: it is alive, even if its token has vanished.
 //
 //rt:noalloc
 func (p *presence) seen(now rt.Instant) {
@@ -192,8 +192,8 @@ func (p *presence) seen(now rt.Instant) {
 	p.droppedAt.Store(0)
 }
 
-// tokenChanged notes that the robot's liveliness token came or went. Of a robot that
-// shows tokens with an epoch only those count.
+// tokenChanged notes that the robot's token without an epoch appeared or vanished. It is ignored
+// for a robot whose tokens have epochs.
 func (p *presence) tokenChanged(alive bool, now rt.Instant) {
 	if p.tokenEpoch.Load() >= 0 {
 		return
@@ -201,9 +201,9 @@ func (p *presence) tokenChanged(alive bool, now rt.Instant) {
 	p.tokenOf(alive, now)
 }
 
-// epochTokenChanged is tokenChanged for the token of one epoch: that of the open
-// counts, and no other. The end of an old one says nothing about a robot that came
-// back, and anybody may show a later one.
+// epochTokenChanged is tokenChanged for the token of one epoch. Only the token of the open's epoch
+// is followed: the end of an earlier one does not concern a robot that came back, and any client
+// may show a later one.
 func (p *presence) epochTokenChanged(epoch uint32, alive bool, now rt.Instant) {
 	if int64(epoch) == p.tokenEpoch.Load() {
 		p.tokenOf(alive, now)
@@ -225,7 +225,7 @@ func (p *presence) tokenDropped(now rt.Instant) {
 	p.droppedAt.CompareAndSwap(0, int64(max(now, 1)))
 }
 
-// alive reports whether the robot was seen since its token vanished.
+// alive reports whether the token is shown, or the robot was seen since it vanished.
 func (p *presence) alive() bool { return p.droppedAt.Load() == 0 }
 
 // owned reports whether the process that opened the session may still run.
@@ -233,13 +233,13 @@ func (p *presence) owned(now rt.Instant) bool {
 	return p.tokenUp.Load() || p.alive() && now.Sub(rt.Instant(p.seenAt.Load())) <= ownerTimeout
 }
 
-// vanished reports whether the robot neither sends nor ever showed a token, as of a
-// process that opened and died.
+// vanished reports whether the robot has sent nothing for ownerTimeout and never showed a token,
+// like a process that opened and died.
 func (p *presence) vanished(now rt.Instant) bool {
 	return !p.tokenSeen.Load() && now.Sub(rt.Instant(p.seenAt.Load())) > ownerTimeout
 }
 
-// lost says why the robot counts as gone, "" when it does not.
+// lost returns why the robot is taken for gone, "" when it is not.
 func (p *presence) lost(now rt.Instant) (why string) {
 	dropped, silent := rt.Instant(p.droppedAt.Load()), now.Sub(rt.Instant(p.seenAt.Load()))
 	switch {
@@ -253,8 +253,8 @@ func (p *presence) lost(now rt.Instant) (why string) {
 	return ""
 }
 
-// lost is presence's, but a robot that waits for a chunk is not idle: it may send nothing
-// more before it has its answer. Its turn comes within patience.
+// lost is like presence.lost, but a robot that waits for a chunk is not idle: it may send nothing
+// more before it has its answer. The answer is due within patience.
 func (s *Session) lost(now rt.Instant, patience time.Duration) (why string) {
 	since, _, waits := s.mailbox.Waiting()
 	if s.alive() && (s.inHand.Load() || waits && now.Sub(since) < patience) {
@@ -263,8 +263,8 @@ func (s *Session) lost(now rt.Instant, patience time.Duration) (why string) {
 	return s.presence.lost(now)
 }
 
-// registry holds the open sessions, sorted by uuid. Readers take no lock: every
-// change makes a new list.
+// registry holds the open sessions, sorted by uuid. Readers take no lock: every change makes a new
+// list.
 type registry struct {
 	mu   sync.Mutex // held while the list is replaced
 	list atomic.Pointer[[]*Session]
@@ -299,8 +299,8 @@ func (r *registry) find(uuid string) *Session {
 	return nil
 }
 
-// others counts the sessions of everyone but uuid: opening again never counts
-// against the capacity.
+// others counts the sessions of all robots but uuid: a robot that opens again does not use more of
+// the capacity.
 func (r *registry) others(uuid string) int {
 	n := len(r.all())
 	if r.find(uuid) != nil {
@@ -324,8 +324,8 @@ func (r *registry) add(s *Session) (displaced *Session) {
 	return displaced
 }
 
-// remove takes exactly this session out, not a newer one of the same robot, and
-// reports whether it was there.
+// remove removes exactly this session, not a newer one of the same robot, and reports whether the
+// registry held it.
 func (r *registry) remove(s *Session) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -74,8 +74,8 @@ func TestRegistryNoAlloc(t *testing.T) {
 	}
 }
 
-// Presence is keyed by (uuid, epoch), and only the epoch of the open counts: anybody
-// may show a token of another.
+// Presence is keyed by (uuid, epoch), and only the epoch of the open is followed: any client may
+// show a token of another.
 func TestSessionPresence(t *testing.T) {
 	type step struct {
 		what  string
@@ -84,7 +84,7 @@ func TestSessionPresence(t *testing.T) {
 	}
 	tests := []struct {
 		name  string
-		epoch int64 // of the open; -1: it named none
+		epoch int64 // of the open; -1: without an epoch
 		steps []step
 	}{
 		{"plain token of a stock client", -1, []step{{"put", 0, true}, {"drop", 0, false}, {"put", 0, true}}},

@@ -14,20 +14,20 @@ import (
 	"edgert/wire"
 )
 
-// stats counts what the server did since it started.
+// stats counts the events since the server's start.
 //
 // Atomic; the histograms have one writer, the worker.
 type stats struct {
 	outcomes   [audit.NumOutcomes]atomic.Uint64 // requests that had their turn
 	superseded atomic.Uint64                    // observations replaced by a newer one before their turn
-	late       atomic.Uint64                    // observations refused: not newer than one that was here
+	late       atomic.Uint64                    // observations refused: not newer than the newest received
 	noRoom     atomic.Uint64                    // observations refused: the pool is used up
-	gaveWay    atomic.Uint64                    // observations that others went before, because their robot runs dry anyway
+	gaveWay    atomic.Uint64                    // observations passed over for others, because their robot's actions end too early in any case
 	unknown    atomic.Uint64                    // observations of robots without a session
 	malformed  atomic.Uint64                    // samples without a proper header, or too large
 	lostQuery  atomic.Uint64                    // queries refused because too many were waiting
-	silenced   atomic.Uint64                    // events not sent because one was sent a moment ago
-	replaced   atomic.Uint64                    // chunks that a newer one replaced before they left
+	silenced   atomic.Uint64                    // events not sent because one was sent a moment before
+	replaced   atomic.Uint64                    // chunks replaced by a newer one before they left
 
 	receivedBytes atomic.Uint64 // all observations, served or not
 	sentBytes     atomic.Uint64 // all chunks
@@ -38,19 +38,19 @@ type stats struct {
 	refused   [numRefused]atomic.Uint64
 
 	modes    [policy.ModeTrainedGuided + 1]atomic.Uint64 // requests by policy.Mode
-	spans    [numSpanUses]atomic.Uint64                  // requests by what came of their spans
+	spans    [numSpanUses]atomic.Uint64                  // requests by the result of their spans
 	stale    [policy.MaxCameras]atomic.Uint64            // pictures older than their robot allows, by camera
-	stray    [policy.MaxCameras]atomic.Uint64            // pictures with stray bytes, used all the same, by camera
+	stray    [policy.MaxCameras]atomic.Uint64            // pictures with stray bytes, used nevertheless, by camera
 	squeezed [policy.MaxCameras]atomic.Uint64            // pictures of another shape than the policy's, by camera
 
-	sick   [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory, hung or gave no numbers
-	probes [numProbes]atomic.Uint64     // runs of the server's own, by how they ended
+	sick   [numSicknesses]atomic.Uint64 // runs that failed, ran out of memory, hung or returned values that are not finite
+	probes [numProbes]atomic.Uint64     // the server's own runs, by their result
 
-	batches [manifest.MaxBatch]atomic.Uint64 // runs by their requests, less one
+	batches [manifest.MaxBatch]atomic.Uint64 // runs by their number of requests, less one
 	reruns  atomic.Uint64                    // batches that failed and ran again one by one
 
 	wait      *durations // from arrival to the run, less decode
-	runway    *durations // of robots that say it, when their observation arrived
+	runway    *durations // left when the observation arrived, of robots that report it
 	decode    *durations // parse, pictures, tensors
 	inference *durations // the graph alone
 	service   *durations // from arrival to the chunk's hand-over to the transport
@@ -60,38 +60,38 @@ func newStats() *stats {
 	return &stats{wait: newDurations(), runway: newDurations(), decode: newDurations(), inference: newDurations(), service: newDurations()}
 }
 
-// A run of the server's own ends in one of these ways.
+// The results of the server's own runs.
 const (
 	probeOK = iota
 	probeFailed
 	numProbes
 )
 
-// shown is what the page shows of a session beside its own counters.
+// shown holds the values of a session that the page shows beside its counters.
 //
 // Atomic.
 type shown struct {
-	runway     atomic.Int64  // ns, of its last request; -1: it has not said
-	service    atomic.Int64  // ns, of its last chunk; -1: there was none
+	runway     atomic.Int64  // ns, of its last request; -1: not given
+	service    atomic.Int64  // ns, of its last chunk; -1: no chunk yet
 	superseded atomic.Uint64 // observations replaced by a newer one before their turn
-	gaveWay    atomic.Uint64 // observations that others went before
+	gaveWay    atomic.Uint64 // observations passed over for others
 	failed     atomic.Uint64 // observations that had their turn and got no chunk
 }
 
-// spanUse says what came of an observation that names rows of earlier chunks.
+// spanUse is the result of an observation's spans, which name rows of earlier chunks.
 type spanUse uint8
 
 const (
 	spansNone spanUse = iota
 	spansFound
-	spansMissing // at least one is forgotten: the chunk is not conditioned
+	spansMissing // at least one span is forgotten: the chunk is not conditioned
 	numSpanUses
 )
 
-// cameraSet is some of the policy's cameras: bit i is camera i.
+// cameraSet is a set of the policy's cameras: bit i is camera i.
 type cameraSet uint32
 
-// camerasNamed finds the policy's cameras: others must not become metric labels.
+// camerasNamed returns the policy's cameras in names; unknown names must not become metric labels.
 //
 //rt:noalloc
 func camerasNamed(cameras []wire.CameraShape, names []string) (set cameraSet) {
@@ -128,8 +128,8 @@ func (s cameraSet) count(counts *[policy.MaxCameras]atomic.Uint64) (n uint64) {
 	return n
 }
 
-// fairness is Jain's index of the shares of their observations that sessions got
-// chunks for, 1 when nobody sent any.
+// fairness returns Jain's index over the sessions' shares of answered observations; 1 when no
+// session has sent any.
 func fairness(sessions []*Session) float64 {
 	var n, sum, squares float64
 	for _, s := range sessions {
@@ -151,8 +151,8 @@ func sum(counts []atomic.Uint64) (n uint64) {
 	return n
 }
 
-// bounds are the upper ends of the buckets that /metrics shows, in seconds: fine
-// around one inference of a small and of a large policy.
+// bounds are the upper ends of the buckets of /metrics, in seconds, close together around one
+// inference of a small and of a large policy.
 var bounds = [...]time.Duration{
 	100 * time.Microsecond, 250 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2 * time.Millisecond, 3 * time.Millisecond, 5 * time.Millisecond, 7500 * time.Microsecond,
@@ -161,8 +161,7 @@ var bounds = [...]time.Duration{
 	time.Second, 2500 * time.Millisecond, 10 * time.Second,
 }
 
-// durations counts how long something took, finely for quantiles and in the
-// few buckets of bounds for /metrics.
+// durations records durations, finely for quantiles and in the few buckets of bounds for /metrics.
 //
 // Owner: one goroutine records, any may read meanwhile.
 type durations struct {
@@ -184,8 +183,8 @@ func (d *durations) record(v time.Duration) {
 	d.buckets[i].Add(1)
 }
 
-// cumulative returns how many there were in all and their sum in seconds, and puts
-// how many took at most each bound into buckets.
+// cumulative returns the number of all durations and their sum in seconds, and fills buckets with
+// the number of those up to each bound.
 //
 //rt:noalloc
 func (d *durations) cumulative(buckets []uint64) (count uint64, sum float64) {
@@ -214,11 +213,11 @@ func quantiles(h *rt.Hist) Quantiles {
 
 func ms(d time.Duration) float64 { return float64(d) / 1e6 }
 
-// Summary is what a run did, printed at its end as a table and with --json.
+// Summary is the result of a run, printed at its end as a table and with --json.
 type Summary struct {
 	Service    string `json:"service"` // key prefix
 	ServerID   string `json:"server_id"`
-	Device     string `json:"device"` // where the policy computed
+	Device     string `json:"device"` // that the policy computed on
 	Requests   uint64 `json:"requests"`
 	Errors     uint64 `json:"errors"`
 	Superseded uint64 `json:"superseded"`
@@ -236,22 +235,22 @@ type Summary struct {
 		UsedMB  float64 `json:"used_mb"`
 		MostMB  float64 `json:"most_mb"`
 	} `json:"memory"` // of sessions, observations and captures
-	Refusals         map[string]uint64 `json:"refusals"`          // of sessions, by reason; only those that happened
+	Refusals         map[string]uint64 `json:"refusals"`          // of sessions, by reason; without zeros
 	StalePictures    uint64            `json:"stale_pictures"`    // older than their robot allows
-	WarnedPictures   uint64            `json:"warned_pictures"`   // with stray bytes, used all the same
-	SqueezedPictures uint64            `json:"squeezed_pictures"` // of another shape than the policy's, scaled all the same
-	Conditioning     map[string]uint64 `json:"conditioning"`      // requests by what was done with the prefix
+	WarnedPictures   uint64            `json:"warned_pictures"`   // with stray bytes, used nevertheless
+	SqueezedPictures uint64            `json:"squeezed_pictures"` // of another shape than the policy's, scaled nevertheless
+	Conditioning     map[string]uint64 `json:"conditioning"`      // requests by the treatment of their prefix
 	QueueWaitMs      Quantiles         `json:"queue_wait_ms"`
 	DecodeMs         Quantiles         `json:"decode_ms"`
 	InferenceMs      Quantiles         `json:"inference_ms"`
 	ServiceMs        Quantiles         `json:"service_ms"`
 	PathMallocs      uint64            `json:"path_mallocs"`       // heap objects allocated since the worker was ready
-	GCCycles         uint64            `json:"gc_cycles"`          // collections since then
-	GCForced         uint64            `json:"gc_by_hand"`         // those of them run between two requests
-	GCPauseMaxMs     float64           `json:"gc_pause_max_ms"`    // the longest that a collection stopped the process
+	GCCycles         uint64            `json:"gc_cycles"`          // garbage collections since then
+	GCForced         uint64            `json:"gc_by_hand"`         // those of them between two requests
+	GCPauseMaxMs     float64           `json:"gc_pause_max_ms"`    // longest stop of the process by a collection
 	RSSMB            float64           `json:"rss_mb"`             // resident size at the end
-	LogLinesLost     uint64            `json:"log_lines_lost"`     // nobody read the log, and no more could wait
-	LogLinesLeftOut  uint64            `json:"log_lines_left_out"` // like lines had come a moment ago
+	LogLinesLost     uint64            `json:"log_lines_lost"`     // the log was not read in time and its buffer was full
+	LogLinesLeftOut  uint64            `json:"log_lines_left_out"` // similar lines had been written a moment before
 	Exit             struct {
 		Code   int    `json:"code"`
 		Reason string `json:"reason"`
@@ -261,7 +260,7 @@ type Summary struct {
 // changes counts how often the sessions have changed.
 func (s *stats) changes() uint64 { return s.opened.Load() + s.closed.Load() }
 
-// refusals are how many sessions were refused, by reason; only those that happened.
+// refusals returns the numbers of refused sessions by reason, without zeros.
 func (s *stats) refusals() map[string]uint64 {
 	refused := make(map[string]uint64)
 	for r := range numRefused {
@@ -288,7 +287,7 @@ func (s *stats) fill(out *Summary) {
 	out.InferenceMs, out.ServiceMs = quantiles(s.inference.Hist), quantiles(s.service.Hist)
 }
 
-// Print writes the summary as the table a person reads at the end of a run.
+// Print writes the summary as a table for people.
 func (s *Summary) Print(w io.Writer) error {
 	_, err := fmt.Fprintf(w, `lean-server  %s  (%s) on %s
   requests      %8d   errors %d, superseded %d, late %d, unknown session %d, malformed %d, stale pictures %d, with stray bytes %d, squeezed %d
@@ -313,18 +312,18 @@ func (s *Summary) Print(w io.Writer) error {
 	return err
 }
 
-// pace is how long one inference of one row takes, so that robots can tell a slow server
-// from a dead one. The self-test at load and the warm-up count until robots are served.
+// pace is the duration of one inference of one row, by which robots distinguish a slow server from
+// a dead one. Until robots are served it is that of the self-test at load and the warm-up.
 //
 // Atomic.
 type pace struct {
-	least  atomic.Int64 // ns, the quickest; 0: none is known
-	most   atomic.Int64 // ns, the slowest before robots were served
-	steady atomic.Int64 // ns, the slowest of these but the first, which on a GPU takes long; of one, that
+	least  atomic.Int64 // ns, the shortest; 0: unknown
+	most   atomic.Int64 // ns, the longest before robots were served
+	steady atomic.Int64 // ns, the longest of these but the first, which is slow on a GPU; the first itself where it is the only one
 	runs   atomic.Int64 // before robots were served
 }
 
-// warm notes an inference before any robot was served.
+// warm records an inference before any robot was served.
 func (p *pace) warm(took time.Duration) {
 	p.served(took)
 	p.most.Store(max(p.most.Load(), int64(took)))
@@ -334,7 +333,7 @@ func (p *pace) warm(took time.Duration) {
 	p.steady.Store(max(p.steady.Load(), int64(took)))
 }
 
-// served notes an inference for robots.
+// served records an inference for robots.
 //
 //rt:noalloc
 func (p *pace) served(took time.Duration) {
@@ -346,7 +345,7 @@ func (p *pace) served(took time.Duration) {
 	}
 }
 
-// slowest is the time that 99 of 100 inferences need at most; 0: none has run.
+// slowest returns the 99 % quantile of the inferences; 0: no inference has run.
 func (s *service) slowest() time.Duration {
 	if h := s.stats.inference.Hist; h.Count() > 0 {
 		return h.Quantile(0.99)

@@ -16,9 +16,8 @@ import (
 	"edgert/wire"
 )
 
-// A picture with stray bytes before its end, as webcams send them, is inferred
-// from and counted; one of which a part is missing is refused, and nothing of its
-// observation counts.
+// A picture with stray bytes before its end, as webcams send them, is used and counted. A picture
+// of which a part is missing is refused, and its observation has no effect.
 func TestStrayBytesCostNoChunk(t *testing.T) {
 	if d, err := jpeg.NewDecoder(); errors.Is(err, jpeg.ErrNoLibrary) {
 		t.Skip(err)

@@ -12,10 +12,10 @@ import (
 	"edgert/wire"
 )
 
-// taskLen is what the fake policy that reads reads at most: a token is a byte.
+// taskLen is the longest task of the fake policy that reads it: a token is a byte.
 const taskLen = 16
 
-// newReader is a bench whose policy reads its task.
+// newReader returns a bench whose policy reads its task.
 func newReader(t *testing.T, cfg manifest.Config) *bench {
 	t.Helper()
 	var vocab []string
@@ -40,7 +40,7 @@ func newReader(t *testing.T, cfg manifest.Config) *bench {
 	return b
 }
 
-// read is the task that the policy saw in its last inference.
+// read returns the task in the policy's last inference.
 func (b *bench) read() string {
 	n := 0
 	for n < taskLen && b.model.TokenMask(0)[n] {
@@ -53,7 +53,7 @@ func (b *bench) read() string {
 	return string(text)
 }
 
-// A session's task, an observation's own, and one that a reset announced.
+// A session's task, an observation's own, and a task that a reset announced.
 func TestTaskOfAnObservation(t *testing.T) {
 	cfg := config()
 	cfg.DefaultTask = "wait"
@@ -137,7 +137,7 @@ func TestPolicyThatReadsWarnsWithoutATask(t *testing.T) {
 	}
 }
 
-// A pinned task is the only one that is read, whoever names another and when.
+// A pinned task is the only accepted task, in opens, resets and observations.
 func TestPinnedTaskIsTheOnlyOneRead(t *testing.T) {
 	cfg := config()
 	cfg.DefaultTask, cfg.PinTask = "wait", true
@@ -189,7 +189,7 @@ func TestKnownTaskAllocatesNothing(t *testing.T) {
 	}
 }
 
-// A policy that looks back sees the newest observation in every place.
+// A policy that takes several observations gets the newest one in every place.
 func TestNewestObservationIsRepeated(t *testing.T) {
 	all := make([]float32, 6)
 	newest := all[4:]

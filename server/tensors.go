@@ -12,8 +12,8 @@ import (
 	"edgert/wire"
 )
 
-// tensors fill rows of a model's inputs from observations. They own a JPEG decoder
-// and the parsed observation, both reused.
+// tensors fills rows of a model's inputs from observations. It owns a JPEG decoder and the parsed
+// observation, both reused.
 //
 // Owner: one goroutine, the worker or a thread of its crew.
 type tensors struct {
@@ -24,20 +24,20 @@ type tensors struct {
 	conditioning policy.Conditioning
 	tasks        *taskReader
 	obs          wire.Observation
-	stray        cameraSet // of obs, with stray bytes
-	squeezed     cameraSet // of obs, of another shape than the policy's
+	stray        cameraSet // cameras of obs with stray bytes
+	squeezed     cameraSet // cameras of obs of another shape than the policy's
 }
 
-// filled is what a row was filled with.
+// filled describes the contents of a filled row.
 type filled struct {
 	policy.Controls
 	task         *task
 	spans        spanUse
 	stale        cameraSet // pictures older than the robot allows
 	stray        cameraSet // pictures with stray bytes
-	squeezed     cameraSet // pictures of another shape than the policy's, scaled all the same
+	squeezed     cameraSet // pictures of another shape than the policy's, scaled nevertheless
 	hasT, hasN   bool
-	key, newestN int64 // the observation's t and n, which the answer repeats
+	key, newestN int64 // t and n of the observation, repeated in the answer
 }
 
 func newTensors(meta *policy.Meta, model Model, caps *wire.Capabilities, conditioning policy.Conditioning, tasks *taskReader) (*tensors, error) {
@@ -72,8 +72,7 @@ func (t *tensors) close() error {
 	return t.decoder.Close()
 }
 
-// blank fills a row so that nothing is wrong with it, conditioned or not where the
-// policy can be.
+// blank fills a row with valid inputs, conditioned if conditioned is set and the policy can be.
 func (t *tensors) blank(row int, conditioned bool, seed uint64) {
 	for cam := range t.meta.Cameras {
 		clear(t.model.Image(row, cam))
@@ -92,16 +91,16 @@ func (t *tensors) blank(row int, conditioned bool, seed uint64) {
 	t.model.SetControls(row, t.meta.Condition(&t.conditioning, rows, rows, 0))
 }
 
-// fill decodes body into a row of the inputs. On an error the row holds garbage, and
-// nothing that comes out of it may be used; the rows beside it are as they were.
+// fill decodes body into a row of the inputs. On an error the row holds garbage, and its chunk must
+// not be used; the other rows are unchanged.
 //
 //rt:noalloc
 func (t *tensors) fill(row int, s *Session, seq uint64, body []byte) (f filled, err error) {
 	if err := wire.ParseObservation(&t.obs, body); err != nil {
 		return f, err
 	}
-	// Only the robot's space conditions a chunk. The model's tail is an old
-	// client's habit, and may differ in length when its loop ran in between.
+	// Only the prefix in robot units conditions a chunk. The model-unit prefix is sent by old
+	// clients, and may differ in length when their loop ran in between.
 	t.obs.PrefixModel.Rows, t.obs.PrefixModel.Cols, t.obs.PrefixModel.Data = 0, 0, t.obs.PrefixModel.Data[:0]
 	if err := t.contract.CheckObservation(&t.obs); err != nil {
 		return f, err
@@ -137,12 +136,12 @@ func (t *tensors) fill(row int, s *Session, seq uint64, body []byte) (f filled, 
 	return f, nil
 }
 
-// errNotFinite is a chunk no robot may execute.
+// errNotFinite marks a chunk that no robot may execute.
 var errNotFinite = fmt.Errorf("%w: the chunk has a value that is not finite", policy.ErrRun)
 
-// prefix puts the rows that run meanwhile into the model's prefix: those that
-// travel, else those that its spans name. One missing row would shift the rest in
-// time, so nothing is conditioned on half a prefix.
+// prefix copies the rows that run meanwhile into the model's prefix: the rows of the observation,
+// else the rows that its spans name. One missing row would shift the others in time, so an
+// incomplete prefix does not condition anything.
 //
 //rt:noalloc
 func (t *tensors) prefix(row int, s *Session) (rows int, use spanUse) {
@@ -176,7 +175,7 @@ func (t *tensors) remember(row int, s *Session, f *filled) {
 	}
 }
 
-// chunk makes c the chunk of a row, an answer to h. Lent until the next run.
+// chunk sets c to the chunk of a row, an answer to h. Its data is lent until the next run.
 //
 //rt:noalloc
 func (t *tensors) chunk(c *wire.ActionChunk, row int, h *wire.Header, f *filled) {
@@ -192,7 +191,7 @@ func (t *tensors) chunk(c *wire.ActionChunk, row int, h *wire.Header, f *filled)
 func (t *tensors) picture(row, cam int) error {
 	want := &t.contract.Cameras[cam]
 	all := t.model.Image(row, cam)
-	dst := all[len(all)-t.meta.Cameras[cam].Bytes():] // the newest
+	dst := all[len(all)-t.meta.Cameras[cam].Bytes():] // newest step
 	for i := range t.obs.Images {
 		m := &t.obs.Images[i]
 		if m.Name != want.Name {
@@ -210,8 +209,8 @@ func (t *tensors) picture(row, cam int) error {
 	return errNoPicture
 }
 
-// past fills the steps before the newest, whose picture stands at the end of all: the
-// last one first, because a step without a picture is the same as the step after it.
+// past fills the steps before the newest, whose picture is at the end of all. It begins with the
+// last of them, because a step without a picture repeats the step after it.
 //
 //rt:noalloc
 func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
@@ -227,7 +226,7 @@ func (t *tensors) past(all []byte, past []wire.Image, cam int) error {
 	return nil
 }
 
-// decode puts one picture into dst, a camera's at so many steps before the newest.
+// decode decodes one picture of a camera into dst; before is its number of steps before the newest.
 //
 //rt:noalloc
 func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
@@ -237,7 +236,7 @@ func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
 	switch {
 	case m.Codec != wire.Raw:
 		w, h, err = t.decodeJPEG(dst, m.Data, want)
-	case w != want.W || h != want.H: // only where any size is taken: CheckObservation compared
+	case w != want.W || h != want.H: // only where any size is accepted: CheckObservation has compared the others
 		err = t.decoder.Fit(dst, want.W, want.H, m.Data, w, h)
 	default:
 		copy(dst, m.Data)
@@ -254,7 +253,7 @@ func (t *tensors) decode(dst []byte, m *wire.Image, cam, before int) error {
 	return nil
 }
 
-// decodeJPEG is decode for a JPEG; it returns its size.
+// decodeJPEG decodes a JPEG into dst and returns its width and height.
 //
 //rt:noalloc
 func (t *tensors) decodeJPEG(dst, src []byte, want *policy.Camera) (w, h int, err error) {
@@ -269,8 +268,8 @@ func (t *tensors) decodeJPEG(dst, src []byte, want *policy.Camera) (w, h int, er
 // errNoPicture cannot happen after CheckObservation.
 var errNoPicture = errors.New("server: camera missing")
 
-// repeatNewest fills what a policy that looks back sees before the newest
-// observation, which is the end of all: as LeRobot does when an episode begins.
+// repeatNewest fills the earlier steps of all with the newest observation, which is at its end, as
+// LeRobot does when an episode begins.
 //
 //rt:noalloc
 func repeatNewest[T byte | float32](all, newest []T) {
@@ -285,7 +284,7 @@ func (t *tensors) condition(rows int) policy.Controls {
 	if t.obs.HasOverlapEnd {
 		end = t.obs.OverlapEnd
 		if end == 0 {
-			rows = 0 // the client wants nothing conditioned
+			rows = 0 // the client requests an unconditioned chunk
 		}
 	}
 	return t.meta.Condition(&t.conditioning, rows, t.obs.InferenceDelaySteps, end)
@@ -320,7 +319,7 @@ func (e *pictureError) Error() string {
 }
 func (e *pictureError) Unwrap() error { return e.err }
 
-// task is what a robot shall do, as the policy reads it.
+// task is a robot's instruction, in the form that the policy reads.
 //
 // Constant.
 type task struct {
@@ -328,7 +327,7 @@ type task struct {
 	prompt *tokenizer.Prompt // nil: the policy does not read its task
 }
 
-// taskReader turns the texts of robots into tasks.
+// taskReader turns robots' texts into tasks.
 //
 // Constant after New.
 type taskReader struct {
@@ -344,8 +343,8 @@ func newTaskReader(cfg *manifest.Config, t *tokenizer.Tokenizer) taskReader {
 	return r
 }
 
-// read checks a text and tokenises it, once per task. It allocates, in proportion
-// to wire.MaxTextBytes at most.
+// read checks a text and tokenises it, once per task. Its allocations are proportional to the text,
+// which has at most wire.MaxTextBytes.
 //
 //go:noinline
 func (r *taskReader) read(text string) (*task, error) {
@@ -362,9 +361,9 @@ func (r *taskReader) read(text string) (*task, error) {
 	return &task{text, prompt}, nil
 }
 
-// taskOf returns the task of the observation that was parsed last: the session's
-// when it names none. One that is new to the session is read here, unless a reset
-// announced it.
+// taskOf returns the task of the observation that was parsed last, or the session's task when the
+// observation names no task. It reads a task that is new to the session, unless a reset announced
+// it.
 //
 //rt:noalloc
 func (t *tensors) taskOf(s *Session) (*task, error) {

@@ -55,8 +55,7 @@ func (c *cameras) bench(t *testing.T) *Server {
 	return s
 }
 
-// scenery is a picture of waves with some noise, the same at every size, and its
-// JPEG.
+// scenery returns a picture of waves with some noise, the same at every size, and its JPEG.
 func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 	t.Helper()
 	pix = make([]byte, 3*w*h)
@@ -80,8 +79,8 @@ func scenery(t *testing.T, w, h int, chroma jpeg.Chroma) (pix, file []byte) {
 	return pix, file[:n]
 }
 
-// Goal: 0 allocations per frame from received bytes to tensor, for every kind of
-// picture that travels and with all optional keys, in turn.
+// Goal: 0 allocations per frame from received bytes to tensor, for every kind of picture that
+// travels and with all optional keys, in turn.
 func TestReceivedBytesToTensorNoAlloc(t *testing.T) {
 	const w, h = 96, 64 // the size of testdata/jpeg/golden
 	const top, wrist = imagePrefix + "top", imagePrefix + "wrist"
@@ -150,8 +149,8 @@ type lookback struct {
 
 func (l *lookback) State(int) []float32 { return l.state }
 
-// A policy that looks back sees the states and pictures of the steps before, each in
-// its place and at no allocation; a robot that sends none is seen as standing still.
+// A policy that looks back gets the states and pictures of the steps before, each in its place and
+// without an allocation; a robot that sends no history is taken as not moving.
 func TestHistoryFillsTheStepsBefore(t *testing.T) {
 	const w, h, steps = 32, 16, 3
 	pix, file := scenery(t, w, h, jpeg.Chroma444)

@@ -17,28 +17,26 @@ import (
 )
 
 const (
-	// stuckAfter is how long one run may take before /healthz calls the worker dead,
-	// and stuckTimes as many of the longest that is expected: a large policy on a CPU
-	// takes seconds, and several times as long beside other programs.
+	// stuckAfter is the least time that one run may take before /healthz reports the worker as
+	// stuck; a longer limit is stuckTimes the longest expected run. A large policy on a CPU takes
+	// seconds, and several times as long beside other programs.
 	stuckAfter = 10 * time.Second
 	stuckTimes = 5
-	// decodeTimes as long the rows of one batch may take, which are given out while a run
-	// goes on.
+	// decodeTimes times that limit is how long decoding the rows of one batch may take, which
+	// happens while a run is under way.
 	decodeTimes = 2
-	// finishTimeout is what the run in hand gets at the end before it is terminated, and
-	// finishMost what one of a slow policy gets: less than TimeoutStopSec of the unit.
+	// finishTimeout is how long the run in hand may go on at the end before it is terminated, and
+	// finishMost the limit for a slow policy: it is less than TimeoutStopSec of the systemd unit.
 	finishTimeout, finishMost = 1200 * time.Millisecond, 10 * time.Second
 	// decodersMax bounds the crew: a batch has no more rows.
 	decodersMax = manifest.MaxBatch
 )
 
-// Model runs a policy. It has Buffers sets of MaxBatch rows; buffer k is rows
-// k*MaxBatch on. Its slices are views of the tensors, valid for its life. Nothing
-// here may allocate. It is a *policy.Model, or servertest's, which needs no ONNX
-// Runtime.
+// Model runs a policy. It has Buffers sets of MaxBatch rows; the rows of buffer k begin at
+// k*MaxBatch. The returned slices are views of the tensors, valid for the model's life. No method
+// may allocate. It is a *policy.Model, or servertest's, which needs no ONNX Runtime.
 //
-// Owner: each row is filled and read by one goroutine at a time, while its buffer
-// does not run.
+// Owner: each row is filled and read by one goroutine at a time, while its buffer does not run.
 type Model interface {
 	MaxBatch() int
 	Buffers() int
@@ -49,7 +47,7 @@ type Model interface {
 	Noise(i int) []float32
 	Prefix(i int) []float32
 	SetControls(i int, c policy.Controls)
-	Stage(k, batch int) error     // begins to bring full rows of buffer k to the device
+	Stage(k, batch int) error     // begins to bring the filled rows of buffer k to the device
 	RunBuffer(k, batch int) error // by one thread
 	ChunkModel(i int) []float32
 	ChunkRobot(i int) []float32
@@ -57,19 +55,18 @@ type Model interface {
 	Terminate() error // by any goroutine: the run in hand and later ones end with an error
 }
 
-// worker gives each robot its turn: it chooses who shares the next run, has their
-// observations decoded into the rows of one buffer while the other runs on the
-// device's thread, and publishes what comes out. It alone knows the scheduler, the
-// publisher, the statistics and the audit.
+// worker chooses the robots of the next run, has their observations decoded into the rows of one
+// buffer while the other buffer runs on the device's thread, and publishes the chunks. Only the
+// worker uses the scheduler, the publisher, the statistics and the audit.
 type worker struct {
 	*service
-	audit      *audit.Writer // nil: none
+	audit      *audit.Writer // nil: no request is recorded
 	work       chan struct{} // cap 1: an observation waits, rows are filled, or a collection is due
-	collectNow chan struct{} // cap 1: a collection would disturb least
+	collectNow chan struct{} // cap 1: a collection would disturb least now
 	stop       chan struct{}
 	warmed     chan struct{} // closed after the warm-up
 	done       chan struct{} // closed at the end; then err is valid
-	lost       chan struct{} // closed when a run does not even end when it is terminated
+	lost       chan struct{} // closed when a run does not end although it was terminated
 	err        error
 
 	// Constant after newWorker.
@@ -82,28 +79,28 @@ type worker struct {
 	alive      atomic.Bool
 	warmRuns   atomic.Uint64          // of the warm-up, so far
 	collectDue atomic.Bool            // garbage is to be collected before the next request
-	busySince  atomic.Int64           // rt.Instant at which the run in hand began; 0: none
+	busySince  atomic.Int64           // rt.Instant at which the run in hand began; 0: the device is idle
 	sick       atomic.Pointer[string] // why the device is given up; nil: it works
 
 	// Owner: worker.
 	scheduler   queue.Scheduler
 	sizes       *batch.Sizes
 	list        []*Session      // robots, at the last choice
-	waiting     []queue.Waiting // those of them that wait
+	waiting     []queue.Waiting // those of list with a waiting observation
 	buffers     []*buffer
-	open        *buffer       // its rows are being filled; nil: none is
+	open        *buffer       // its rows are being filled; nil: no buffer's are
 	running     *buffer       // on the device; nil: it is idle
-	queued      *buffer       // runs as soon as that is over; nil: none
+	queued      *buffer       // runs right after running; nil: no buffer does
 	began       bool          // a run has just begun: nothing else is urgent
-	ends        rt.Instant    // when the run in hand probably does
-	fillTook    time.Duration // expected of the rows of a batch
-	alarm       rt.Instant    // when there is something to do at the latest; 0: never
+	ends        rt.Instant    // expected end of the run in hand
+	fillTook    time.Duration // expected for the rows of a batch
+	alarm       rt.Instant    // when the worker must wake at the latest; 0: never
 	timer       *time.Timer
-	tensors     *tensors // what it fills itself
+	tensors     *tensors // of the worker's own thread
 	publisher   publisher
-	past        batch.Past // of any goroutine to read
+	past        batch.Past // any goroutine may read it
 	worked      rt.Instant // when a run last succeeded
-	blankFinite bool       // what a run of the server's own computes is finite
+	blankFinite bool       // the chunk of the server's own blank run is finite
 
 	watch watch // Owner: housekeeping
 }
@@ -130,7 +127,7 @@ func newWorker(s *service, m Model, fills []*tensors, order queue.Scheduler, a *
 	return w
 }
 
-// decoders is how many threads prepare rows beside the one that runs the policy.
+// decoders returns the number of threads that prepare rows beside the worker.
 func decoders(cfg *manifest.Config, m Model) int {
 	if cfg.DecodeThreads > 0 {
 		return cfg.DecodeThreads
@@ -138,7 +135,7 @@ func decoders(cfg *manifest.Config, m Model) int {
 	return min(max(1, runtime.NumCPU()-cfg.Threads), m.MaxBatch(), decodersMax)
 }
 
-// start starts the worker and its threads. It closes warmed after so many warm-up
+// start starts the worker and its threads. The worker closes warmed after warmup warm-up
 // inferences.
 func (w *worker) start(warmup int) {
 	w.device.Start()
@@ -160,16 +157,16 @@ func (w *worker) start(warmup int) {
 	}()
 }
 
-// errStillInferring says that the device's thread goes on using the model.
+// errStillInferring marks that the device's thread still uses the model.
 var errStillInferring = errors.New("server: the inference in hand took longer")
 
-// finish stops the worker. It lets the run in hand end, terminates it when that takes
-// too long, and does not wait for ever.
+// finish stops the worker. It lets the run in hand end, terminates it when that takes too long, and
+// does not wait for ever.
 func (w *worker) finish() error {
 	close(w.stop)
 	limit := w.finishLimit()
 	err := w.await(limit)
-	if !errors.Is(err, errStillInferring) || w.sick.Load() != nil { // what hangs was terminated before
+	if !errors.Is(err, errStillInferring) || w.sick.Load() != nil { // a run that hangs was terminated before
 		return err
 	}
 	w.log.Warn("the inference in hand is terminated: the server leaves", "after", limit)
@@ -177,8 +174,8 @@ func (w *worker) finish() error {
 	return w.await(terminateTimeout)
 }
 
-// finishLimit is how long the run in hand may go on: until it should be over and half of
-// its time more.
+// finishLimit returns how long the run in hand may go on: until one and a half times the longest
+// expected run after its begin, at least finishTimeout and at most finishMost.
 func (w *worker) finishLimit() time.Duration {
 	since := rt.Instant(w.busySince.Load())
 	if since == 0 || w.sick.Load() != nil {
@@ -188,8 +185,8 @@ func (w *worker) finishLimit() time.Duration {
 	return max(finishTimeout, min(left, finishMost))
 }
 
-// abandon stops a worker that warms up: the inference in hand is terminated, since
-// nobody waits for it.
+// abandon stops a worker that warms up. It terminates the inference in hand, because no robot waits
+// for the result.
 func (w *worker) abandon() error {
 	close(w.stop)
 	w.terminate()
@@ -213,8 +210,8 @@ func (w *worker) await(limit time.Duration) error {
 	}
 }
 
-// run serves until stop is closed. A panic becomes an error: Go's exit code for a
-// panic would say "do not restart".
+// run serves until stop is closed. A panic becomes an error: Go's exit code for a panic would mean
+// "do not restart" to the supervisor.
 func (w *worker) run(warmup int) (err error) {
 	w.alive.Store(true)
 	defer func() {
@@ -226,7 +223,7 @@ func (w *worker) run(warmup int) (err error) {
 	if err := w.warmUp(warmup); err != nil {
 		select {
 		case <-w.stop:
-			return nil // it was abandoned
+			return nil // the warm-up was abandoned
 		default:
 		}
 		return fmt.Errorf("server: warm-up: %w", err)
@@ -261,11 +258,11 @@ func (w *worker) run(warmup int) (err error) {
 	}
 }
 
-// warmUp runs n inferences of one row through every conditioning the policy has, and
-// one of each larger size, so that it is known how long they take.
+// warmUp runs n inferences of one row through every conditioning that the policy has, and one of
+// each larger size, so that their durations are known.
 func (w *worker) warmUp(n int) error {
 	for row := range w.model.Buffers() * w.model.MaxBatch() {
-		w.tensors.blank(row, false, 0) // what no request fills may run beside one
+		w.tensors.blank(row, false, 0) // a row that no request fills may run beside a filled one
 	}
 	warm := func(size int) error {
 		e := w.device.Do(0, size)
@@ -295,8 +292,8 @@ func (w *worker) warmUp(n int) error {
 	return nil
 }
 
-// collectNext has the worker collect garbage when no robot waits for it: only the
-// worker knows when that is.
+// collectNext has garbage collected when no robot waits for the worker: only the worker knows such
+// a moment.
 //
 // Owner: any goroutine.
 func (w *worker) collectNext() {
@@ -304,10 +301,9 @@ func (w *worker) collectNext() {
 	wake(w.work)
 }
 
-// collect has garbage that is due collected while nothing is in hand, or when a run has
-// just begun: then the next thing to do is far away. The housekeeping does it: a
-// collection takes milliseconds, many on a busy machine, and stops the others for a
-// fraction of one.
+// collect starts a due garbage collection while the worker is idle, or when a run has just begun,
+// because then the next work is far away. The housekeeping collects: a collection takes
+// milliseconds, many on a busy machine, and stops the other goroutines for a fraction of one.
 func (w *worker) collect() {
 	if (w.running == nil && w.open == nil || w.began) && w.collectDue.CompareAndSwap(true, false) {
 		wake(w.collectNow)
@@ -315,7 +311,7 @@ func (w *worker) collect() {
 	w.began = false
 }
 
-// step does what can be done now; false when there is nothing but to wait.
+// step does the work that can be done now; false when the worker has to wait.
 //
 //rt:noalloc
 func (w *worker) step() bool {
@@ -324,7 +320,7 @@ func (w *worker) step() bool {
 	return w.begin(w.clock.Now()) || chosen
 }
 
-// wakeAt has the worker look again at that instant.
+// wakeAt wakes the worker at that instant at the latest.
 //
 //rt:noalloc
 func (w *worker) wakeAt(at rt.Instant) {
@@ -333,9 +329,9 @@ func (w *worker) wakeAt(at rt.Instant) {
 	}
 }
 
-// begin has the rows that are filled run, when the device is idle and nothing more is
-// to wait for. A full batch goes behind the run in hand, so that the device does not
-// wait for the worker between the two.
+// begin starts the run of the filled rows, when the device is idle and the batch need not wait for
+// more. A full batch is queued after the run in hand, so that the device does not wait for the
+// worker between the two.
 //
 //rt:noalloc
 func (w *worker) begin(now rt.Instant) bool {
@@ -348,7 +344,7 @@ func (w *worker) begin(now rt.Instant) bool {
 		return false
 	}
 	given := b.used
-	for b.used > 0 && b.turns[b.used-1].err != nil { // a row between others runs, and nobody looks at it
+	for b.used > 0 && b.turns[b.used-1].err != nil { // a bad row between others runs, and its chunk is ignored
 		b.used--
 	}
 	w.open = nil
@@ -378,15 +374,15 @@ func (w *worker) runs(b *buffer, now rt.Instant) {
 //rt:noalloc
 func (w *worker) stage(b *buffer) {
 	if err := w.model.Stage(b.index, w.sizes.Fit(b.used)); err != nil {
-		w.stageFailed(err) // the run will say it, too
+		w.stageFailed(err) // the run will fail with the same error
 	}
 }
 
 //go:noinline
 func (w *worker) stageFailed(err error) { w.log.Warn("a batch cannot be staged", "why", err) }
 
-// refuseBad refuses the requests among the first rows of b that could not be decoded,
-// each alone, and learns how long filling took.
+// refuseBad refuses, one by one, those requests in the first rows of b that could not be decoded,
+// and updates the expected time of filling.
 //
 //rt:noalloc
 func (w *worker) refuseBad(b *buffer, rows int) {
@@ -425,13 +421,14 @@ func (w *worker) end(e batch.Ended) error {
 	if !w.checkFinite(b) {
 		return w.endNotFinite(b, e)
 	}
-	w.begin(w.clock.Now()) // nothing keeps the device waiting
+	w.begin(w.clock.Now()) // first, so that the device does not wait
 	w.answer(b, e)
 	w.free(b)
 	return nil
 }
 
-// checkFinite marks the turns whose chunk no robot may execute; false when there is one.
+// checkFinite marks the turns whose chunk is not finite, which no robot may execute; it returns
+// false when there is such a turn.
 //
 //rt:noalloc
 func (w *worker) checkFinite(b *buffer) bool {
@@ -444,8 +441,8 @@ func (w *worker) checkFinite(b *buffer) bool {
 	return all
 }
 
-// endNotFinite is end of a run some of whose chunks are not finite. The others are
-// answered first: what is to find out on the device overwrites them.
+// endNotFinite is end for a run with chunks that are not finite. It answers the other turns first,
+// because judge runs the device again and overwrites their chunks.
 //
 //go:noinline
 func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
@@ -460,8 +457,8 @@ func (w *worker) endNotFinite(b *buffer, e batch.Ended) error {
 	return w.endedSlowly(b, behind, waits)
 }
 
-// waitBehind waits for the run behind the one that is over: then the device is free for
-// what is to find out on it.
+// waitBehind waits for the run that was queued after the ended one: then the device is free for
+// judge.
 func (w *worker) waitBehind() (behind batch.Ended, waits bool) {
 	if w.running == nil {
 		return behind, false
@@ -469,7 +466,7 @@ func (w *worker) waitBehind() (behind batch.Ended, waits bool) {
 	return <-w.device.Ended(), true
 }
 
-// endedSlowly ends what waitBehind has begun.
+// endedSlowly frees b and ends the run that waitBehind has waited for.
 func (w *worker) endedSlowly(b *buffer, behind batch.Ended, waits bool) error {
 	w.free(b)
 	if waits {
@@ -478,15 +475,15 @@ func (w *worker) endedSlowly(b *buffer, behind batch.Ended, waits bool) error {
 	return nil
 }
 
-// runNow runs the first rows of b, and waits. Nothing else may run.
+// runNow runs the first rows of b and waits for the end. No other run may be under way.
 func (w *worker) runNow(b *buffer, rows, requests int) batch.Ended {
-	w.busySince.Store(int64(w.clock.Now())) // a run of its own, with time of its own
+	w.busySince.Store(int64(w.clock.Now())) // it gets the whole time limit of a run
 	e := w.device.Do(b.index, rows)
 	w.past.Add(batch.Run{Begun: e.Begun, Took: e.At.Sub(e.Begun), Size: rows, Requests: requests, Failed: e.Err != nil})
 	return e
 }
 
-// endFailed is end of a run that failed.
+// endFailed is end for a run that failed.
 //
 //go:noinline
 func (w *worker) endFailed(b *buffer, e batch.Ended) error {
@@ -505,7 +502,7 @@ func (w *worker) endFailed(b *buffer, e batch.Ended) error {
 	return w.endedSlowly(b, behind, waits)
 }
 
-// free has a buffer filled anew.
+// free makes a buffer ready to be filled again.
 //
 //rt:noalloc
 func (w *worker) free(b *buffer) {
@@ -515,8 +512,8 @@ func (w *worker) free(b *buffer) {
 	}
 }
 
-// oneByOne runs the requests of a batch that failed again, each alone, so that only
-// the one that is to blame gets no chunk. Its error is a panic.
+// oneByOne runs the requests of a failed batch again, each alone, so that only the request that
+// causes the failure gets no chunk. The error that it returns is a panic of the device's thread.
 //
 //go:noinline
 func (w *worker) oneByOne(b *buffer, why error) error {
@@ -564,7 +561,7 @@ func (w *worker) leave(e batch.Ended) {
 	w.busySince.Store(0)
 }
 
-// healthy reports whether the worker lives and moves.
+// healthy reports whether the worker runs and makes progress.
 //
 // Owner: any goroutine.
 func (w *worker) healthy() (ok bool, why string) {
