@@ -11,9 +11,9 @@ import (
 	"edgert/wire/zenoh/zenohtest"
 )
 
-// Goal: whatever hostile nodes do to the real server, whose collector is off,
-// one after the other: it takes at most 64 MiB above its idle size, and a robot
-// that asks meanwhile gets its chunks.
+// Goal: under each attack of hostile nodes, one after the other, the real server, whose collector
+// is off, takes at most 64 MiB above its idle size, and a robot that requests chunks meanwhile gets
+// them.
 func TestMemoryUnderAttack(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -32,7 +32,7 @@ func TestMemoryUnderAttack(t *testing.T) {
 	idle, _ := zenohtest.Resident(t, pid)
 	for _, a := range zenohtest.Attacks {
 		t.Run(a.Name, func(t *testing.T) {
-			os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // begins VmHWM anew
+			os.WriteFile(fmt.Sprintf("/proc/%d/clear_refs", pid), []byte("5"), 0) // resets VmHWM
 			x := a.Start(r.endpoint, zenohtest.Churn)
 			defer x.Close()
 			began, asked := time.Now(), seq

@@ -12,8 +12,8 @@ import (
 	"edgert/wire"
 )
 
-// The real server with max_sessions: auto: what it announces is what it lets in, more
-// or less as its own measurements move, and the refusal says what it measured.
+// The real server with max_sessions: auto admits as many robots as it announces, more or less as
+// its own measurements move, and its refusal contains the measurement.
 func TestAutoWithTheDemoPolicy(t *testing.T) {
 	rttest.RealTime(t)
 	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))

@@ -14,14 +14,14 @@ import (
 	"edgert/wire/zenoh/zenohtest"
 )
 
-// crowd are the sessions that one link opens under as many names, and floods.
+// crowd holds the sessions that one link opens under as many names, and floods.
 type crowd struct {
 	open    []wire.Publisher
-	refused string // what the last refusal said
+	refused string // text of the last refusal
 	body    []byte
 }
 
-// crowd opens n sessions or as many as it gets. What they send is like body.
+// crowd opens n sessions, or as many as the server allows. Their observations are like body.
 func (r *running) crowd(n int, body wire.Observation) *crowd {
 	r.t.Helper()
 	network, prefix := r.dial()
@@ -50,7 +50,7 @@ func (r *running) crowd(n int, body wire.Observation) *crowd {
 	return c
 }
 
-// flood sends observations of all sessions in turn, so many a second, until over.
+// flood sends observations of all sessions in turn, perS per second, until over.
 func (c *crowd) flood(perS int, over <-chan struct{}) {
 	pace := time.NewTicker(time.Second / time.Duration(perS))
 	defer pace.Stop()
@@ -62,15 +62,14 @@ func (c *crowd) flood(perS int, over <-chan struct{}) {
 				return
 			}
 			h := wire.Header{SchemaVersion: wire.SchemaVersion, MsgType: wire.MsgObservation, SeqID: seq}
-			_ = obs.Put(c.body, wire.AppendHeader(nil, h)) // what is dropped is dropped
+			_ = obs.Put(c.body, wire.AppendHeader(nil, h)) // dropped observations are not repeated
 		}
 	}
 }
 
-// Goal: one link cannot take the server from the others. It opens 290 sessions and
-// floods them with observations of 640x480 raw pictures, in a hurry; two robots on
-// links of their own go on as before, the server's memory hardly grows, and what the
-// link had is gone soon after it.
+// Goal: one link cannot take the server from the others. It opens 290 sessions and floods them with
+// observations of 640x480 raw pictures with short runways; two robots on links of their own go on
+// as before, the server's memory hardly grows, and the link's memory is free soon after its end.
 func TestOneLinkAmongRobots(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {

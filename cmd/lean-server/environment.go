@@ -13,15 +13,17 @@ import (
 	"edgert/internal/notify"
 )
 
-// environmentFile lies beside an installed manifest; the unit reads it by EnvironmentFile=. A
-// person's `lean-server check` has to see the same variables, or it checks something else.
+// environmentFile is the name of a file beside an installed manifest; the unit reads it by
+// EnvironmentFile=. A person's `lean-server check` must see the same variables, or it checks other
+// settings.
 const environmentFile = "environment"
 
-// maxEnvironment is far more than a few variables have.
+// maxEnvironment is far more than a few variables need.
 const maxEnvironment = 64 << 10
 
-// loadEnvironment sets the variables of the file beside the manifest that are not set yet. The
-// command line is not parsed yet: LEAN_SERVER_ variables are flags. The service itself has them.
+// loadEnvironment sets the variables of the file beside the manifest that are not set yet. It runs
+// before the command line is parsed, because LEAN_SERVER_ variables are flags. In the service
+// itself they are set already.
 func loadEnvironment(args []string, stderr io.Writer) error {
 	manifest := manifestOf(args)
 	if manifest == "" || notify.Managed() {
@@ -29,13 +31,13 @@ func loadEnvironment(args []string, stderr io.Writer) error {
 	}
 	path := filepath.Join(filepath.Dir(manifest), environmentFile)
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
-		return nil // a folder of that name, or a pipe, is a person's
+		return nil // a folder of that name, or a pipe, is not this program's
 	}
 	data, err := capped.ReadFile(path, maxEnvironment)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil
-	case errors.Is(err, os.ErrPermission): // as root alone may read it, the service has more than this user
+	case errors.Is(err, os.ErrPermission): // root alone may read it: the service has variables that this user does not see
 		fmt.Fprintf(stderr, "lean-server: %s has the service's variables, and this user may not read it: what follows is without them\n", path)
 		return nil
 	case err != nil:
@@ -56,7 +58,7 @@ func loadEnvironment(args []string, stderr io.Writer) error {
 	return nil
 }
 
-// manifestOf is the manifest of a command line, or of the variable; empty when there is none.
+// manifestOf returns the manifest of a command line, or of the variable; empty without either.
 func manifestOf(args []string) string {
 	for i, arg := range args {
 		if value, ok := strings.CutPrefix(arg, "--manifest="); ok {
@@ -69,7 +71,7 @@ func manifestOf(args []string) string {
 	return os.Getenv("LEAN_SERVER_MANIFEST")
 }
 
-// variable reads one line as systemd reads EnvironmentFile=, but for values over several lines:
+// variable parses one line like systemd's EnvironmentFile=, except values over several lines:
 // NAME=VALUE, the value perhaps in quotes; comments and empty lines have no name.
 func variable(line string) (name, value string, err error) {
 	line = strings.TrimSpace(line)

@@ -46,7 +46,7 @@ func TestTheEnvironmentBesideTheManifest(t *testing.T) {
 	}
 }
 
-// A folder called environment, or no file at all, keeps no manifest from being served.
+// A folder called environment, or a missing file, does not keep the manifest from being served.
 func TestAFolderCalledEnvironmentIsNoFileOfVariables(t *testing.T) {
 	dir := t.TempDir()
 	if err := os.Mkdir(filepath.Join(dir, environmentFile), 0o755); err != nil {

@@ -12,8 +12,8 @@ import (
 	"edgert/server/manifest"
 )
 
-// The shipped manifest serves a bundle that lies beside it, and every key that it shows as a
-// comment is one that the server takes.
+// The shipped manifest serves a bundle beside it, and the server accepts every key that it shows as
+// a comment.
 func TestTheExampleManifestServes(t *testing.T) {
 	needRuntime(t)
 	text, err := os.ReadFile("../../examples/server.yaml")

@@ -18,9 +18,9 @@ import (
 	"edgert/wire"
 )
 
-// Goal: what a manifest asks for is what happens, or the error names the line, the
-// cure and a code that restarts only what a restart may cure; on a GPU that is faked
-// on the CPU (package cudatest).
+// Goal: the manifest's device is used, or the error names the line, the cure and an exit code that
+// restarts only failures that a restart may cure; on a GPU that is faked on the CPU (package
+// cudatest).
 func TestDevice(t *testing.T) {
 	needRuntime(t)
 	_, library := policy.RuntimeVersion()
@@ -36,7 +36,7 @@ func TestDevice(t *testing.T) {
 	for _, tt := range []struct {
 		name, keys, setting string
 		code                int
-		says                []string // of the error; of the report when the code is 0
+		says                []string // parts of the error; of the report when the code is 0
 	}{
 		{"cuda", "device: cuda", "", 0, []string{"cuda:0"}},
 		{"a second GPU", "device: \"cuda:1\"", "FAKE_GPU_COUNT=2", 0, []string{"cuda:1"}},
@@ -89,8 +89,8 @@ func TestDevice(t *testing.T) {
 	}
 }
 
-// Goal: a GPU that stops working after a robot was served: the robot is told that
-// the device failed and to go elsewhere, and the process ends with the code that is restarted.
+// Goal: when a GPU stops working after a robot was served, the robot gets an event that the device
+// failed and that it must go elsewhere, and the process ends with the code that is restarted.
 func TestServerEndsWhenItsGPUFails(t *testing.T) {
 	needRuntime(t)
 	_, library := policy.RuntimeVersion()
@@ -135,8 +135,8 @@ func TestServerEndsWhenItsGPUFails(t *testing.T) {
 	}
 }
 
-// Goal: a SIGTERM while one inference takes longer than the drain waits ends the
-// program in bounded time with 0, whether ONNX Runtime computes on or nothing ends it.
+// Goal: a SIGTERM while one inference takes longer than the drain waits ends the program in bounded
+// time with 0, whether ONNX Runtime computes on or nothing ends it.
 func TestSIGTERMDuringALongInference(t *testing.T) {
 	rttest.RealTime(t)
 	needRuntime(t)

@@ -55,7 +55,7 @@ Examples:
 
 Exit codes: 0 stopped as asked, 1 broke while running or a port is taken, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid or without the GPU part, 4 no router answers or no GPU there.`
 
-// brief fits on a screen; a test holds its commands and flags against the grammar.
+// brief fits on a screen; a test compares its commands and flags with the grammar.
 const brief = `lean-server serves one exported policy to many robots.
 
   lean-server --manifest server.yaml            serve what the manifest says
@@ -124,7 +124,7 @@ func versionLine() string {
 func main() { os.Exit(int(run(os.Args[1:], os.Stdout))) }
 
 func run(args []string, stdout io.Writer) exit.Code {
-	stdout = plain.Writer(stdout) // a bundle, an audit file and a robot name themselves
+	stdout = plain.Writer(stdout) // the names of bundles, audit files and robots are foreign text
 	var c cli
 	p := program.Program{
 		Name: "lean-server", Description: description, Brief: brief, Version: versionLine(), Env: "LEAN_SERVER",
@@ -137,7 +137,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	if done {
 		return code
 	}
-	stderr := terminal.New(os.Stderr) // which nobody may read
+	stderr := terminal.New(os.Stderr) // its reader may have stopped reading
 	defer stderr.Flush()
 	if ctx.Command() == "version" {
 		fmt.Fprintln(stdout, versionLine())
@@ -145,7 +145,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	}
 	command, _, _ := strings.Cut(ctx.Command(), " ") // without its arguments
 	if command != "serve" {
-		c.Audit = "" // from a variable or --config: nothing is served, so there is nothing to audit
+		c.Audit = "" // it comes from a variable or --config: without serving there is nothing to audit
 	}
 	cfg, err := c.config()
 	switch {
@@ -164,7 +164,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 	return report(stderr, err)
 }
 
-// config is the manifest with the flags laid over it.
+// config returns the manifest with the flags' settings.
 func (f *flags) config() (manifest.Config, error) {
 	if f.Manifest == "" {
 		return manifest.Config{}, exit.Errorf(exit.Usage, "--manifest is missing: name the YAML file that says what to serve, such as --manifest testdata/demo/server.yaml")
@@ -231,7 +231,7 @@ func (f *flags) serve(cfg manifest.Config, stdout io.Writer, stderr *terminal.Te
 	}
 	switch {
 	case errors.Is(printed, syscall.EPIPE):
-		printed = nil // lean-server | head: it served to the end all the same
+		printed = nil // lean-server | head: it served to the end nevertheless
 	case printed != nil:
 		printed = fmt.Errorf("standard output: %w", printed)
 	}
@@ -279,7 +279,7 @@ func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 	return errors.Join(err, c.writeJSON(replayed, stdout))
 }
 
-// acl prints a router's rules, all of them or none.
+// acl prints a router's rules, completely or not at all.
 func (c *cli) acl(cfg manifest.Config, stdout io.Writer) error {
 	var text bytes.Buffer
 	if err := server.RouterRules(cfg, &text); err != nil {
@@ -313,8 +313,8 @@ func (f *flags) writeJSON(v any, stdout io.Writer) error {
 	return nil
 }
 
-// codeOf is the exit code of an error of package server: exit.Config is what an operator
-// must correct. A port that is taken is a failure: it may be free in a moment.
+// codeOf returns the exit code of an error of package server: exit.Config for errors that an
+// operator must correct. A port in use is a failure, because it may be free in a moment.
 func codeOf(err error) exit.Code {
 	for _, known := range []struct {
 		err  error
@@ -330,8 +330,8 @@ func codeOf(err error) exit.Code {
 	return exit.Of(err)
 }
 
-// report prints err, if there is one, in one line and returns its code. Only
-// the instructions for getting ONNX Runtime keep their lines, to be pasted.
+// report prints err, if it is not nil, in one line and returns its code. Only the instructions for
+// getting ONNX Runtime keep their lines, to be pasted.
 func report(stderr io.Writer, err error) exit.Code {
 	if err != nil {
 		text := err.Error()

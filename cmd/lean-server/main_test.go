@@ -92,8 +92,8 @@ func writeManifest(t *testing.T, text string) string {
 	return path
 }
 
-// brokenBundle copies the demo bundle, lets change do its worst, puts the
-// digests of the changed files right, and returns a manifest that serves it.
+// brokenBundle copies the demo bundle, lets change alter the files, corrects the digests of the
+// changed files, and returns a manifest that serves it.
 func brokenBundle(t *testing.T, change func(files map[string][]byte, meta map[string]any)) string {
 	t.Helper()
 	from, dir := filepath.Join(demo, "bundle"), t.TempDir()
@@ -137,8 +137,8 @@ func brokenBundle(t *testing.T, change func(files map[string][]byte, meta map[st
 	return path
 }
 
-// falsify changes the first value of a tensor of a golden set, so that a correct
-// graph does not pass it.
+// falsify changes the first value of a tensor of a golden set, so that a correct graph does not
+// reproduce it.
 func falsify(t *testing.T, file []byte, tensor string) {
 	t.Helper()
 	size := binary.LittleEndian.Uint64(file)
@@ -152,7 +152,7 @@ func falsify(t *testing.T, file []byte, tensor string) {
 	binary.LittleEndian.PutUint32(at, math.Float32bits(math.Float32frombits(binary.LittleEndian.Uint32(at))+1))
 }
 
-// Bad input is one clear line and a code, and the program is gone.
+// Bad input ends the program with one clear line and a code.
 func TestBadInput(t *testing.T) {
 	good := filepath.Join(demo, "server.yaml")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -197,7 +197,7 @@ func TestBadInput(t *testing.T) {
 			files["policy.onnx"] = bytes.ReplaceAll(files["policy.onnx"], []byte("chunk_robot"), []byte("other_robot"))
 		})}, true, 3, []string{"chunk_robot"}},
 		{"health port busy", []string{"--manifest", good, "--health-port", port}, false, 1, []string{"health_port", port, "in use"}},
-		// With no ONNX Runtime either: the port is looked at before the policy is loaded.
+		// Also without ONNX Runtime: the port is checked before the policy is loaded.
 		{"listen port busy", []string{"--manifest", good, "--health-port", "0", "--listen", "tcp/127.0.0.1:" + port, "--ort", "/nowhere"}, false, 1,
 			[]string{"listen_endpoints", port, "in use", "--listen"}},
 		{"capture ring without end", []string{"--manifest", writeManifest(t, "model: {repo_or_path: b}\ndebug: {capture_max: 5000}\n")}, false, 3,
@@ -228,7 +228,7 @@ func TestBadInput(t *testing.T) {
 			if code != tt.code {
 				t.Errorf("exit code %d, want %d; it said: %s", code, tt.code, stderr)
 			}
-			// The way to get ONNX Runtime is a recipe of several lines behind the one.
+			// The instructions for getting ONNX Runtime are several lines after the first one.
 			if lines := strings.Count(stderr, "\n"); stdout != "" || lines != 1 && !strings.Contains(stderr, "pip download") {
 				t.Errorf("%d lines on stderr and %q on stdout, want one line:\n%s", lines, stdout, stderr)
 			}
@@ -241,8 +241,8 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// An ONNX Runtime of another version, or one that only claims the right one, is
-// refused before it runs anything.
+// An ONNX Runtime of another version, or a library that only claims the right one, is refused
+// before it runs anything.
 func TestWrongRuntime(t *testing.T) {
 	const source = `struct base { const void *(*get_api)(unsigned); const char *(*get_version)(void); };
 static const void *get_api(unsigned v) { return 0; }
@@ -280,7 +280,7 @@ const struct base *OrtGetApiBase(void) { return BASE; }
 	}
 }
 
-// The codes that the program can end with are those of the page and of --help.
+// The program's exit codes are those of the page and of --help.
 func TestExitCodesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/server.md")
 	if err != nil {
@@ -304,8 +304,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 	}
 }
 
-// A file that does not match its digest is refused before ONNX Runtime is looked
-// for.
+// A file that does not match its digest is refused before ONNX Runtime is searched for.
 func TestChangedFileIsFoundByItsDigest(t *testing.T) {
 	path := brokenBundle(t, func(map[string][]byte, map[string]any) {})
 	graph := filepath.Join(filepath.Dir(path), "bundle", "policy.onnx")
@@ -351,7 +350,8 @@ func TestCheckSaysWhatWouldBeServed(t *testing.T) {
 	}
 }
 
-// A name on the hub is no folder of this machine: the server fetches nothing, and says what makes a bundle of it.
+// A name on the hub is no folder of this machine: the server fetches nothing, and its error
+// explains how to make a bundle of it.
 func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 	const export = "edgert-export pick pick-bundle --dataset-info meta/info.json"
 	for _, tt := range []struct {
@@ -378,7 +378,8 @@ func TestANameOnTheHubPointsToTheExport(t *testing.T) {
 	}
 }
 
-// Files that are not the bundle's change neither its digest nor what is read: check names them once.
+// Files that are not part of the bundle change neither its digest nor its content: check names them
+// once.
 func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	needRuntime(t)
 	examine := func(path string) (r server.Report, text string) {
@@ -411,7 +412,7 @@ func TestCheckNamesTheFilesThatAreNotTheBundles(t *testing.T) {
 	}
 }
 
-// check says that robots with a real arm refuse a bundle.
+// check reports that robots with a real arm refuse a bundle.
 func TestCheckNamesABundleForSimulation(t *testing.T) {
 	needRuntime(t)
 	for _, only := range []bool{true, false} {
@@ -431,8 +432,7 @@ func TestCheckNamesABundleForSimulation(t *testing.T) {
 	}
 }
 
-// The variables of a server that is being set up name its audit file too: only
-// serving creates it.
+// The variables of a server that is being set up name its audit file, too: only serving creates it.
 func TestOnlyServingCreatesTheAuditFile(t *testing.T) {
 	needRuntime(t)
 	dir := t.TempDir()
@@ -478,7 +478,7 @@ func start(t *testing.T, args ...string) *running {
 	return r
 }
 
-// awaitReady returns when /readyz says so; until then it must have said 503.
+// awaitReady waits for /readyz to become 200; until then it must return 503.
 func (r *running) awaitReady() {
 	r.t.Helper()
 	seen := map[int]bool{}
@@ -502,7 +502,7 @@ func freePort(t *testing.T) string {
 	return fmt.Sprint(l.Addr().(*net.TCPAddr).Port)
 }
 
-// get returns the HTTP status of a page, 0 when nobody answers.
+// get returns the HTTP status of a page, 0 without an answer.
 func (r *running) get(page string) int {
 	response, err := http.Get(r.health + page)
 	if err != nil {
@@ -512,8 +512,8 @@ func (r *running) get(page string) int {
 	return response.StatusCode
 }
 
-// end sends sig and wants a clean end with nothing left behind. It returns how
-// long that took.
+// end sends sig and expects a clean end without a listening socket left. It returns how long that
+// took.
 func (r *running) end(sig os.Signal) (took time.Duration) {
 	r.t.Helper()
 	began := time.Now()
@@ -577,8 +577,8 @@ func TestIdleServerStopsOnEitherSignal(t *testing.T) {
 	}
 }
 
-// lean-server | head: the reader of the log has left, and nobody reads the table at
-// the end. It served to the end.
+// lean-server | head: the reader of the log has left, and no reader takes the table at the end. The
+// server served to the end.
 func TestServerOutlivesItsReader(t *testing.T) {
 	needRuntime(t)
 	pipe, out, err := os.Pipe()
@@ -602,8 +602,7 @@ func TestServerOutlivesItsReader(t *testing.T) {
 	r.end(syscall.SIGTERM)
 }
 
-// A server that is told to stop while it loads its policy does not finish
-// loading first.
+// A server that receives a signal while it loads its policy does not finish loading first.
 func TestStopsWhileLoading(t *testing.T) {
 	rttest.RealTime(t)
 	r := start(t)
@@ -632,16 +631,15 @@ func (r *running) dial() (network wire.Session, prefix string) {
 	return network, service.Prefix()
 }
 
-// The real program over real TCP with the real policy: every observation gets
-// its chunk, the trained prefix is honoured to the bit that matters, the robot
-// hears when the server leaves, and the whole process allocates next to nothing
-// per request.
+// The real program over real TCP with the real policy: every observation gets its chunk, the
+// trained prefix is honoured to the bit that matters, the robot gets an event when the server
+// leaves, and the whole process allocates next to nothing per request.
 func TestServesTheDemoPolicy(t *testing.T) {
 	serveDemo(t, start(t))
 }
 
-// The same with audit and captures: one audit line for each request, the newest
-// requests captured, and each capture answered byte for byte again.
+// The same with audit and captures: one audit line for each request, the newest requests captured,
+// and each capture answered byte for byte again.
 func TestServesOnTheRecord(t *testing.T) {
 	const captures = 12
 	dir := t.TempDir()
@@ -693,8 +691,8 @@ func TestServesOnTheRecord(t *testing.T) {
 
 const demoRequests = 400
 
-// serveDemo asks the demo policy and stops the server, which must not have
-// allocated more than mallocs objects meanwhile.
+// serveDemo requests chunks of the demo policy and stops the server, which must have allocated at
+// most one object for two requests meanwhile.
 func serveDemo(t *testing.T, r *running) {
 	t.Helper()
 	r.awaitReady()
@@ -721,9 +719,8 @@ func serveDemo(t *testing.T, r *running) {
 	if s.Requests != demoRequests || s.Errors != 0 || s.Conditioning["trained"] != demoRequests || s.Sessions.Opened != 1 || s.InferenceMs.P50 <= 0 {
 		t.Errorf("summary = %+v, want %d requests, all with the trained prefix", s, demoRequests)
 	}
-	// Opening the session and the links allocates, so do buffers while they grow
-	// and the runtime when it starts a thread, and rt.ReadHeap counts whole spans;
-	// a request must not.
+	// Opening the session and the links allocates, and so do buffers while they grow and the
+	// runtime when it starts a thread; rt.ReadHeap counts whole spans. A request must not allocate.
 	if s.PathMallocs > demoRequests/2 {
 		t.Errorf("the process allocated %d objects for %d requests, want at most %d", s.PathMallocs, demoRequests, demoRequests/2)
 	}
@@ -733,8 +730,7 @@ func serveDemo(t *testing.T, r *running) {
 	t.Logf("%d requests, %d objects, %d collections, inference p50 %.2f ms, service p99 %.2f ms", s.Requests, s.PathMallocs, s.GCCycles, s.InferenceMs.P50, s.ServiceMs.P99)
 }
 
-// Every reason for which a server refuses a session, over TCP from the real
-// program.
+// Every reason for which a server refuses a session, over TCP from the real program.
 func TestSessionRefusals(t *testing.T) {
 	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
 	if err != nil {
@@ -792,7 +788,7 @@ clients: [arm-1, arm-2]
 	}
 }
 
-// demoOpen fits the demo policy.
+// demoOpen returns an open that fits the demo policy.
 func demoOpen(t *testing.T, uuid string) wire.SessionOpen {
 	t.Helper()
 	bundle, err := policy.LoadBundle(filepath.Join(demo, "bundle"))
@@ -817,7 +813,7 @@ func openSession(t *testing.T, network wire.Session, prefix string, o wire.Sessi
 	return ack
 }
 
-// arm is a robot that asks and waits.
+// arm is a robot that sends a request and waits for the chunk.
 type arm struct {
 	t       *testing.T
 	actions chan wire.ActionChunk
@@ -877,7 +873,7 @@ func joinArm(t *testing.T, network wire.Session, prefix string, open wire.Sessio
 	return a
 }
 
-// prefix is what the arm will do anyway: three rows near where it is.
+// prefix returns the arm's committed actions: three rows near its state.
 func (a *arm) prefix() wire.Matrix {
 	return wire.Matrix{Rows: 3, Cols: 6, Data: []float32{
 		40.5, -30, 90.5, 10, -40.5, 0,

@@ -9,8 +9,8 @@ import (
 	"edgert/server/plan"
 )
 
-// The whole command with the demo policy: what it measured, played and says fit
-// together, and what no robot is is refused.
+// The whole command with the demo policy: its measurements, simulations and results are consistent,
+// and impossible robots are refused.
 func TestPlan(t *testing.T) {
 	needRuntime(t)
 	manifest := []string{"plan", "--manifest", filepath.Join(demo, "server.yaml"), "--round-trip", "5ms,20ms"}

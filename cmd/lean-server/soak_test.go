@@ -35,17 +35,17 @@ var (
 const (
 	soakRobots  = 6
 	soakMemory  = 128 << 20 // the manifest's memory
-	soakGarbage = 96 << 20  // Go's garbage and what the allocator keeps, beside memory
+	soakGarbage = 96 << 20  // Go's garbage and the allocator's free memory, beside memory
 	soakAnswer  = 5 * time.Second
-	soakSettle  = 90 * time.Second // until nothing of anybody is left
+	soakSettle  = 90 * time.Second // until all memory of all clients is free
 )
 
-// soak is a real server, the robots that it serves and those that mean it ill.
+// soak is a real server, the robots that it serves and hostile clients.
 type soak struct {
 	t      *testing.T
 	r      *running
 	prefix string
-	model  wire.Observation // what robots send, but for state and prefix
+	model  wire.Observation // observation of the robots, without state and prefix
 	tls    map[string]zenoh.Config
 	over   context.Context
 
@@ -70,7 +70,7 @@ type soakRobot struct {
 	seq     uint64
 }
 
-// rows are what robot n will do anyway at its request seq: no other robot has them.
+// rows returns the committed actions of robot n at its request seq: no other robot has them.
 func (r *soakRobot) rows(seq uint64) []float32 {
 	rows := make([]float32, 18)
 	for i := range rows {
@@ -79,12 +79,12 @@ func (r *soakRobot) rows(seq uint64) []float32 {
 	return rows
 }
 
-// join opens a link and a session, for as long as it takes.
+// join opens a link and a session, however long it takes.
 func (r *soakRobot) join() {
 	for r.over.Err() == nil && r.network == nil {
 		network, err := zenoh.Open(r.over, r.cfg)
 		if err != nil {
-			return // it is over
+			return // the test is over
 		}
 		r.epoch++
 		alive, _ := wire.EpochAliveKey(r.prefix, r.uuid, r.epoch)
@@ -117,7 +117,7 @@ func (r *soakRobot) join() {
 	}
 }
 
-// pause waits, as robots do before they ask again.
+// pause waits, as robots do before they send the next request.
 func pause(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -125,7 +125,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// open asks for a session; every refusal must say why. ok is false without an answer.
+// open requests a session; every refusal must have a reason. ok is false without an answer.
 func (s *soak) open(network wire.Session, o wire.SessionOpen) (ack wire.SessionAck, ok bool) {
 	key, _ := wire.RobotSessionKey(s.prefix, o.ClientUUID)
 	replies, err := network.Get(s.over, key, wire.AppendSessionOpen(nil, &o), soakAnswer)
@@ -186,7 +186,7 @@ func (r *soakRobot) receive(sample wire.Sample) {
 	}
 }
 
-// ask sends an observation and waits for a chunk, not for ever.
+// ask sends an observation and waits a limited time for its chunk.
 func (r *soakRobot) ask() {
 	r.seq++
 	body := r.model
@@ -214,7 +214,7 @@ func (r *soakRobot) ask() {
 	}
 }
 
-// live is a robot's life: it asks, and now and then closes, dies, or sends nonsense.
+// live is a robot's life: it requests chunks, and now and then closes, dies, or sends nonsense.
 func (r *soakRobot) live() {
 	lost := 0
 	for r.over.Err() == nil {
@@ -267,7 +267,7 @@ func nonsense(random *rand.Rand) []byte {
 	return b
 }
 
-// duplicates are second processes under the names of robots that are there.
+// duplicates are second processes under the names of running robots.
 func (s *soak) duplicates(random *rand.Rand) {
 	for s.over.Err() == nil {
 		network, err := zenoh.Open(s.over, zenoh.Config{Connect: []string{s.r.endpoint}})
@@ -285,8 +285,8 @@ func (s *soak) duplicates(random *rand.Rand) {
 	}
 }
 
-// crowds are processes that open many sessions, flood them with pictures that are as
-// large as a link carries, and die.
+// crowds are processes that open many sessions, flood them with pictures that are as large as a
+// link carries, and die.
 func (s *soak) crowds(random *rand.Rand) {
 	for life := 0; s.over.Err() == nil; life++ {
 		network, err := zenoh.Open(s.over, zenoh.Config{Connect: []string{s.r.endpoint}})
@@ -319,7 +319,7 @@ func (s *soak) crowds(random *rand.Rand) {
 	}
 }
 
-// thieves have one robot's certificate and want to be another.
+// thieves have one robot's certificate and open under another robot's name.
 func (s *soak) thieves(random *rand.Rand) {
 	for s.over.Err() == nil {
 		network, err := zenoh.Open(s.over, s.tls["cert-thief"])
@@ -339,7 +339,7 @@ func (s *soak) thieves(random *rand.Rand) {
 	}
 }
 
-// attacks are zenohtest's, one after the other.
+// attacks runs zenohtest's attacks, one after the other.
 func (s *soak) attacks(random *rand.Rand) {
 	for s.over.Err() == nil {
 		x := zenohtest.Attacks[random.IntN(len(zenohtest.Attacks))].Start(s.r.endpoint, time.Second)
@@ -368,7 +368,7 @@ func (s *soak) scrape() map[string]float64 {
 	return all
 }
 
-// watch looks at the server's memory until it is over and returns the most.
+// watch measures the server's memory until the test is over and returns the peak.
 func (s *soak) watch() (peak int64) {
 	for s.over.Err() == nil {
 		now, _ := zenohtest.Resident(s.t, s.r.cmd.Process.Pid)
@@ -378,7 +378,7 @@ func (s *soak) watch() (peak int64) {
 	return peak
 }
 
-// leftover says what the server still has of those who are gone, "" when nothing.
+// leftover names the server's remains of clients that have left, "" when there are no remains.
 func leftover(before, now map[string]float64) string {
 	for _, name := range []string{
 		"lean_server_active_sessions", `lean_server_memory_bytes{part="sessions"}`, `lean_server_memory_bytes{part="observations"}`, "lean_server_memory_promised_bytes",
@@ -395,11 +395,11 @@ func leftover(before, now map[string]float64) string {
 	return ""
 }
 
-// Goal: whatever robots and others do to the real server for minutes (random opens,
-// closes, kills, second owners of names, nonsense, floods, hostile nodes, certificates of
-// others): no robot gets another's chunk, which its pinned rows prove; the memory stays
-// within its bound; every refusal and event says why; and when all are gone nothing of
-// them is left. make serve-soak runs it for ten minutes.
+// Goal: the real server serves robots and hostile clients for minutes (random opens, closes, kills,
+// second owners of names, nonsense, floods, hostile nodes, certificates of others). No robot gets
+// another's chunk, which its pinned rows prove; the memory stays within its bound; every refusal
+// and event has a reason; and when all clients have left, nothing of them remains. make serve-soak
+// runs it for ten minutes.
 func TestSoak(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {

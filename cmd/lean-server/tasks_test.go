@@ -13,8 +13,8 @@ import (
 	"edgert/wire"
 )
 
-// instructed is one row of a golden set: what a robot sees, the task that it was given,
-// and the tokens that LeRobot's own processors made of both.
+// instructed is one row of a golden set: a robot's picture and state, its task, and the tokens that
+// LeRobot's own processors made of them.
 type instructed struct {
 	task    string
 	picture []byte
@@ -23,7 +23,7 @@ type instructed struct {
 	mask    []bool
 }
 
-// readInstructed reads a golden set of a Pi0.5, whose tasks take turns.
+// readInstructed reads a golden set of a Pi0.5, whose rows alternate between two tasks.
 func readInstructed(t *testing.T, bundle *policy.Bundle) (rows []instructed) {
 	t.Helper()
 	file, err := os.ReadFile(filepath.Join(bundle.Dir, "golden", "b4_plain.safetensors"))
@@ -50,9 +50,9 @@ func part[T any](all []T, shape []int64, i int) []T {
 	return all[i*n : (i+1)*n]
 }
 
-// Goal: two robots with a task each at one server, by the real program: every chunk is
-// the one that the policy gives for the tokens that LeRobot makes of that robot's own
-// task, also while one of them is given the other's.
+// Goal: two robots with different tasks at one server, by the real program. Every chunk is the
+// policy's for the tokens that LeRobot makes of that robot's own task, also while one of them gets
+// the other's task.
 func TestTwoRobotsWithTwoTasks(t *testing.T) {
 	needRuntime(t)
 	dir, err := filepath.Abs("../../testdata/pi05")
@@ -72,7 +72,7 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer model.Close()
-	// want is the chunk of a robot that sees what `seen` has, with the words of `told`.
+	// want returns the chunk of a robot with the picture and state of seen and the task of told.
 	want := func(uuid string, seq uint64, seen, told *instructed) []float32 {
 		t.Helper()
 		copy(model.Image(0, 0), seen.picture)
@@ -86,7 +86,7 @@ func TestTwoRobotsWithTwoTasks(t *testing.T) {
 		}
 		return append([]float32(nil), model.ChunkRobot(0)...)
 	}
-	// The test can only see a wrong task where tasks make a difference.
+	// The test can only detect a wrong task where tasks make a difference.
 	if d := furthest(want("arm-0", 1, &rows[0], &rows[0]), want("arm-0", 1, &rows[0], &rows[1])); d < 100*bundle.GoldenTol.ChunkRobot {
 		t.Fatalf("another task moves the chunk by %g only", d)
 	}
@@ -145,7 +145,7 @@ func reset(t *testing.T, network wire.Session, prefix, uuid, task string) {
 	}
 }
 
-// furthest is the largest difference of two chunks.
+// furthest returns the largest difference of two chunks.
 func furthest(a, b []float32) (d float64) {
 	if len(a) != len(b) {
 		return math.Inf(1)

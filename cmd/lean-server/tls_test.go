@@ -31,7 +31,7 @@ func (r *running) page(name string) (code int, text string) {
 	return response.StatusCode, string(all)
 }
 
-// secured writes a manifest whose robots come by TLS.
+// secured writes a manifest whose robots connect by TLS.
 func secured(t *testing.T, cert, key, more string) (manifest string) {
 	t.Helper()
 	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
@@ -41,8 +41,8 @@ func secured(t *testing.T, cert, key, more string) (manifest string) {
 	return writeManifest(t, fmt.Sprintf("model: {repo_or_path: %q}\nservice: demo\nzenoh:\n  tls:\n    listen_certificate: %q\n    listen_private_key: %q\n%s", bundle, cert, key, more))
 }
 
-// A certificate that ends while the server serves makes it not ready, and its pages say
-// so; renewed files put it right, and files that do not belong together are said, too.
+// A certificate that expires while the server serves makes it not ready, and its pages report it;
+// renewed files make it ready again. Files that do not match are reported, too.
 func TestCertificatesWhileServing(t *testing.T) {
 	rttest.RealTime(t)
 	ca := endpointtest.New(t)
@@ -62,7 +62,7 @@ func TestCertificatesWhileServing(t *testing.T) {
 	}
 	long := func(c *x509.Certificate) { c.NotAfter = time.Now().Add(90 * 24 * time.Hour) }
 	good, goodKey := ca.IssueAs("good", long, "127.0.0.1")
-	short, shortKey := ca.IssueUntil(time.Now().Add(8*time.Second), "short", "127.0.0.1") // ends while it serves
+	short, shortKey := ca.IssueUntil(time.Now().Add(8*time.Second), "short", "127.0.0.1") // expires while the server serves
 	put(short, shortKey)
 	r := start(t, "--listen", "tls/127.0.0.1:"+freePort(t), "--manifest", secured(t, cert, key, ""))
 	r.awaitReady()
@@ -101,7 +101,8 @@ func TestCertificatesWhileServing(t *testing.T) {
 	}
 }
 
-// check refuses what no robot could use, with the date, and warns of an end that is near.
+// check refuses certificates that no robot could use, with the date, and warns of an end that is
+// near.
 func TestCheckReadsTheCertificates(t *testing.T) {
 	needRuntime(t)
 	ca := endpointtest.New(t)

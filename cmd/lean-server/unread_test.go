@@ -16,7 +16,7 @@ import (
 	"edgert/wire"
 )
 
-// fullPipe is a pipe that takes nothing until its reader is read.
+// fullPipe is a pipe that accepts nothing until its reader is read.
 func fullPipe(t *testing.T) (reader, writer *os.File) {
 	t.Helper()
 	reader, writer, err := os.Pipe()
@@ -41,10 +41,10 @@ func fullPipe(t *testing.T) (reader, writer *os.File) {
 	return reader, writer
 }
 
-// unreadLimit is stopLimit and what the last lines get that nobody reads.
+// unreadLimit is stopLimit and the time limit for the last lines, which are never read.
 const unreadLimit = stopLimit + time.Second
 
-// startUnread starts the program with an output that nobody reads.
+// startUnread starts the program with an output without a reader.
 func startUnread(t *testing.T, stdout, stderr *os.File, args ...string) *running {
 	t.Helper()
 	needRuntime(t)
@@ -65,16 +65,16 @@ func startUnread(t *testing.T, stdout, stderr *os.File, args ...string) *running
 	return r
 }
 
-// Goal: a log that nobody reads, as behind a dead ssh or a pager, holds up neither the
-// start nor opens, chunks, refusals, pages and the end; what is lost of it is counted
-// on /metrics and in the summary.
+// Goal: a log without a reader, as after a dead ssh or a stopped pager, delays neither the start
+// nor opens, chunks, refusals, pages and the end; its lost lines are counted on /metrics and in the
+// summary.
 func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	rttest.RealTime(t)
 	reader, stderr := fullPipe(t)
 	r := startUnread(t, nil, stderr)
 	r.awaitReady()
 	network, prefix := r.dial()
-	const lines = 1200 // more than what waits for the reader, and than what is said of one thing
+	const lines = 1200 // more than the buffer for the reader, and than the limit of similar lines
 	for range lines {
 		if ack := openSession(t, network, prefix, demoOpen(t, "again")); !ack.Accepted {
 			t.Fatalf("ack = %+v", ack)
@@ -120,7 +120,7 @@ func TestServesWhileNobodyReadsItsLog(t *testing.T) {
 	}
 }
 
-// Goal: who reads the log again, late, is told how much is missing.
+// Goal: a late reader of the log finds the number of missing lines in it.
 func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
 	reader, stderr := fullPipe(t)
 	r := startUnread(t, nil, stderr)
@@ -143,8 +143,8 @@ func TestALateReaderIsToldWhatIsMissing(t *testing.T) {
 	}
 }
 
-// Goal: a table that nobody takes does not keep the program from ending; it says so,
-// and ends with 1.
+// Goal: a table without a reader does not keep the program from ending; the program reports it, and
+// ends with 1.
 func TestEndsWhileNobodyTakesItsTable(t *testing.T) {
 	rttest.RealTime(t)
 	_, stdout := fullPipe(t)
@@ -165,11 +165,11 @@ func (r *running) leave(sig os.Signal) (code int, took time.Duration) {
 	}
 	overdue := time.AfterFunc(patience, func() { _ = r.cmd.Process.Kill() })
 	defer overdue.Stop()
-	_ = r.cmd.Wait() // the code says it
+	_ = r.cmd.Wait() // the exit code has the result
 	return r.cmd.ProcessState.ExitCode(), time.Since(began)
 }
 
-// metric is one series of /metrics, without labels.
+// metric returns one series of /metrics, without labels.
 func (r *running) metric(name string) float64 {
 	r.t.Helper()
 	response, err := http.Get(r.health + "/metrics")
@@ -194,8 +194,8 @@ func (r *running) metric(name string) float64 {
 	return 0
 }
 
-// Goal: audit lines that nobody takes do not keep the program from ending; it says
-// so, and ends with 1.
+// Goal: audit lines without a reader do not keep the program from ending; the program reports it,
+// and ends with 1.
 func TestEndsWhileNobodyTakesItsAudit(t *testing.T) {
 	rttest.RealTime(t)
 	_, stdout := fullPipe(t)
@@ -210,7 +210,7 @@ func TestEndsWhileNobodyTakesItsAudit(t *testing.T) {
 	}
 }
 
-// Goal: a server that is told to stop while it warms up does not warm up to the end.
+// Goal: a server that receives a signal while it warms up does not finish the warm-up.
 func TestStopsWhileWarmingUp(t *testing.T) {
 	rttest.RealTime(t)
 	bundle, err := filepath.Abs(filepath.Join(demo, "bundle"))
@@ -233,8 +233,8 @@ func TestStopsWhileWarmingUp(t *testing.T) {
 	}
 }
 
-// Goal: a server that is full, or has a wrong robot at its door, does not fill the log:
-// the refusals are counted, and of the first ones it says why.
+// Goal: a server that is full, or whose opens come from a wrong robot, does not fill the log: the
+// refusals are counted, and the first ones are logged with their reasons.
 func TestRefusalsDoNotFillTheLog(t *testing.T) {
 	r := start(t)
 	r.awaitReady()
