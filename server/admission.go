@@ -160,10 +160,10 @@ func (a *admission) check() *refusal {
 		a.warn("client expected policy_type=%s, server runs %s", pyString(o.PolicyType), pyString(a.caps.PolicyType))
 	}
 	if a.tasks.tokenizer != nil && a.opened.text == "" {
-		a.warn("this policy reads its task and got none: give --task, or default_task in the manifest")
+		a.warn("this policy reads its task and got no task: give --task, or default_task in the manifest")
 	}
 	if n, sent := a.observed, max(o.Steps, 1); sent < n {
-		a.warn("this policy looks at %d observations, one control step apart, and this robot sends %d: the newest stands in for all of them", n, sent)
+		a.warn("this policy takes %d observations, one control step apart, and this robot sends %d: the newest is used for the missing ones", n, sent)
 	}
 	if a.downgraded = o.RTCEnabled && !a.caps.SupportsRTC; a.downgraded {
 		a.warn("RTC requested but this server/policy does not support it — downgrading to chunk-append")
@@ -265,7 +265,7 @@ func (a *admission) tooLarge() string {
 			continue
 		}
 		if from := a.open.CameraShapes[at]; (from.W != want.W || from.H != want.H) && !jpeg.CanFit(from.W, from.H) && jpeg.Shrink(from.W, from.H, want.W, want.H, view.Scale()) == 0 {
-			return fmt.Sprintf("camera %s: a JPEG of %dx%d (width x height) is too large: what is scaled here, to %dx%d, has at most %d pixels (2560x1600) and sides of %d: have the camera send smaller pictures",
+			return fmt.Sprintf("camera %s: a JPEG of %dx%d (width x height) is too large: a picture that is scaled to %dx%d has at most %d pixels (2560x1600) and sides of %d: have the camera send smaller pictures",
 				want.Name, from.W, from.H, want.W, want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
 		}
 	}
@@ -356,7 +356,7 @@ func (a *admission) need() string {
 	if a.promised+need <= limit {
 		return ""
 	}
-	return fmt.Sprintf("no memory: this robot needs %s (its session, and %d observations of %s as its cameras say), and %s of %s are promised to others; %v: ask another server, send JPEG or smaller pictures, or raise memory in the server's manifest",
+	return fmt.Sprintf("no memory: this robot needs %s (its session, and %d observations of %s, reckoned from its cameras), and %s of %s are promised to others; %v: open at another server, send JPEG or smaller pictures, or raise memory in the server's manifest",
 		memory.Size(need), observationsHeld, memory.Size(a.asked), memory.Size(a.promised), memory.Size(limit), a.memory)
 }
 
@@ -376,7 +376,8 @@ func sessionMemory(m *policy.Meta) int64 {
 	return sessionBytes + policy.HistoryBytes(m.ChunkSize, m.ActionDim)
 }
 
-// sessionNeed returns the bytes that are promised to a robot whose observations have asked bytes.
+// sessionNeed returns the bytes that are promised to a robot; asked is the size of one of its
+// observations.
 func sessionNeed(m *policy.Meta, asked int) int64 {
 	return sessionMemory(m) + observationsHeld*int64(asked)
 }
@@ -425,7 +426,7 @@ func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *re
 	if gives = q.idler(o.ClientUUID, a.place, robot.FPS); gives != nil && (idle == nil || idle == gives) {
 		return nil, gives
 	}
-	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: ask another server, or again later", a.active, whyNot)}, nil
+	return &refusal{refusedFull, fmt.Sprintf("server full: %d sessions active, and with one more %s: open at another server, or try again later", a.active, whyNot)}, nil
 }
 
 // robots returns the robots that have a session, without the robot named but, whose session would

@@ -246,7 +246,7 @@ func TestTooManyTagsAreCutWithAWarning(t *testing.T) {
 	o := fakeOpen("arm")
 	o.Tags = []wire.Tag{{Key: "site", Value: "lab"}, {Key: "x", Value: strings.Repeat("long", 1000)}, {Key: "y", Value: "z"}}
 	ack := b.server.queries.open(&o, wire.Origin{})
-	if want := "3 tags are too long together: log and audit have the first 1"; !ack.Accepted || !slices.Contains(ack.Warnings, want) {
+	if want := "3 tags are too long together: the log and the audit have only the first 1"; !ack.Accepted || !slices.Contains(ack.Warnings, want) {
 		t.Errorf("ack = %+v, want the warning %q", ack, want)
 	}
 	if s := b.server.sessions.find("arm"); s.tags != `{"site":"lab"}` || strings.Contains(log.String(), "long"+"long") {

@@ -255,7 +255,7 @@ func quotedNames(names []string) string {
 
 func (r *Report) sessionsText() string {
 	if r.auto {
-		return fmt.Sprintf("auto (as many as are fed, at most %d; lean-server plan says how many that would be)", r.MaxSessions)
+		return fmt.Sprintf("auto (as many as the server can feed, at most %d; lean-server plan computes the number)", r.MaxSessions)
 	}
 	return strconv.Itoa(r.MaxSessions)
 }

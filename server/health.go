@@ -40,7 +40,7 @@ func listenHealth(address string, log *slog.Logger, names ...string) (h *health,
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("health_port: %w", bind.Explain(err, "choose another with --health-port, or 0 for none"))
+		return nil, fmt.Errorf("health_port: %w", bind.Explain(err, "choose another with --health-port, or 0 to switch it off"))
 	}
 	return h, nil
 }

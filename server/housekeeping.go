@@ -17,7 +17,7 @@ import (
 const (
 	housekeepingInterval = time.Second
 	// Every trimEvery ticks the pool frees the buffers that no observation has needed meanwhile.
-	// More often, they would be allocated again for robots that ask rarely.
+	// More often, they would be allocated again for robots that send rarely.
 	trimEvery = 10
 	// tokenTimeout bounds the query for the tokens of the robots that seem lost.
 	tokenTimeout = 500 * time.Millisecond
@@ -143,7 +143,7 @@ func (k *housekeeper) closeLost(ctx context.Context, now rt.Instant) {
 	for _, wildcard := range []string{wire.ClientAliveWildcard(k.prefix), wire.EpochAliveWildcard(k.prefix)} {
 		keys, err := k.network.Tokens(ctx, wildcard, tokenTimeout)
 		if err != nil {
-			k.log.Warn("cannot ask which robots are there; their sessions stay", "why", err)
+			k.log.Warn("the robots' tokens cannot be queried; their sessions stay", "why", err)
 			return
 		}
 		for _, key := range keys {

@@ -159,9 +159,9 @@ func (l *Live) judge(s *Server) {
 		}
 	}
 	warn(s.placement.Instead != nil, "the policy computes on the CPU instead of a GPU: "+s.placement.Why())
-	warn(s.lostLines() > 0, "lines of the log were lost: nobody reads it")
+	warn(s.lostLines() > 0, "lines of the log were lost: its reader is too slow or has stopped")
 	warn(s.audit != nil && s.audit.Counts.LinesDropped.Load() > 0, "audit lines were lost: the disk is too slow")
-	warn(len(s.sessions.all()) >= s.capacity(), "full: robots that come are sent elsewhere")
+	warn(len(s.sessions.all()) >= s.capacity(), "full: new robots are sent to other servers")
 	warn(s.transportStat(func(t zenoh.Stats) uint64 { return t.Revoked }) > 0, "links were ended because the memory for messages was used up")
 	warn(s.stats.probes[probeFailed].Load() > 0, "runs of the server's own have failed: look at the device")
 	l.Warnings = append(l.Warnings, s.certificates.texts()...)

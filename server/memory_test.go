@@ -147,7 +147,7 @@ func TestWhoSendsMoreThanItSaidGetsWhatIsLeft(t *testing.T) {
 		t.Fatalf("%d observations were refused for want of memory, want 1", n)
 	}
 	e := <-b.server.receiver.events.waiting
-	for _, words := range []string{"no memory for an observation of 900.8 KiB", "where the robot's open stands for", "captures 23.8 MiB", "raise memory"} {
+	for _, words := range []string{"no memory for an observation of 900.8 KiB", "where the robot's open announced", "captures 23.8 MiB", "raise memory"} {
 		if !strings.Contains(e.text, words) {
 			t.Errorf("the event lacks %q: %s", words, e.text)
 		}
@@ -213,7 +213,7 @@ func TestWhoSendsKeepsItsPlace(t *testing.T) {
 	if got := b.uuids(); !slices.Equal(got, []string{"new", "sends"}) {
 		t.Errorf("sessions %q, want new and sends", got)
 	}
-	if got := idle.next(); got.event.Code != wire.EventUnknownSession || !strings.Contains(got.event.Text, "it does not send") {
+	if got := idle.next(); got.event.Code != wire.EventUnknownSession || !strings.Contains(got.event.Text, "it sends no observation") {
 		t.Errorf("the idle robot got %+v, want the end of its session", got)
 	}
 	b.robot("new").send(obsHeader(0, 1), fakeObs(t))

@@ -128,7 +128,7 @@ func TestThePageInChromium(t *testing.T) {
 	rttest.Eventually(t, "chunks", func() bool { return b.server.Summary().Requests > 100 })
 	dom := browse(t, at, 4*time.Second, "1200,900", "")
 	for _, want := range []string{
-		`role="status" class="good">serving<`, ">lerobot/act_pick_and_place</h1>", "sha256 9c56cc51b374,", "on cpu,", ">8 of 8<", "⚠ full: robots that come are sent elsewhere",
+		`role="status" class="good">serving<`, ">lerobot/act_pick_and_place</h1>", "sha256 9c56cc51b374,", "on cpu,", ">8 of 8<", "⚠ full: new robots are sent to other servers",
 		">so101-01<", ">so101-08<", "put the cube into the box", "site=lab cell=1", "inferences in the last", "full 1", "the device computed",
 	} {
 		if !strings.Contains(dom, want) {

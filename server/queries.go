@@ -194,7 +194,7 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 	if r == nil {
 		var err error
 		if session, err = q.newSession(o, &admission); errors.Is(err, errNoMemory) {
-			r = &refusal{refusedMemory, fmt.Sprintf("no memory for one more session: %v: ask another server, or raise memory in the server's manifest", q.memory)}
+			r = &refusal{refusedMemory, fmt.Sprintf("no memory for one more session: %v: open at another server, or raise memory in the server's manifest", q.memory)}
 		} else if err != nil {
 			r = &refusal{refusedInternal, "server error: " + err.Error()}
 		}
@@ -207,16 +207,16 @@ func (q *queries) open(o *wire.SessionOpen, from wire.Origin) wire.SessionAck {
 		return ack
 	}
 	if idle != nil {
-		q.evict(idle, "it does not send what can be answered, and its place is needed: open again")
+		q.evict(idle, "it sends no observation that can be answered, and another robot needs its place: open again")
 		q.stats.displaced.Add(1)
 	}
 	session.from = from
 	var kept int
 	if session.tags, kept = audit.Tags(o.Tags); kept < len(o.Tags) {
-		admission.warnings = append(admission.warnings, fmt.Sprintf("%d tags are too long together: log and audit have the first %d", len(o.Tags), kept))
+		admission.warnings = append(admission.warnings, fmt.Sprintf("%d tags are too long together: the log and the audit have only the first %d", len(o.Tags), kept))
 	}
 	if err := q.show(session); err != nil {
-		q.log.Warn("the other servers are not told of a session", "client", session.uuid, "session", session.id, "why", err)
+		q.log.Warn("a session is not announced to the other servers", "client", session.uuid, "session", session.id, "why", err)
 	}
 	q.register(session)
 	q.log.Info("session open", "client", session.uuid, "session", session.id, "robot", o.RobotType, "host", o.Host, "fps", o.FPS, "rtc", session.rtc,
@@ -434,7 +434,7 @@ func (q *queries) announceRoom() {
 		err = q.withdrawRoom()
 	}
 	if err != nil {
-		q.log.Warn("the other servers are not told whether there is room", "why", err)
+		q.log.Warn("the room for sessions is not announced to the other servers", "why", err)
 	}
 }
 
@@ -456,7 +456,7 @@ func (q *queries) close(c *wire.SessionClose, from wire.Origin) error {
 	case session == nil || c.SessionID != "" && c.SessionID != session.id:
 		return nil
 	case c.SessionID == "" && (from.Name == "" || from != session.from):
-		return fmt.Errorf("client %s: a close without session_id counts from the link that opened the session only: name the session_id of the open's answer", pyString(c.ClientUUID))
+		return fmt.Errorf("client %s: a close without session_id is accepted only from the link that opened the session: name the session_id of the open's answer", pyString(c.ClientUUID))
 	}
 	q.drop(session, "the client closed it")
 	return nil

@@ -94,7 +94,7 @@ func (r *receiver) put(session *Session, h wire.Header, body []byte, now rt.Inst
 //
 //go:noinline
 func (r *receiver) noRoom(s *Session, n int) error {
-	return fmt.Errorf("no memory for an observation of %s where the robot's open stands for %s: %v; send fewer or smaller ones, open elsewhere, or raise memory in the server's manifest",
+	return fmt.Errorf("no memory for an observation of %s where the robot's open announced %s: %v; send fewer or smaller ones, open elsewhere, or raise memory in the server's manifest",
 		memory.Size(n), memory.Size(s.asked), r.memory)
 }
 

@@ -221,7 +221,7 @@ func (p *replaying) one(c *audit.Capture, history *policy.History) (exact bool, 
 		return true, ""
 	}
 	if f.spans == spansMissing {
-		return false, "it names rows of chunks that were answered before the first capture that is left"
+		return false, "it names rows of chunks from before the oldest capture"
 	}
 	return false, p.compare(&was, &is, c)
 }

@@ -121,7 +121,7 @@ func Run(ctx context.Context, cfg manifest.Config, log *slog.Logger, missing Log
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2) // each thread in ONNX Runtime and in JPEG holds one: the receiving goroutines must not queue for them
 	manager, err := notify.Open()
 	if err != nil {
-		log.Warn("the service manager is not told how the server is", "why", err)
+		log.Warn("the server's state is not reported to the service manager", "why", err)
 	}
 	manager.Status("loading the policy")
 	defer manager.Close()

@@ -241,7 +241,7 @@ func TestOpenWithPicturesOfAnySize(t *testing.T) {
 		{w: 159, h: 120, c: 3},
 		{w: 1280, h: 720, c: 3, warns: "pictures of 1280x720 are squeezed to 160x120 (width x height), another shape than the policy was trained with: crop them to 960x720"},
 		{w: 240, h: 320, c: 3, raw: true, warns: "crop them to 240x180"},
-		{w: 8192, h: 8192, c: 3, refused: true, says: "a JPEG of 8192x8192 (width x height) is too large: what is scaled here, to 160x120, has at most 4194304 pixels (2560x1600) and sides of 8192: have the camera send smaller pictures"},
+		{w: 8192, h: 8192, c: 3, refused: true, says: "a JPEG of 8192x8192 (width x height) is too large: a picture that is scaled to 160x120 has at most 4194304 pixels (2560x1600) and sides of 8192: have the camera send smaller pictures"},
 		{w: 2048, h: 2048, c: 3, warns: "crop them to 2048x1536"},
 		{w: 2049, h: 2048, c: 3, refused: true, says: "a JPEG of 2049x2048 (width x height) is too large"},
 		{w: 320, h: 240, c: 1, refused: true, says: "client has 240x320x1"},

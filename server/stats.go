@@ -299,8 +299,8 @@ func (s *Summary) Print(w io.Writer) error {
   decode      %8.2f  %8.2f  %8.2f
   inference   %8.2f  %8.2f  %8.2f
   service     %8.2f  %8.2f  %8.2f
-  heap          %8d   objects allocated while serving, %d collections (%d by hand), none of which stopped the rest for more than %.2f ms, RSS %.0f MB
-  log           %8d   lines lost, which nobody read; %d left out, which were like others
+  heap          %8d   objects allocated while serving, %d collections (%d by hand), of which the longest stopped the process for %.2f ms, RSS %.0f MB
+  log           %8d   lines lost because they were not read in time; %d left out because they were similar to others
 `, s.Service, s.ServerID, s.Device,
 		s.Requests, s.Errors, s.Superseded, s.Late, s.Unknown, s.Malformed, s.StalePictures, s.WarnedPictures, s.SqueezedPictures,
 		s.Sessions.Opened, s.Sessions.Closed, s.Sessions.Refused, s.Sessions.Active,

@@ -302,7 +302,7 @@ func (t *tensors) explain(err error, m *wire.Image, cam, before int) error {
 	case want.ExactSize && k > 1 && errors.Is(err, jpeg.ErrSize):
 		err = fmt.Errorf("%w, or up to %d times that by a power of two", err, k)
 	case !want.ExactSize && errors.Is(err, jpeg.ErrTooLarge):
-		err = fmt.Errorf("%w; what is scaled to %dx%d may have %d pixels and sides of %d", err, want.W, want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
+		err = fmt.Errorf("%w; a picture that is scaled to %dx%d may have %d pixels and sides of %d", err, want.W, want.H, jpeg.MaxFitPixels, jpeg.MaxFitSide)
 	}
 	return &pictureError{t.contract.Cameras[cam].Name, before, err}
 }

@@ -39,13 +39,13 @@ import (
 
 const description = `Serves one exported policy to many robots.
 
-The newest observation of each robot wins, robots take turns, and a robot that cannot take its chunk never holds up another. What is served, to whom and over which endpoints stands in the manifest, a YAML file.
+Only the newest observation of each robot is answered, robots take turns, and a robot that cannot take its chunk never delays another. The manifest, a YAML file, names the policy, the robots and the endpoints.
 
 Examples:
   lean-server --manifest testdata/demo/server.yaml                         the demo policy, on this machine only
   lean-server --manifest server.yaml --listen tcp/0.0.0.0:7447             for robots on the network, without a router
-  lean-server --manifest server.yaml --connect tls/router:7447             behind a Zenoh router, certificates in the manifest
-  lean-server check --manifest server.yaml                                 load everything, say what would be served
+  lean-server --manifest server.yaml --connect tls/router:7447             at a Zenoh router, certificates in the manifest
+  lean-server check --manifest server.yaml                                 load everything, report the service
   lean-server --manifest server.yaml --audit - | jq .service_ms            one line for each request
   lean-server replay captures --manifest server.yaml                       answer captured requests again, compare
   lean-server plan --manifest server.yaml --round-trip 5ms,60ms            how many robots this machine feeds
@@ -53,28 +53,28 @@ Examples:
   curl localhost:9100/readyz                                               503 until robots get chunks
   curl localhost:9100/metrics                                              Prometheus
 
-Exit codes: 0 stopped as asked, 1 broke while running or a port is taken, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid or without the GPU part, 4 no router answers or no GPU there.`
+Exit codes: 0 stopped by a signal, 1 failed while running or a port is in use, 2 wrong flag, 3 manifest, bundle or ONNX Runtime invalid or without the GPU part, 4 no router answers or no GPU was found.`
 
 // brief fits on a screen; a test compares its commands and flags with the grammar.
 const brief = `lean-server serves one exported policy to many robots.
 
-  lean-server --manifest server.yaml            serve what the manifest says
-  lean-server check --manifest server.yaml      load all of it, say what would be served
+  lean-server --manifest server.yaml            serve the manifest's policy
+  lean-server check --manifest server.yaml      load everything, report the service
 
 Commands:
-  serve    serve until Ctrl-C or SIGTERM (what happens without a command)
-  check    load everything, replay the golden sets, print what would be served
+  serve    serve until Ctrl-C or SIGTERM (the default command)
+  check    load everything, replay the golden sets, report the service
   plan     how many robots this machine feeds
   replay   answer captured requests again and compare
   acl      print the access control of an official Zenoh router
   version  print the version
 
 Flags:
-  --manifest FILE       what to serve; examples/server.yaml is a commented one
-  --listen ENDPOINT     where robots dial in, such as tcp/0.0.0.0:7447, instead of the manifest's
+  --manifest FILE       settings of the service; examples/server.yaml is a commented one
+  --listen ENDPOINT     to listen on, such as tcp/0.0.0.0:7447, instead of the manifest's
   --connect ENDPOINT    routers to dial, instead of the manifest's
-  --health-port PORT    a page, /readyz and /metrics over HTTP; 0: none
-  --ort PATH            ONNX Runtime's library, where it is not found by itself
+  --health-port PORT    a page, /readyz and /metrics over HTTP; 0: off
+  --ort PATH            ONNX Runtime's library, where the search does not find it
   --audit FILE          a JSON line for each request; --json FILE, the summary
   --quiet               no log
   --config FILE         any flag by name, in YAML; LEAN_SERVER_… are variables
@@ -86,15 +86,15 @@ type cli struct {
 	program.Common `embed:""`
 	flags          `embed:""`
 
-	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (what happens without a command)."`
-	Check  struct{} `cmd:"" uses:"manifest,ort,json,listen,connect,health-port,quiet" help:"Load everything, replay the golden sets, print what would be served."`
+	Serve  struct{} `cmd:"" default:"1" help:"Serve until SIGINT or SIGTERM (the default command)."`
+	Check  struct{} `cmd:"" uses:"manifest,ort,json,listen,connect,health-port,quiet" help:"Load everything, replay the golden sets, and report the service."`
 	Replay struct {
 		Dir       string  `arg:"" optional:"" help:"Folder of the captured requests; default: the manifest's debug.capture_dir."`
-		Tolerance float64 `range:"0..1;0 wants every byte" help:"How far off a value of a chunk may be, in units of chunk_model: for devices and batches that are not exact."`
-	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Answer captured requests again and compare: byte for byte, or say which differ."`
+		Tolerance float64 `range:"0..1;0 requires equal bytes" help:"Largest accepted difference of a value of a chunk, in units of chunk_model: for devices and batches that are not exact."`
+	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Answer captured requests again, compare the answers byte for byte, and list those that differ."`
 	Plan struct {
 		plan.Fleet
-	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Measure what inferences take here, and say how many robots of given rates and links a server feeds."`
+	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Measure the inferences on this machine, and compute how many robots of given rates and links a server feeds."`
 	Acl struct {
 		Output string `short:"o" help:"Write to this file instead of standard output." placeholder:"FILE"`
 	} `cmd:"" uses:"manifest,quiet" help:"Print the access control of an official Zenoh router that keeps each of the manifest's clients to its own keys."`
@@ -104,12 +104,12 @@ type cli struct {
 type flags struct {
 	Config kong.ConfigFlag `help:"YAML file with any of these flags by name; flags and LEAN_SERVER_* variables win over it." placeholder:"FILE"`
 
-	Manifest   string   `help:"What to serve; examples/server.yaml is a commented one, testdata/demo/server.yaml the demo's." placeholder:"FILE"`
-	Listen     []string `help:"Where robots and routers may dial in, instead of the manifest's listen_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
+	Manifest   string   `help:"YAML file with the settings of the service; examples/server.yaml is a commented one, testdata/demo/server.yaml the demo's." placeholder:"FILE"`
+	Listen     []string `help:"Endpoint for robots and routers to connect to, instead of the manifest's listen_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
 	Connect    []string `help:"Routers to dial, instead of the manifest's connect_endpoints; repeat for more." placeholder:"tcp/HOST:PORT"`
-	HealthPort *int     `range:"0..65535;0 is none" help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: none." placeholder:"PORT"`
+	HealthPort *int     `range:"0..65535;0 is off" help:"HTTP port of /healthz, /readyz and /metrics, instead of the manifest's; 0: off." placeholder:"PORT"`
 	ORT        string   `name:"ort" help:"ONNX Runtime library, or the folder it is in; default: $EDGERT_ORT, .cache, .venv, the system's." placeholder:"PATH"`
-	Audit      string   `help:"Write one JSON line for each request to this file, - for standard output; default: none." placeholder:"FILE"`
+	Audit      string   `help:"Write one JSON line for each request to this file, - for standard output; default: no audit." placeholder:"FILE"`
 	JSON       string   `name:"json" help:"Write the summary as JSON to this file, - for standard output." placeholder:"FILE"`
 	Quiet      bool     `help:"No log, only the summary and errors."`
 }
@@ -167,7 +167,7 @@ func run(args []string, stdout io.Writer) exit.Code {
 // config returns the manifest with the flags' settings.
 func (f *flags) config() (manifest.Config, error) {
 	if f.Manifest == "" {
-		return manifest.Config{}, exit.Errorf(exit.Usage, "--manifest is missing: name the YAML file that says what to serve, such as --manifest testdata/demo/server.yaml")
+		return manifest.Config{}, exit.Errorf(exit.Usage, "--manifest is missing: name the YAML file of the service, such as --manifest testdata/demo/server.yaml")
 	}
 	cfg, err := manifest.Load(f.Manifest)
 	if err != nil {
@@ -263,7 +263,7 @@ func (c *cli) plan(cfg manifest.Config, stdout io.Writer) error {
 func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 	dir := cmp.Or(c.Replay.Dir, cfg.Debug.CaptureDir)
 	if dir == "" {
-		return exit.Errorf(exit.Usage, "replay wants the folder of the captured requests: lean-server replay DIR, or a manifest with debug.capture_dir")
+		return exit.Errorf(exit.Usage, "replay needs the folder of the captured requests: lean-server replay DIR, or a manifest with debug.capture_dir")
 	}
 	replayed, err := server.Replay(cfg, dir, c.Replay.Tolerance)
 	if err != nil {
@@ -273,7 +273,7 @@ func (c *cli) replay(cfg manifest.Config, stdout io.Writer) error {
 		err = replayed.Print(stdout)
 	}
 	if !replayed.OK() {
-		err = errors.Join(err, fmt.Errorf("replay: %d of %d captured requests are answered otherwise now, %d are unreadable, %d were not compared",
+		err = errors.Join(err, fmt.Errorf("replay: %d of %d captured requests are answered differently now, %d are unreadable, %d were not compared",
 			replayed.Otherwise(), replayed.Requests, replayed.Unreadable, replayed.Requests-replayed.Exact-replayed.Within-replayed.Otherwise()))
 	}
 	return errors.Join(err, c.writeJSON(replayed, stdout))

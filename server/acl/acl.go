@@ -35,7 +35,7 @@ func (s *Service) Rights(names []string) *access.Rights {
 	}
 	r := &access.Rights{Name: strings.Join(names, ", "), Denied: &s.Denied}
 	if len(names) == 0 {
-		r.Name = "nobody"
+		r.Name = "no robot"
 	}
 	r.Allow = s.anybody()
 	if len(ids) > 0 {

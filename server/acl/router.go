@@ -113,7 +113,7 @@ func (s *Service) RouterRules(w io.Writer, f Fleet) error {
 		grant([]string{id}, "robot "+id, rulesOf("robot "+id, s.robot(id), s.robot("*")))
 	}
 	var b bytes.Buffer
-	fmt.Fprintf(&b, "// Made by lean-server acl for %s: who is not named here may do nothing.\n", s.Prefix)
+	fmt.Fprintf(&b, "// Made by lean-server acl for %s: certificates that are not named here have no rights.\n", s.Prefix)
 	b.WriteString("{\n  \"enabled\": true,\n  \"default_permission\": \"deny\",\n")
 	err := errors.Join(list(&b, "rules", rules), list(&b, "subjects", subjects), list(&b, "policies", policies))
 	b.WriteString("}\n")
@@ -127,9 +127,9 @@ func (s *Service) RouterRules(w io.Writer, f Fleet) error {
 func (f *Fleet) check() error {
 	switch {
 	case len(f.Robots) == 0:
-		return errors.New("no robot is named: a router has no word for \"the robot that the certificate names\", so each needs its own rule")
+		return errors.New("no robot is named: a router's rules cannot express \"the robot that the certificate names\", so each robot needs its own rule")
 	case len(f.Servers)+len(f.Routers) == 0:
-		return errors.New("no server is named: nobody could answer the robots")
+		return errors.New("no server is named, so the robots would get no answer")
 	}
 	seen := map[string]bool{}
 	for _, id := range f.Robots {

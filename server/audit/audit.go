@@ -206,7 +206,7 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 }
 
 // ErrStalled marks lines or captures that were given up at the end.
-var ErrStalled = errors.New("audit: nothing was taken for " + stall.Timeout.String() + ": the last lines or captures are lost (nobody reads standard output, or the disk hangs)")
+var ErrStalled = errors.New("audit: nothing was taken for " + stall.Timeout.String() + ": the last lines or captures are lost (standard output is not read, or the disk hangs)")
 
 // Start starts the writer's goroutine. stop ends it when all records are written, or with
 // ErrStalled when no record is written for stall.Timeout; Add must not be called after stop.

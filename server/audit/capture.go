@@ -308,7 +308,7 @@ func readCapture(path string) (c Capture, err error) {
 		return c, fmt.Errorf("%s: %w", path, errEmpty)
 	}
 	if c, err = parseCapture(data); err != nil {
-		return c, fmt.Errorf("%s: not a whole capture file: %w", path, err)
+		return c, fmt.Errorf("%s: not a complete capture file: %w", path, err)
 	}
 	c.File = path
 	return c, nil

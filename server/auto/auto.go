@@ -92,7 +92,7 @@ func (a *Auto) Refuse(robot plan.Robot, change uint64, others func() []plan.Robo
 	}
 	a.asking, a.asked = max(0, a.asking-now.Sub(a.asked)/askingShare), now
 	if a.asking > askingMost {
-		return "it is not known whether all are fed: too many open and leave here"
+		return "the server cannot check whether all would be fed: too many robots open and leave"
 	}
 	*v = verdict{change, now, a.gate.Feeds(append(others(), robot))}
 	a.asking += a.clock.Now().Sub(now)

@@ -150,7 +150,7 @@ func TestWhoOpensAndLeavesTakesNoCore(t *testing.T) {
 	for change := uint64(0); s.clock.Now().Sub(begin) < minute; change++ { // it opened, and left
 		if why := s.refuse(0, change); why != "" {
 			refused++
-			if !strings.Contains(why, "too many open and leave here") {
+			if !strings.Contains(why, "too many robots open and leave") {
 				t.Fatalf("refused with %q", why)
 			}
 			s.clock.Advance(time.Millisecond)

@@ -96,10 +96,10 @@ func (c *Config) CheckTransport() error {
 		return c.Errorf("zenoh.tls", idle, "zenoh.tls", "zenoh.connect_endpoints or zenoh.listen_endpoints")
 	}
 	if e := c.onHealthPort(); e != "" {
-		return c.Errorf("health_port", "health_port is %d, and so is the port of '%s', where robots dial in: choose another for HTTP with --health-port or health_port, or 0 for none", c.HealthPort, e)
+		return c.Errorf("health_port", "health_port is %d, and so is the port of '%s', to which robots connect: choose another port for HTTP with --health-port or health_port, or 0 to switch HTTP off", c.HealthPort, e)
 	}
 	if len(c.Routers) > 0 && !c.Zenoh.TLS.EnableMTLS {
-		return c.Errorf("routers", "routers is set, but nobody is asked for a certificate: set zenoh.tls.enable_mtls too, or remove the key")
+		return c.Errorf("routers", "routers is set, but links need no certificate: set zenoh.tls.enable_mtls too, or remove the key")
 	}
 	if err := network.Check(c.Transport()); err != nil {
 		return c.Errorf("zenoh.tls", "zenoh: %w", err)

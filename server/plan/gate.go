@@ -61,7 +61,7 @@ func SizeOf(rows int, took time.Duration) Size {
 // Feeds returns why some of the robots are not fed, "" when all are.
 func (g *Gate) Feeds(robots []Robot) (whyNot string) {
 	if len(g.o.Took) == 0 {
-		return "it is not known yet how long an inference takes"
+		return "the duration of an inference is not known yet"
 	}
 	row, _ := g.o.simulate(robots, max(gatePlayedMin, gatePlayed*gateRobots/time.Duration(max(gateRobots, len(robots)))))
 	if row.OK {
@@ -81,7 +81,7 @@ func (g *Gate) Feeds(robots []Robot) (whyNot string) {
 	}
 	text := why(row, limit)
 	if row.StarvedMs > 0 { // the text of why is about a minute
-		text = fmt.Sprintf("of %d robots some would stand", row.Robots)
+		text = fmt.Sprintf("of %d robots some would run out of actions", row.Robots)
 	}
 	return fmt.Sprintf("%s (an inference of %d takes %.1f ms here)", text, fastest.Batch, fastest.Ms)
 }

@@ -18,10 +18,10 @@ import (
 // Fleet describes the robots; where a list has several values, robots take them in turn. Its tags
 // are flags of `lean-server plan`.
 type Fleet struct {
-	FPS       []float64       `help:"Control steps a second of the robots; default: the bundle's." placeholder:"HZ,…"`
-	Execute   []int           `help:"Actions that run from a chunk before the next is asked for; default: 0.4 of a chunk, as edge-rt has it." placeholder:"N,…"`
+	FPS       []float64       `help:"Control steps per second of the robots; default: the bundle's." placeholder:"HZ,…"`
+	Execute   []int           `help:"Actions of a chunk that run before the next is requested; default: 0.4 of a chunk, as in edge-rt." placeholder:"N,…"`
 	RoundTrip []time.Duration `default:"5ms,40ms" help:"From a robot to the server and back, without the server's time." placeholder:"TIME,…"`
-	Own       time.Duration   `range:"0s..10s" default:"1ms" help:"What a request takes beside waits and inference: decoding, answering, jitter."`
+	Own       time.Duration   `range:"0s..10s" default:"1ms" help:"Time of a request beside waits and inference: decoding, answering, jitter."`
 }
 
 // MostRobots bounds the search.
@@ -188,12 +188,12 @@ func search(fits func(n int) bool) int {
 
 func why(row Row, delayMax int) string {
 	if row.StarvedMs > 0 {
-		return fmt.Sprintf("%d robots stand for %.0f ms each minute together", row.Robots, row.StarvedMs)
+		return fmt.Sprintf("%d robots are without actions for %.0f ms each minute together", row.Robots, row.StarvedMs)
 	}
 	if row.Load > loadMost {
-		return fmt.Sprintf("%d robots ask for %.0f %% of what the device can compute, and %.0f %% are planned for: the rest is for slower moments", row.Robots, 100*row.Load, 100*loadMost)
+		return fmt.Sprintf("%d robots request %.0f %% of the chunks that the device can compute, and %.0f %% are planned for: the rest is for slower moments", row.Robots, 100*row.Load, 100*loadMost)
 	}
-	return fmt.Sprintf("of %d robots one runs %d steps until its chunk comes, and the policy can be conditioned for %d", row.Robots, row.Steps, delayMax)
+	return fmt.Sprintf("of %d robots one runs %d steps until its chunk arrives, and the policy can be conditioned for %d", row.Robots, row.Steps, delayMax)
 }
 
 // Model is the policy that Measure runs.
@@ -240,7 +240,7 @@ func (r *Report) Print(w io.Writer) error {
 	}
 	fmt.Fprintf(&t, "\n  robots  load  delay p50 ms      max  steps  starved ms\n")
 	for _, row := range r.Tries {
-		verdict := "stands"
+		verdict := "starved"
 		switch {
 		case row.OK:
 			verdict = "ok"

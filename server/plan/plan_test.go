@@ -94,7 +94,7 @@ func TestRobotsThatAskLate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if late.Sessions < 10 || late.Sessions >= 28 || !strings.Contains(late.Why, "stand for") || early.Sessions != 12 || !strings.Contains(early.Why, "planned for") {
+	if late.Sessions < 10 || late.Sessions >= 28 || !strings.Contains(late.Why, "without actions for") || early.Sessions != 12 || !strings.Contains(early.Why, "planned for") {
 		t.Errorf("%d robots with 100 ms left (%s), %d with 600 ms (%s), want fewer than the 28 that fill the device, and the 12 that do", late.Sessions, late.Why, early.Sessions, early.Why)
 	}
 }
