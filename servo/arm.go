@@ -14,32 +14,32 @@ import (
 	"edgert/servo/table"
 )
 
-// ArmConfig says which arm to open.
+// ArmConfig describes the arm to open.
 type ArmConfig struct {
 	Path        string      // serial device, such as /dev/ttyACM0; with Port only a name for messages
 	Robot       robot.Robot // from robot.ByName
 	Calibration Calibration // from LoadCalibration
-	File        string      // which LoadCalibration read, for messages; empty: there is none
+	File        string      // path of the file that LoadCalibration read, for messages; empty: no file
 	Clock       rt.Clock    // nil: the kernel's
 	Port        Port        // nil: OpenPort(Path, Robot.Baud)
-	Cycle       *rt.Hist    // where Read records its time; nil: one of its own
-	Restarted   *uint32     // where OpenArm adds the joints that it finds restarted, also when it fails then; nil: nowhere
-	Reopened    bool        // this process has opened the arm before: motors without their marker have restarted, see Arm.Restarted
-	Canceled    func() bool // true ends OpenArm and MeasureCycles within 0.2 s, or when a motor has all its settings, with ErrCanceled; nil: never
+	Cycle       *rt.Hist    // histogram for the durations of Read; nil: a new one
+	Restarted   *uint32     // OpenArm adds the joints that it finds restarted, also when it fails afterwards; nil: not reported
+	Reopened    bool        // this process has opened the arm before: a motor without its marker has restarted, see Arm.Restarted
+	Canceled    func() bool // true ends OpenArm and MeasureCycles with ErrCanceled, within 0.2 s or when a motor has all its settings; nil: never
 }
 
-// Arm is a robot's motors on their bus.
+// Arm is the motors of one robot on their bus.
 //
-// Owner: one thread at a time; the tick thread while it runs. Stats and Extremes may
-// be called by any thread.
+// Owner: one thread at a time; the tick thread while it runs. Any thread may call Stats and
+// Extremes.
 type Arm struct {
 	armConst
 	bus       *Bus
 	positions *readGroup
 	present   []float32 // newest known position per joint, in its unit
-	raws      []int     // the same, raw
-	sights    []sight   // per joint: what its newest readings say
-	faults    []Fault   // per joint, with the newest position
+	raws      []int     // the same positions, raw
+	sights    []sight   // per joint: state of its newest readings
+	faults    []Fault   // per joint: fault that came with its newest position
 	lastRead  rt.Instant
 	closed    bool
 
@@ -52,18 +52,18 @@ type Arm struct {
 	counts  counts
 }
 
-// armConst is what is constant after OpenArm.
+// armConst holds the fields that are constant after OpenArm.
 type armConst struct {
 	path         string
 	robot        robot.Robot
 	joints       []joint
-	units        []unit // every servo: those of the joints in their order, then shadows
+	units        []unit // every servo: the first servo of each joint in the joints' order, then the shadows
 	ids          []ID   // the joints'
 	all          []ID   // the units'
 	rows         rows
 	clock        rt.Clock
 	canceled     func() bool
-	restartedOut *uint32       // from ArmConfig
+	restartedOut *uint32       // ArmConfig.Restarted
 	period       time.Duration // between ticks; 0: not known
 	unconfigured []string
 	notes        []string
@@ -71,8 +71,8 @@ type armConst struct {
 
 // goals are the goals of the joints, raw.
 type goals struct {
-	raw   []int // the last one per joint
-	ids   []ID  // the joints of this tick's sync write
+	raw   []int // last goal per joint
+	ids   []ID  // joints of this tick's sync write
 	words []int // their goals
 }
 
@@ -81,7 +81,7 @@ type unit struct {
 	id     ID
 	name   string
 	model  *table.Model
-	joint  int // whose goals it takes
+	joint  int // index of the joint whose goals it gets
 	shadow bool
 }
 
@@ -90,22 +90,21 @@ type joint struct {
 	id       ID
 	name     string
 	scale    scale
-	min, max int // raw: the calibrated range, inside the robot's own limits
-	low, top int // raw: what the servo itself limits goals to
-	turn     int // counts of a turn, on a servo that forgets its turns at power-up; 0: it counts none
-	shift    int // what raw positions and goals have more than the servo's registers: whole turns
+	min, max int // raw: the calibrated range, narrowed by the robot's own limits
+	low, top int // raw: limits to which the servo itself restricts goals
+	turn     int // counts of a turn, on a servo that forgets its turns at power-up; 0: it counts no turns
+	shift    int // raw position minus register value: whole turns
 }
 
-// rows are the registers that the tick uses, in the same place on all motors of a bus.
+// rows are the registers that the tick uses. They have the same address on all motors of a bus.
 type rows struct{ position, goal, torque table.Row }
 
-// OpenArm opens the port, finds every motor, checks model and calibration, and
-// writes the robot's settings where they differ. Torque stays as it is. After
-// OpenArm every joint has a position.
+// OpenArm opens the port, finds every motor, checks model and calibration, and writes the robot's
+// settings where they differ. Torque stays as it is. After OpenArm every joint has a position.
 //
-// It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied, ErrMotorMissing,
-// ErrWrongModel, ErrCalibration, ErrTorqueOn, ErrLatched or ErrCanceled, and leaves the
-// port closed then.
+// It fails with ErrPortAbsent, ErrPortBusy, ErrPortDenied, ErrMotorMissing, ErrWrongModel,
+// ErrCalibration, ErrTorqueOn, ErrTurn, ErrSetting, ErrLatched or ErrCanceled, and then closes the
+// port.
 func OpenArm(cfg ArmConfig) (*Arm, error) {
 	if err := cfg.Calibration.Check(cfg.Robot); err != nil {
 		return nil, cfg.nameFile(err)
@@ -127,7 +126,7 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	if err == nil {
 		err = a.setUp(cfg.Calibration, cfg.Reopened)
 	}
-	a.bus.canceled = nil // letting the arm go is never halted
+	a.bus.canceled = nil // switching the arm off must never be canceled
 	if err != nil {
 		if a.bus.lost {
 			err = fmt.Errorf("%w: %w; plug the adapter in again", ErrPortAbsent, err)
@@ -137,7 +136,7 @@ func OpenArm(cfg ArmConfig) (*Arm, error) {
 	return a, nil
 }
 
-// nameFile adds the calibration's path to an error about the calibration.
+// nameFile adds the calibration file's path to an error about the calibration.
 func (cfg *ArmConfig) nameFile(err error) error {
 	if cfg.File == "" || !errors.Is(err, ErrCalibration) {
 		return err
@@ -213,7 +212,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 		return err
 	}
 	a.noteDriveModes(calibration)
-	// Only now is it known that this is the arm: nothing was written before.
+	// Nothing was written before: only now the identity of the arm is certain.
 	steps := []func(int) error{a.answer, a.checkDriveable, a.configure, a.readCurrentLimit}
 	if reopened {
 		steps = slices.Insert(steps, 0, a.checkRestarted)
@@ -228,7 +227,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 		return err
 	}
 	for i := range a.joints {
-		a.storePosition(i) // in its turn
+		a.storePosition(i) // again, now that its turn is known
 		a.sights[i].reading = a.raws[i]
 	}
 	a.probeFast()
@@ -236,7 +235,7 @@ func (a *Arm) setUp(calibration Calibration, reopened bool) error {
 	return nil
 }
 
-// eachUnit takes the steps with one unit after the other, until it is canceled.
+// eachUnit runs the steps for one unit after the other, until the opening is canceled.
 func (a *Arm) eachUnit(steps ...func(u int) error) error {
 	for u := range a.units {
 		if a.bus.isCanceled() {
@@ -251,7 +250,7 @@ func (a *Arm) eachUnit(steps ...func(u int) error) error {
 	return nil
 }
 
-// unusedID is one that no motor of the robot has.
+// unusedID returns an id that no motor of the robot has.
 func (a *Arm) unusedID() ID {
 	id := MaxID
 	for ; slices.Contains(a.all, id); id-- {
@@ -291,7 +290,7 @@ func (a *Arm) findMotors() error {
 	return fmt.Errorf("%w: %s: answered %s; check its cable, power and id", ErrMotorMissing, what, strings.Join(here, " "))
 }
 
-// answer has a motor answer to all that it is sent.
+// answer sets the status return level of a motor so that it answers every instruction.
 func (a *Arm) answer(i int) error {
 	u := a.units[i]
 	changed, err := enableReplies(a.bus, robot.Motor{ID: u.id, Model: u.model})
@@ -304,7 +303,7 @@ func (a *Arm) answer(i int) error {
 func (a *Arm) checkModel(i int) error {
 	u := a.units[i]
 	got, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
-	if errors.Is(err, ErrNoReply) && a.bus.protocol == table.Dynamixel2 { // it has answered a ping
+	if errors.Is(err, ErrNoReply) && a.bus.protocol == table.Dynamixel2 { // the motor has answered a ping
 		if err = a.answer(i); err == nil {
 			got, _, err = a.bus.ReadRegister(u.id, u.model.Row(table.ModelNumber))
 		}
@@ -323,7 +322,7 @@ func (a *Arm) checkModel(i int) error {
 		ErrWrongModel, u.id, u.name, a.path, found, u.model.Number, u.model.Name, a.robot.Name)
 }
 
-// wrap names the motor in an error; nil stays nil.
+// wrap adds the motor's name to an error; nil stays nil.
 func (a *Arm) wrap(u unit, err error) error {
 	if err == nil {
 		return nil
@@ -331,14 +330,15 @@ func (a *Arm) wrap(u unit, err error) error {
 	return fmt.Errorf("servo: motor %d (%s) on %s: %w", u.id, u.name, a.path, err)
 }
 
-// Robot is the name of the arm's description.
+// Robot returns the name of the arm's description.
 func (a *Arm) Robot() string { return a.robot.Name }
 
-// Notes returns what OpenArm found and put right by itself, for people.
+// Notes returns the findings of OpenArm that it has corrected or that a user should know, as
+// sentences.
 func (a *Arm) Notes() []string { return a.notes }
 
-// Limits returns per joint how far it may travel in one tick, from its goal and
-// from where it was measured, in its unit; an infinity where there is no limit.
+// Limits returns per joint the largest travel of one tick, from its last goal and from its measured
+// position, in its unit; infinity where it has no limit.
 func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
 	for _, m := range a.robot.Motors {
 		step = append(step, float32(m.MaxVelocity*period))
@@ -347,10 +347,10 @@ func (a *Arm) Limits(period float64) (step, fromPresent []float32) {
 	return step, fromPresent
 }
 
-// Close closes the port and leaves torque as it is, but switches the bus watchdog off.
+// Close closes the port. It leaves torque as it is, but switches the bus watchdog off.
 func (a *Arm) Close() error {
 	if row := a.watchdogRow(); row.Size != 0 && a.health.torque != 0 && !a.bus.lost {
-		_ = a.bus.syncWrite(row, a.all, make([]int, len(a.all))) // the motors hold either way
+		_ = a.bus.syncWrite(row, a.all, make([]int, len(a.all))) // the motors keep their torque either way
 	}
 	a.bus.lost, a.closed = true, true
 	return a.bus.port.Close()

@@ -18,7 +18,7 @@ func TestOpenConfiguresOnce(t *testing.T) {
 	}
 	for id := 1; id <= 6; id++ {
 		s := l.servos[id]
-		gripper := [4]int{1000, 0, 0, 999} // the last is the mark
+		gripper := [4]int{1000, 0, 0, 999} // the last is the marker
 		if id == 6 {
 			gripper = [4]int{500, 250, 25, 499}
 		}
@@ -88,7 +88,7 @@ func TestOpenRefuses(t *testing.T) {
 
 func TestOpenAcceptsItsCalibration(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
-	l.servos[6].put(9, 1000) // as calibrate writes them
+	l.servos[6].put(9, 1000) // as the calibrate command writes them
 	l.servos[6].put(11, 3000)
 	if _, err := l.open(); err != nil {
 		t.Errorf("OpenArm with the file's limits in the servo = %v, want nil", err)
@@ -109,8 +109,7 @@ func TestOpenRetriesALostReply(t *testing.T) {
 	}
 }
 
-// A reply that comes after its transaction was given up looks like the answer
-// to the repetition.
+// A reply that comes after its transaction has ended looks like the answer to the repetition.
 func TestLateReplyIsNotTakenForTheNext(t *testing.T) {
 	a, l := openLine(t)
 	s := l.servos[2]
@@ -118,7 +117,7 @@ func TestLateReplyIsNotTakenForTheNext(t *testing.T) {
 	l.tamper = func(r []byte) []byte {
 		if s.lateBy = 0; s.word(48) == 111 {
 			s.lateBy = ackTimeout + time.Millisecond
-			s.put(48, 222) // what the second reply says
+			s.put(48, 222) // value in the second reply
 		}
 		return r
 	}

@@ -12,29 +12,29 @@ import (
 	"edgert/servo/table"
 )
 
-// ErrOutOfRange means that arming would move a joint that stands outside its range.
+// ErrOutOfRange means that arming would move a joint that is outside its range.
 var ErrOutOfRange = errors.New("servo: joint outside its range")
 
-// How often a register is written again for a motor that does not confirm it: so
-// often, and for as long, since at 1 kHz ten tries are over in milliseconds.
+// Limits of the repeated writes to a motor that does not confirm: armTries, and more until armFor
+// is over, since ten tries take only milliseconds at 1 kHz.
 const (
 	armTries = 10
 	armFor   = 500 * time.Millisecond
-	armMost  = 100 // in any case
+	armMost  = 100 // upper limit of the tries
 )
 
-// RangeSlack is how many counts a joint may stand outside its range and be armed:
-// what the play of its gears and a rest against a stop make.
+// RangeSlack is the number of counts that a joint may be outside its range and still be armed: the
+// play of its gears and the rest against a stop.
 const RangeSlack = 16
 
-// stage is how far the arming has come.
+// stage is the progress of the arming.
 type stage uint8
 
 const (
-	stageWatchdog stage = iota // clear a bus watchdog that has fired: goals are refused until then
+	stageWatchdog stage = iota // clear a bus watchdog that has fired: motors refuse goals until then
 	stageGoal
 	stageGoalCheck
-	stageMarker // motors that were under torque when the arm was opened: behind the goal, since an AX-12's marker lets it move
+	stageMarker // motors that were under torque when the arm was opened: after the goal, since an AX-12's marker lets it move
 	stageMarkerCheck
 	stageTorque
 	stageTorqueCheck
@@ -43,29 +43,29 @@ const (
 
 type arming struct {
 	stage       stage
-	joints      uint32 // that are armed
-	ids         []ID   // the joints', then their shadows'
+	joints      uint32 // joints to arm
+	ids         []ID   // ids of the joints, then of their shadows
 	units       []int  // the unit of each id
 	goals       int    // ids that take goals
-	cycle       uint64 // cycle of the last step: arming goes on in the very next one, or begins anew
+	cycle       uint64 // cycle of the last step: arming continues only in the next one, otherwise it starts anew
 	tries       int
 	since       rt.Instant // time of the first step
 	row         table.Row
-	words       []int  // what the last set wrote
-	unconfirmed []int  // indices of ids that have not confirmed it yet
-	bad         []int  // those that have something else
-	answered    bool   // one of them has said so
+	words       []int  // values of the last sync write
+	unconfirmed []int  // indices of ids whose value is not read back yet
+	bad         []int  // units with another value or without an answer
+	answered    bool   // at least one of the bad units has answered
 	moving      uint32 // joints that have left the goal they were given
 }
 
-// ArmStep takes one step towards an arm that holds where it is: first goal := present,
-// because the goal left in the register would make the arm jump, then torque, both read
-// back. It is one exchange on the bus, and reports armed after about six, more where a
-// tick is too short to read back all motors. It follows the tick's Read; the wait counts
-// in BusWait. Joints without a bit are left alone; another set of joints begins anew.
+// ArmStep takes one step towards an arm that holds its position. First goal := present, because the
+// old goal in the register would make the arm jump; then torque; both are read back. A step is one
+// exchange on the bus. The arm is armed after about six steps, more where a tick is too short to
+// read back all motors. ArmStep follows the tick's Read; BusWait includes its wait. Joints without
+// a bit are left alone; another set of joints starts anew.
 //
-// ErrOutOfRange: a joint stands outside its range. ErrTorque: the named motors do not
-// confirm; torque may be on, and the caller switches it off.
+// ErrOutOfRange: a joint is outside its range. ErrTorque: the named motors do not confirm; torque
+// may be on, and the caller must switch it off.
 func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error) {
 	m := &a.arming
 	if cycle := a.counts.cycles.Load(); m.joints != joints || cycle-m.cycle > 1 {
@@ -81,7 +81,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		fallthrough
 	case stageGoal:
 		if a.unsettled()&joints != 0 {
-			return false, nil // where it stands is not known: the next read says
+			return false, nil // the position is not settled: wait for the next read
 		}
 		if err := a.checkRange(joints); err != nil {
 			return false, err
@@ -107,7 +107,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		fallthrough
 	case stageTorque:
 		if m.moving = a.moved(); m.moving != 0 {
-			m.stage = stageGoal // somebody moves a limp arm: with the old goals it would jump back
+			m.stage = stageGoal // a person moves a limp arm: with the old goals it would jump back
 			return false, nil
 		}
 		return false, a.sendArming(a.rows.torque, ones(len(m.ids)), stageTorqueCheck)
@@ -122,7 +122,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 		}
 		m.stage = stageGuard
 		if row := a.units[0].model.Row(table.Lock); row.Size != 0 {
-			// As LeRobot does, so that nothing wears the EEPROM in motion.
+			// As LeRobot does, so that no write wears the EEPROM while the arm moves.
 			return false, a.bus.syncWrite(row, a.all, ones(len(a.all)))
 		}
 		fallthrough
@@ -131,7 +131,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 	}
 }
 
-// guardArmed sets the bus watchdog and expects the motors to hold from now on.
+// guardArmed sets the bus watchdog. From now on the motors are expected to hold.
 func (a *Arm) guardArmed(joints uint32) error {
 	a.arming = arming{}
 	a.health.expect(a.health.torque | joints)
@@ -154,7 +154,7 @@ func (a *Arm) guardArmed(joints uint32) error {
 func (a *Arm) beginArming(joints uint32) {
 	m := &a.arming
 	*m = arming{joints: joints}
-	for i, u := range a.units { // joints first, shadows behind
+	for i, u := range a.units { // first the joints, then their shadows
 		if joints&(1<<u.joint) == 0 {
 			continue
 		}
@@ -165,10 +165,11 @@ func (a *Arm) beginArming(joints uint32) {
 	}
 }
 
-// movedMost is how many counts a limp joint may move between its goal and its torque.
+// movedMost is the number of counts that a limp joint may move after its goal was set and before it
+// gets torque.
 const movedMost = 8
 
-// moved returns the joints that are being armed and have left their goals.
+// moved returns the joints being armed that have left their goals.
 func (a *Arm) moved() (joints uint32) {
 	for _, u := range a.arming.units[:a.arming.goals] {
 		i := a.units[u].joint
@@ -179,13 +180,13 @@ func (a *Arm) moved() (joints uint32) {
 	return joints
 }
 
-// MovedWhileArming returns the joints whose motion stopped the last try to arm them.
+// MovedWhileArming returns the joints whose motion stopped the last attempt to arm them.
 //
 //rt:noalloc
 func (a *Arm) MovedWhileArming() uint32 { return a.arming.moving }
 
-// OutOfRange returns the joints that stand outside their range, or outside what their
-// servo itself would go to, by more than a rest against a stop makes.
+// OutOfRange returns the joints that are outside their range, or outside the limits of their servo,
+// by more than RangeSlack.
 //
 //rt:noalloc
 func (a *Arm) OutOfRange() (joints uint32) {
@@ -198,8 +199,7 @@ func (a *Arm) OutOfRange() (joints uint32) {
 	return joints
 }
 
-// Outside returns the joints that stand outside their calibrated range by more than slack
-// counts.
+// Outside returns the joints that are outside their calibrated range by more than slack counts.
 //
 //rt:noalloc
 func (a *Arm) Outside(slack int) (joints uint32) {
@@ -211,7 +211,7 @@ func (a *Arm) Outside(slack int) (joints uint32) {
 	return joints
 }
 
-// checkRange refuses joints that arming would move, but for those of Rescue.
+// checkRange refuses joints that arming would move, except those of Rescue.
 func (a *Arm) checkRange(joints uint32) error {
 	joints &= a.OutOfRange() &^ a.rescue.joints
 	if joints == 0 {
@@ -233,21 +233,20 @@ func (a *Arm) checkRange(joints uint32) error {
 		ErrOutOfRange, strings.Join(names, "; "), a.joints[bits.TrailingZeros32(joints)].name)
 }
 
-// watchdogRow is Dynamixel's bus watchdog, Size 0 on other servos. Any instruction on the
-// bus feeds it; when it fires, the motor stops and keeps its torque.
+// watchdogRow returns Dynamixel's bus watchdog, Size 0 on other servos. Any instruction on the bus
+// resets it; when it fires, the motor stops and keeps its torque.
 func (a *Arm) watchdogRow() table.Row { return a.units[0].model.Row(table.BusWatchdog) }
 
 const (
 	watchdogStep    = 20 * time.Millisecond
-	watchdogMargin  = 5 * time.Millisecond // a servo's clock, and the way to it
+	watchdogMargin  = 5 * time.Millisecond // deviation of a servo's clock, and transmission time
 	watchdogPeriods = 3                    // ticks without a write that the motor's watchdog tolerates
 	watchdogLeast   = 2                    // steps
 	watchdogMost    = 127                  // steps
 )
 
-// SetPeriod says how far apart the ticks will be: a bus watchdog shorter than three of
-// them would stop the arm between two, and positions count that a joint can have reached
-// since the tick before.
+// SetPeriod sets the time between ticks. A bus watchdog shorter than three ticks would stop the arm
+// between two of them, and the plausibility of a position depends on the travel of a tick.
 //
 // Owner: the thread that owns the arm, before it is armed.
 func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
@@ -255,7 +254,7 @@ func (a *Arm) SetPeriod(period time.Duration) { a.period = period }
 //rt:noalloc
 func (a *Arm) rawPosition(i int) int { return a.rows.position.Decode(a.positions.param(i)) }
 
-// Joints is all joints, one bit each.
+// Joints returns all joints, one bit each.
 //
 //rt:noalloc
 func (a *Arm) Joints() uint32 { return a.positions.all }
@@ -272,8 +271,9 @@ func (a *Arm) sendArming(r table.Row, words []int, next stage) error {
 	return a.bus.syncWrite(r, m.ids[:len(words)], words)
 }
 
-// confirmed reads back what was sent, from as many motors as the deadline allows, one at
-// least. done: all have it; otherwise the arming goes back to an earlier stage, or ends.
+// confirmed reads back the last sync write, from as many motors as the deadline allows, at least
+// one. done: all motors have the value; otherwise the arming goes back to an earlier stage, or
+// ends.
 func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool, err error) {
 	m := &a.arming
 	n := len(m.unconfirmed)
@@ -303,7 +303,7 @@ func (a *Arm) confirmed(deadline rt.Instant, back stage, why string) (done bool,
 	return false, a.retryStage(back, m.bad, why)
 }
 
-// maxRequest is the size of a sync read's request, about, of all motors of an arm.
+// maxRequest is the approximate size of a sync read's request for all motors of an arm.
 const maxRequest = 24
 
 func (a *Arm) retryStage(to stage, bad []int, why string) error {

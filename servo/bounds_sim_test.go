@@ -44,7 +44,7 @@ motors:
 `
 )
 
-// openWarm opens a described arm on the simulator, under torque.
+// openWarm opens an arm of the given description on the simulator and switches its torque on.
 func openWarm(t *testing.T, text string, faults servosim.Script) (*servosim.Bus, *servo.Arm) {
 	t.Helper()
 	r, err := robot.Parse("warm", []byte(text))
@@ -63,13 +63,13 @@ func openWarm(t *testing.T, text string, faults servosim.Script) (*servosim.Bus,
 	return bus, arm
 }
 
-// readUntil ticks the arm until it is so, which on a busy host takes its time.
+// readUntil ticks the arm until so returns true, which may take long on a busy host.
 func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so func() bool) {
 	t.Helper()
 	clock, at := rt.KernelClock(), make([]float32, 2)
 	for began := clock.Now(); !so(); clock.SleepUntil(clock.Now().Add(5 * time.Millisecond)) {
 		arm.Read(at, clock.Now().Add(40*time.Millisecond))
-		if arm.BusWatchdogFired() { // the host was away for longer than the bus watchdog bears
+		if arm.BusWatchdogFired() { // the host was away for longer than the bus watchdog tolerates
 			if err := arm.TorqueOn(); err != nil {
 				t.Fatal(err)
 			}
@@ -86,8 +86,8 @@ func readUntil(t *testing.T, bus *servosim.Bus, arm *servo.Arm, what string, so 
 	}
 }
 
-// Goal: a motor that gets hotter than its robot's description allows stops the
-// run, whatever its firmware thinks of it.
+// Goal: a motor that gets hotter than its robot's description allows ends the run, also when its
+// firmware reports no fault.
 func TestBoundOfHeatOnSimulator(t *testing.T) {
 	for name, text := range map[string]string{"feetech": boundedFeetech, "ax": boundedAX, "x": boundedX} {
 		t.Run(name, func(t *testing.T) {
@@ -106,8 +106,8 @@ func TestBoundOfHeatOnSimulator(t *testing.T) {
 	}
 }
 
-// Goal: a supply that sags below the description's bound holds the joint until
-// it has recovered.
+// Goal: when the supply sags below the description's bound, the joint is held until the supply has
+// recovered.
 func TestBoundOfTheSupplyOnSimulator(t *testing.T) {
 	for name, tt := range map[string]struct {
 		text            string

@@ -10,14 +10,14 @@ import (
 )
 
 const (
-	replyDelayMax = 2 * time.Millisecond    // upper limit of the reply delay that is measured
+	replyDelayMax = 2 * time.Millisecond    // upper limit of the measured reply delay
 	lossWait      = 2000 * time.Microsecond // beyond the computed end, for a reply that may be lost
-	lossMax       = 2400 * time.Microsecond // what a lost reply may cost in all, asking again included
-	slotWait      = 300 * time.Microsecond  // for a reply whose successors have come
+	lossMax       = 2400 * time.Microsecond // most that a lost reply may cost, its retry included
+	slotWait      = 300 * time.Microsecond  // for a reply after which later ones have come
 	ackTimeout    = 20 * time.Millisecond   // off the tick: an EEPROM write stalls a servo for milliseconds
-	quietTime     = 100 * time.Millisecond  // silence after which a late reply is not expected any more
+	quietTime     = 100 * time.Millisecond  // silence after which no late reply is expected any more
 	quietMax      = 500 * time.Millisecond  // for the line to fall silent after a failed transaction
-	drainCount    = 2                       // exchanges after an unclean one that begin with a drain: its late replies may come after the first
+	drainCount    = 2                       // exchanges that begin with a drain after an unclean exchange: late replies may come after the first of them
 	maxAttempts   = 4                       // for an acknowledged transaction
 	maxRead       = 200                     // bytes of one reply
 )
@@ -36,19 +36,19 @@ type Bus struct {
 	tx         []byte
 	data       []byte // data of a sync write
 	rx         [1024]byte
-	drainNext  int           // exchanges before which to drain, because an earlier one may have left bytes
+	drainNext  int           // exchanges that still begin with a drain, because an earlier one may have left bytes
 	gotBytes   bool          // the last exchange brought bytes
-	polled     bool          // the last exchange's replies were not there when its sleep ended
+	polled     bool          // the last exchange's replies were incomplete when its sleep ended
 	retried    bool          // a transaction was repeated since the caller cleared this
 	end        rt.Instant    // when the last request's replies were due
-	replyDelay time.Duration // how long after the computed end replies are really there, see tuning
+	replyDelay time.Duration // time from the computed end until replies have arrived, see tuning
 	wasQuiet   bool          // the line was silent once since NewBus, see waitFirstQuiet
-	canceled   func() bool   // while an arm is opened: whether that shall end; nil: never
+	canceled   func() bool   // while an arm is opened: reports whether the opening is to end; nil: never
 
 	late, retries, refused atomic.Uint64
 }
 
-// retry is how patient a transaction with one servo is.
+// retry is the number of attempts and the patience of a transaction with one servo.
 type retry struct {
 	attempts  int
 	timeout   time.Duration // for a reply, beyond its computed end
@@ -78,10 +78,10 @@ var formats = [...]packet.Format{
 // Lost reports whether the port has failed for good.
 func (b *Bus) Lost() bool { return b.lost }
 
-// Protocol is what the servos of the bus speak.
+// Protocol returns the protocol of the servos on the bus.
 func (b *Bus) Protocol() table.Protocol { return b.protocol }
 
-// SetRetry allows a transaction so many attempts of timeout each.
+// SetRetry gives later transactions that many attempts, each with that timeout.
 func (b *Bus) SetRetry(attempts int, timeout time.Duration) {
 	b.retry = retry{attempts, timeout, timeout}
 }
@@ -96,14 +96,14 @@ func (b *Bus) wireTime(request, replies, params int) time.Duration {
 	return b.lineTime(request+replies*(b.format.Overhead()+params)) + time.Duration(replies)*replyGap
 }
 
-// uncleanExchange notes that replies may still come.
+// uncleanExchange notes that late replies may still come.
 //
 //rt:noalloc
 func (b *Bus) uncleanExchange() { b.drainNext, b.fence.done = drainCount, false }
 
-// gather sends the group's request and collects its replies in any order until all are
-// there, the line was silent for timeout, or the deadline has come. It returns the bits
-// of those without data.
+// gather sends the group's request and collects its replies, in any order, until all have arrived,
+// the line was silent for timeout, or the deadline has come. It returns the bits of the servos
+// without data.
 //
 //rt:noalloc
 func (b *Bus) gather(g *readGroup, timeout time.Duration, deadline rt.Instant) (missing uint32) {
@@ -117,7 +117,7 @@ func (b *Bus) gather(g *readGroup, timeout time.Duration, deadline rt.Instant) (
 	return g.missing()
 }
 
-// gatherEach asks one servo after the other, where the protocol has no sync read.
+// gatherEach requests the data of one servo after the other, for protocols without a sync read.
 //
 //rt:noalloc
 func (b *Bus) gatherEach(g *readGroup, timeout time.Duration, deadline rt.Instant) uint32 {
@@ -137,19 +137,19 @@ func (b *Bus) gatherEach(g *readGroup, timeout time.Duration, deadline rt.Instan
 	return g.missing()
 }
 
-// retryMissing asks those who did not answer once more, while the time that a lost
-// reply may cost in all lasts. It returns the bits of those still missing.
+// retryMissing repeats the request once to the servos that did not answer, within lossMax of the
+// end of the first exchange. It returns the bits of those still missing.
 //
 //rt:noalloc
 func (b *Bus) retryMissing(g *readGroup, missing uint32, deadline rt.Instant) uint32 {
 	if g.each != nil || b.lost || missing == g.all && g.all != 1 && !g.fast {
-		return missing // each was asked by itself; or none is there at all
+		return missing // each had its own request; or no servo answered at all
 	}
 	return b.readMissing(g, missing, min(deadline, b.end.Add(lossMax)))
 }
 
-// readMissing asks the servos that did not answer with a plain sync read, when its
-// replies can be there by the limit.
+// readMissing sends a plain sync read to the servos that did not answer, if its replies can arrive
+// before limit.
 //
 //rt:noalloc
 func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32 {
@@ -167,20 +167,20 @@ func (b *Bus) readMissing(g *readGroup, missing uint32, limit rt.Instant) uint32
 		b.retries.Add(1)
 		g.refused = 0
 		b.exchange(g, g.retryRequest, due, false, lossWait, limit)
-		b.drainNext = drainCount // the first reply may still come, behind the second
+		b.drainNext = drainCount // the first reply may still come, after the second
 	}
 	g.last = len(g.ids) - 1
 	return g.missing()
 }
 
-// exchange sends a request and collects replies; they are due that long after the first
-// byte.
+// exchange sends a request and collects its replies, which are due that long after the first byte
+// out.
 //
-// When several servos answered the last time and none does now, this program or the
-// adapter is late: it waits for the first byte until the deadline. It sleeps until the
-// replies are due, since a wake-up for each would cost more than they are worth, and
-// polls only for what is missing then. When the last in the list has answered, the
-// others' turn is over.
+// When several servos answered the last request and no byte comes now, this program or the adapter
+// is late: exchange then waits for the first byte until the deadline. It sleeps until the replies
+// are due, since a wake-up for each reply would cost more CPU time than it saves, and polls only
+// for the bytes that are missing then. After the reply of the last servo of the list the others
+// have missed their turn.
 //
 //rt:noalloc
 func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast bool, timeout time.Duration, deadline rt.Instant) {
@@ -198,7 +198,7 @@ func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast boo
 	b.sleepUntil(min(end, deadline))
 
 	giveUp := min(end.Add(timeout), deadline)
-	if g.all > 1 && b.gotBytes && !fast { // a merged reply is silent when its first motor is
+	if g.all > 1 && b.gotBytes && !fast { // a merged reply is missing as a whole when its first motor is silent
 		giveUp = deadline
 	}
 	b.gotBytes, g.maybeEcho = false, false
@@ -231,7 +231,7 @@ func (b *Bus) exchange(g *readGroup, request []byte, due time.Duration, fast boo
 	}
 	b.gotBytes = b.gotBytes || g.answered != 0
 	if g.maybeEcho && g.missing() != 0 {
-		g.answered |= 1 // nothing else came: it was a reply
+		g.answered |= 1 // nothing else came, so it was a reply
 	}
 	if !clean {
 		b.uncleanExchange()
@@ -250,7 +250,7 @@ func (b *Bus) parse(g *readGroup, have int, fast bool) int {
 	for len(in) > 0 {
 		r, skipped, rest, ok := b.format.Cut(in, g.params)
 		if skipped > 0 {
-			b.corrupt.Add(1) // bytes between the frames that are none
+			b.corrupt.Add(1) // bytes between the frames that belong to no frame
 		}
 		in = rest
 		if !ok {
@@ -261,7 +261,7 @@ func (b *Bus) parse(g *readGroup, have int, fast bool) int {
 	return copy(b.rx[:], in)
 }
 
-// parseFast reads the blocks of a fast reply; it stays in the buffer until it is whole.
+// parseFast parses the blocks of a fast reply, which stays in the buffer until it is complete.
 //
 //rt:noalloc
 func (b *Bus) parseFast(g *readGroup, have int) int {
@@ -285,15 +285,14 @@ func (b *Bus) parseFast(g *readGroup, have int) int {
 	return 0
 }
 
-// store keeps one reply. When a servo replies twice, the second reply counts: the
-// first one is late, from an earlier request, since bytes do not overtake each
-// other.
+// store keeps one reply. Of two replies of one servo the second is stored: bytes do not overtake
+// each other, so the first is a late answer to an earlier request.
 //
 //rt:noalloc
 func (b *Bus) store(g *readGroup, r packet.Reply) {
 	i := g.slot[r.ID]
 	if i < 0 {
-		b.corrupt.Add(1) // no such servo was asked
+		b.corrupt.Add(1) // the request was not for this servo
 		return
 	}
 	bit := uint32(1) << i
@@ -303,7 +302,7 @@ func (b *Bus) store(g *readGroup, r packet.Reply) {
 		return
 	}
 	if g.maybeEcho {
-		b.echo.on = true // two frames for one request: the line hears itself after all
+		b.echo.on = true // two frames for one request: the line has an echo after all
 	}
 	if g.answered&bit != 0 {
 		b.late.Add(1)
@@ -319,14 +318,13 @@ func (b *Bus) store(g *readGroup, r packet.Reply) {
 	copy(g.param(int(i)), r.Params)
 }
 
-// looksLikeEcho reports whether a reply has the same bytes as the request that it
-// answers. That may be the echo of a read of two bytes, on a line whose echo
-// DetectEcho has missed, or by chance a true reply. It counts only when no other
-// comes.
+// looksLikeEcho reports whether a reply has the same bytes as the request that it answers. It may
+// be the echo of a read of two bytes, on a line whose echo DetectEcho has missed, or by chance a
+// true reply. Such a frame is taken as a reply only when no other one comes.
 //
 //rt:noalloc
 func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {
-	const size = 8 // bytes of a plain request to read, and of a reply of two bytes
+	const size = 8 // bytes of a plain read request, and of a reply with two bytes of data
 	if b.echo.on || b.protocol == table.Dynamixel2 || len(r.Params) != 2 || len(g.request) != size {
 		return false
 	}
@@ -334,11 +332,11 @@ func (b *Bus) looksLikeEcho(g *readGroup, r packet.Reply) bool {
 	return q[2] == r.ID && q[4] == r.Err && q[5] == r.Params[0] && q[6] == r.Params[1]
 }
 
-// echoTries is how often DetectEcho asks: the first echo may be late.
+// echoTries is how many pings DetectEcho sends: the first echo may be late.
 const echoTries = 3
 
-// DetectEcho finds out whether the line hears itself: a ping to an unused id comes back
-// or not.
+// DetectEcho finds out whether the adapter receives its own transmission: it sends a ping to an id
+// without a servo and looks for the same bytes.
 func (b *Bus) DetectEcho(unused ID) bool {
 	b.waitFirstQuiet()
 	b.echo.on = false
@@ -370,5 +368,5 @@ func (b *Bus) echoesPing(unused ID) bool {
 		}
 		have += n
 	}
-	return have >= len(b.tx) && string(got[:len(b.tx)]) == string(b.tx) // an earlier ping's may be before it
+	return have >= len(b.tx) && string(got[:len(b.tx)]) == string(b.tx) // the echo of an earlier ping may precede it
 }

@@ -22,11 +22,11 @@ import (
 	"edgert/servo/table"
 )
 
-// MotorCalibration is one motor's entry in a calibration file. Its range is in raw
-// positions with the homing offset applied, which the servo does itself.
+// MotorCalibration is one motor's entry in a calibration file. Its range is in raw positions after
+// the homing offset, which the servo applies itself.
 type MotorCalibration struct {
 	ID           int
-	DriveMode    int // not 0: the unit runs against the raw position
+	DriveMode    int // not 0: the unit decreases with the raw position
 	HomingOffset int
 	RangeMin     int
 	RangeMax     int
@@ -35,8 +35,8 @@ type MotorCalibration struct {
 // Calibration maps motor names to their calibration, as LeRobot's file does.
 type Calibration map[string]MotorCalibration
 
-// LoadCalibration reads a LeRobot calibration file. Unlike LeRobot it accepts exactly the
-// five integer keys per motor; every failure wraps ErrCalibration.
+// LoadCalibration reads a LeRobot calibration file. It is stricter than LeRobot: a motor has
+// exactly the five integer keys. Every failure wraps ErrCalibration.
 func LoadCalibration(path string) (Calibration, error) {
 	if err := userpath.Check(path); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCalibration, err)
@@ -55,10 +55,10 @@ func LoadCalibration(path string) (Calibration, error) {
 	return c, nil
 }
 
-// maxCalibration is far more than a file of any arm has.
+// maxCalibration is far above the size of any arm's file.
 const maxCalibration = 1 << 20
 
-// motorJSON has pointers, so that a missing key is not a zero.
+// motorJSON has pointers, so that a missing key differs from a zero.
 type motorJSON struct {
 	ID           *int `json:"id"`
 	DriveMode    *int `json:"drive_mode"`
@@ -115,10 +115,11 @@ func parseMotor(text []byte) (m *motorJSON, err error) {
 	return m, err
 }
 
-// twice returns a motor, or a key of one, that valid JSON of objects in an object has twice.
+// twice returns a motor, or a key of a motor, that occurs twice in valid JSON of objects in an
+// object.
 func twice(data []byte) string {
 	dec := json.NewDecoder(bytes.NewReader(data))
-	var seen []map[string]bool // of each open object
+	var seen []map[string]bool // keys of each open object
 	isKey := false
 	for {
 		token, err := dec.Token()
@@ -141,7 +142,7 @@ func twice(data []byte) string {
 	}
 }
 
-// isListFormat recognises a file that LeRobot wrote before June 2025: one list for each kind of value.
+// isListFormat recognizes a file of LeRobot before June 2025: one list for each kind of value.
 func isListFormat(data []byte) bool {
 	var lists map[string]json.RawMessage
 	if json.Unmarshal(data, &lists) != nil {
@@ -180,8 +181,8 @@ func (m *motorJSON) calibration() (MotorCalibration, error) {
 	return c, c.check()
 }
 
-// check holds what is true for every motor of every robot. A range may leave a
-// turn only on a motor in extended position mode, see fits.
+// check enforces the rules for every motor of every robot. fits compares the range with the turn of
+// the motor's model.
 func (m MotorCalibration) check() error {
 	if m.RangeMin == m.RangeMax {
 		return fmt.Errorf("range_min and range_max are both %d: the joint was not moved while its range was recorded, calibrate again", m.RangeMin)
@@ -195,10 +196,10 @@ func (m MotorCalibration) check() error {
 	return nil
 }
 
-// maxRaw is beyond any register, and exact as a float32.
+// maxRaw is beyond the value of any register, and exact as a float32.
 const maxRaw = 1 << 20
 
-// fits checks what depends on the motor's model.
+// fits enforces the rules that depend on the motor's model.
 func (m MotorCalibration) fits(motor robot.Motor) error {
 	mode, _ := motor.Setting(table.OperatingMode)
 	if top := motor.Model.MaxRaw(); !CountsTurns(motor.Model, mode) && (m.RangeMin < 0 || m.RangeMax > top) {
@@ -222,11 +223,11 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 	return nil
 }
 
-// narrowest is how many degrees the range of any joint has at least. Less was made by an encoder's
-// noise: no goal has a meaning in it.
+// narrowest is the least range of any joint, in degrees. A smaller range is noise of an encoder and
+// gives goals no meaning.
 const narrowest = 2.0
 
-// wide refuses the range of a joint that was not moved, whoever recorded it.
+// wide refuses the range of a joint that was not moved while it was recorded.
 func (m MotorCalibration) wide(motor robot.Motor) error {
 	least := narrowest
 	if motor.MinTravel > 0 {
@@ -240,7 +241,8 @@ func (m MotorCalibration) wide(motor robot.Motor) error {
 	return nil
 }
 
-// Check fails with ErrCalibration unless the robot has the same motors, each with its id.
+// Check fails with ErrCalibration unless the calibration has exactly the robot's motors, with their
+// ids.
 func (c Calibration) Check(r robot.Robot) error {
 	for _, m := range r.Motors {
 		entry, ok := c[m.Name]
@@ -262,15 +264,15 @@ func (c Calibration) Check(r robot.Robot) error {
 	return nil
 }
 
-// names returns the motors by their id, as LeRobot writes them.
+// names returns the motors' names in the order of their ids, as LeRobot writes them.
 func (c Calibration) names() []string {
 	return slices.SortedFunc(maps.Keys(c), func(a, b string) int {
 		return cmp.Or(cmp.Compare(c[a].ID, c[b].ID), cmp.Compare(a, b))
 	})
 }
 
-// Save writes the file as LeRobot does: motors by id, four spaces of indent, no
-// newline at the end. A reader sees the old file or the new one, never half.
+// Save writes the file as LeRobot does: motors by id, four spaces of indent, no newline at the end.
+// A reader gets the old file or the new one, never a part.
 func (c Calibration) Save(path string) error {
 	err := userpath.Check(path)
 	if err == nil {
@@ -300,7 +302,7 @@ func (c Calibration) appendJSON(dst []byte) []byte {
 	return append(dst, "\n}"...)
 }
 
-// Text returns the calibration in one line of JSON, as a record's metadata holds it.
+// Text returns the calibration as one line of JSON, the form in a recording's metadata.
 func (c Calibration) Text() string {
 	var line bytes.Buffer
 	if err := json.Compact(&line, c.appendJSON(nil)); err != nil {
@@ -309,7 +311,7 @@ func (c Calibration) Text() string {
 	return line.String()
 }
 
-// ParseCalibration reads the text of a calibration. Every failure wraps ErrCalibration.
+// ParseCalibration parses the text of a calibration. Every failure wraps ErrCalibration.
 func ParseCalibration(text string) (Calibration, error) {
 	if len(text) > maxCalibration {
 		return nil, fmt.Errorf("%w: a text of %d bytes, want at most %d", ErrCalibration, len(text), maxCalibration)
@@ -321,9 +323,9 @@ func ParseCalibration(text string) (Calibration, error) {
 	return c, nil
 }
 
-// CalibrationPath returns where LeRobot keeps the calibration of the robot called id
-// (empty: LeRobot's None), see calibrationRoots. Older releases of LeRobot called some
-// robots otherwise; such a file is taken when there is no newer one.
+// CalibrationPath returns the path of LeRobot's calibration file for the robot with that id (empty:
+// LeRobot's None), see calibrationRoots. Older releases of LeRobot used other names for some
+// robots; their file is used when no newer one exists.
 func CalibrationPath(r robot.Robot, id string) string {
 	if id == "" {
 		id = "None"
@@ -340,15 +342,15 @@ func CalibrationPath(r robot.Robot, id string) string {
 	return calibrationFile(roots[0], r, r.Calibration[0], id)
 }
 
-// calibrationFile joins without filepath.Join, which would cut link/.. out of the
-// variables' paths.
+// calibrationFile joins with slashes: filepath.Join would cut link/.. out of the paths in the
+// variables.
 func calibrationFile(root string, r robot.Robot, folder, id string) string {
 	return strings.Join([]string{root, r.Role(), folder, id + ".json"}, "/")
 }
 
-// calibrationRoots returns the folders that may have LeRobot's calibrations, the first of
-// which gets new ones. For LeRobot a variable that is set and empty means the working
-// directory, probably by mistake: here it counts as not set, and LeRobot's folder is the second.
+// calibrationRoots returns the folders that may contain LeRobot's calibrations. New ones are
+// written into the first. LeRobot reads a variable that is set and empty as the working directory,
+// which is probably a mistake: here it is unset, and the second folder is LeRobot's.
 func calibrationRoots() []string {
 	roots := []string{calibrationRoot(func(name string) (string, bool) {
 		value := os.Getenv(name)
@@ -360,7 +362,7 @@ func calibrationRoots() []string {
 	return roots
 }
 
-// calibrationRoot is $HF_LEROBOT_CALIBRATION, else $HF_LEROBOT_HOME/calibration, else
+// calibrationRoot returns $HF_LEROBOT_CALIBRATION, else $HF_LEROBOT_HOME/calibration, else
 // $HF_HOME/lerobot/calibration, where HF_HOME is by default $XDG_CACHE_HOME/huggingface, else
 // ~/.cache/huggingface. A ~ is expanded in all of them, and $NAME in the last two.
 //
@@ -377,8 +379,8 @@ func calibrationRoot(lookup func(name string) (value string, ok bool)) string {
 	return expandPath(or("HF_LEROBOT_CALIBRATION", pythonJoin(home, "calibration")))
 }
 
-// expandPath is Python's pathlib.Path(path).expanduser(), which drops every ./ at the
-// beginning first.
+// expandPath is Python's pathlib.Path(path).expanduser(), which first drops every ./ at the
+// beginning.
 func expandPath(path string) string {
 	for strings.HasPrefix(path, "./") {
 		path = strings.TrimLeft(path[1:], "/")
@@ -389,7 +391,7 @@ func expandPath(path string) string {
 	return path
 }
 
-// pythonJoin is Python's os.path.join: the second path alone after an empty first one.
+// pythonJoin is Python's os.path.join: after an empty first path it returns the second one alone.
 func pythonJoin(dir, name string) string {
 	if dir == "" || strings.HasSuffix(dir, "/") {
 		return dir + name
@@ -397,7 +399,7 @@ func pythonJoin(dir, name string) string {
 	return dir + "/" + name
 }
 
-// calibrationFolders returns the folders that may have calibrations of this kind of robot.
+// calibrationFolders returns the folders that may contain calibrations of this kind of robot.
 func calibrationFolders(r robot.Robot) (folders []string) {
 	for _, root := range calibrationRoots() {
 		for _, folder := range r.Calibration {
@@ -407,11 +409,11 @@ func calibrationFolders(r robot.Robot) (folders []string) {
 	return folders
 }
 
-// maxCalibrationFiles bounds the files of one kind of robot that are compared with its motors.
+// maxCalibrationFiles limits the files of one kind of robot that are compared with its motors.
 const maxCalibrationFiles = 256
 
-// CalibrationFiles returns the files of all arms of this kind that LeRobot's folders have, by
-// their names. Of two files for one id only the file of CalibrationPath counts.
+// CalibrationFiles returns the calibration files of all arms of this kind in LeRobot's folders,
+// sorted by name. Of two files for one id it returns that of CalibrationPath.
 func CalibrationFiles(r robot.Robot) ([]string, error) {
 	var files []string
 	seen := map[string]bool{}

@@ -129,8 +129,7 @@ func TestCalibrationPath(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, a calibration that parses also survives being
-// written and parsed again.
+// Property: a calibration parsed from any bytes can be written and parsed again without a change.
 func FuzzParseCalibration(f *testing.F) {
 	f.Add(demoCalibration().appendJSON(nil))
 	f.Add([]byte(`{"a": null}`))

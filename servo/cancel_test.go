@@ -11,8 +11,8 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: OpenArm can be cancelled at any point, soon returns, and leaves no motor
-// with its EEPROM unlocked.
+// Goal: OpenArm can be canceled at any point, returns soon, and leaves no motor with its EEPROM
+// unlocked.
 func TestOpeningHaltsSoon(t *testing.T) {
 	const soon, settled = 200 * time.Millisecond, 4 * time.Second
 	for name, spoil := range map[string]func(*line){
@@ -37,7 +37,7 @@ func TestOpeningHaltsSoon(t *testing.T) {
 			spoil(l)
 			stop := clock.Now().Add(after)
 			cfg := ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: clock, Port: l}
-			if full == 0 { // once as long as it takes
+			if full == 0 { // first run: measure the whole opening
 				arm, _ := OpenArm(cfg)
 				if full = clock.Now().Sub(rt.Instant(time.Second)); arm != nil {
 					arm.Close()
@@ -65,7 +65,7 @@ func TestOpeningHaltsSoon(t *testing.T) {
 	}
 }
 
-// A motor that opens its EEPROM and is not heard to say so closes it again.
+// A motor whose EEPROM lock was opened, and whose acknowledgement is lost, is locked again.
 func TestAnUnheardUnlockingIsUndone(t *testing.T) {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
 	l.tamper = func(r []byte) []byte {
@@ -94,7 +94,7 @@ func TestMeasuringHaltsSoon(t *testing.T) {
 	if _, err := a.MeasureCycles(100); !errors.Is(err, ErrCanceled) || l.clock.Now().Sub(stop) > 100*time.Millisecond {
 		t.Errorf("MeasureCycles = %v, %v after it was to stop, want %v within 100ms", err, l.clock.Now().Sub(stop), ErrCanceled)
 	}
-	// Nothing keeps the arm from being let go.
+	// Nothing prevents switching the torque off.
 	l.servos[3].mute = false
 	if err := a.TorqueOff(); err != nil {
 		t.Error(err)

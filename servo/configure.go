@@ -12,16 +12,17 @@ import (
 	"edgert/servo/table"
 )
 
-// eepromSettle is what a servo needs after EEPROM writes; 10 to 20 ms were seen.
+// eepromSettle is the wait after EEPROM writes; servos needed 10 to 20 ms.
 const eepromSettle = 20 * time.Millisecond
 
-// Unconfigured returns the motors that OpenArm found under torque and whose settings
-// differ. They are left alone, because the change would make the arm move; TorqueOff and
-// a new OpenArm set them.
+// Unconfigured returns the motors that were under torque in OpenArm and whose settings differ.
+// OpenArm does not write them, because the change would make the arm move; TorqueOff and a new
+// OpenArm write them.
 func (a *Arm) Unconfigured() []string { return a.unconfigured }
 
-// checkCalibration compares the servo's homing offset, position limits and direction with
-// the calibration. With the factory's limits it takes any range, which Write enforces alone.
+// checkCalibration compares the servo's homing offset, position limits and direction with the
+// calibration. A servo with the factory's limits passes with any range; then only Write enforces
+// the range.
 func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	if u.shadow {
 		return nil
@@ -40,7 +41,7 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 	offset, low, high := got[0], got[1], got[2]
 	mode, _ := a.robot.Motors[u.joint].Setting(table.OperatingMode)
 	if CountsTurns(u.model, mode) && (c.RangeMin < 0 || c.RangeMax > u.model.MaxRaw()) {
-		low, high = c.RangeMin, c.RangeMax // its registers cannot hold that range, and it obeys none in this mode
+		low, high = c.RangeMin, c.RangeMax // its registers cannot hold that range, and in this mode it ignores them
 	}
 	if limited(u.model, a.robot.Motors[u.joint]) && low < high {
 		a.joints[u.joint].low, a.joints[u.joint].top = low, high
@@ -54,11 +55,10 @@ func (a *Arm) checkCalibration(u unit, c MotorCalibration) error {
 		ErrCalibration, u.id, u.name, a.path, offset, low, high, c.HomingOffset, c.RangeMin, c.RangeMax)
 }
 
-// MatchCalibrations compares candidates with the arm's motors: ids, models and the registers
-// that OpenArm checks. It writes nothing but the status return level of a motor that answers to
-// pings only. differs has nil for each candidate that matches, else
-// the difference. It fails as OpenArm does when the arm is not there, is another one, or
-// cfg.Canceled ends it.
+// MatchCalibrations compares candidates with the arm's motors: ids, models and the registers that
+// OpenArm checks. It writes nothing but the status return level of a motor that answers only pings.
+// differs holds nil for each candidate that matches, otherwise the difference. It fails as OpenArm
+// does when the arm does not answer, is a different one, or cfg.Canceled ends the search.
 func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error, err error) {
 	differs = make([]error, len(candidates))
 	var fit []int // candidates with the robot's motors
@@ -103,8 +103,8 @@ func MatchCalibrations(cfg ArmConfig, candidates []Calibration) (differs []error
 	return differs, nil
 }
 
-// limited reports whether a servo limits its goals itself: an STS and an SCS go to
-// the edge of their range instead, a Dynamixel in position mode refuses the goal.
+// limited reports whether a servo limits its goals itself: an STS and an SCS go to the edge of
+// their range instead, a Dynamixel in position mode refuses the goal.
 func limited(model *table.Model, m robot.Motor) bool {
 	if !model.Has(table.MinPositionLimit) {
 		return false
@@ -113,15 +113,14 @@ func limited(model *table.Model, m robot.Motor) bool {
 	return model.Protocol != table.Dynamixel2 || !given || mode == table.ModePosition
 }
 
-// rebootTime is what a servo needs until it answers again; 0.3 to 0.5 s were
-// seen.
+// rebootTime is the wait until a rebooted servo answers again; servos needed 0.3 to 0.5 s.
 const (
 	rebootTime = 600 * time.Millisecond
-	haltPoll   = 50 * time.Millisecond // how soon it is heard there that the opening shall end
+	haltPoll   = 50 * time.Millisecond // period of the checks for cancellation during that wait
 )
 
-// checkLatched frees a Dynamixel that has cut its torque over a hardware error:
-// only a reboot does. It is limp already, so nothing falls.
+// checkLatched reboots a Dynamixel that has switched its torque off after a hardware error: only a
+// reboot clears the error. The motor is limp already, so nothing falls.
 func (a *Arm) checkLatched(i int) error {
 	u := a.units[i]
 	if u.model.Protocol != table.Dynamixel2 {
@@ -152,7 +151,7 @@ func (a *Arm) checkLatched(i int) error {
 	return nil
 }
 
-// configure writes the settings that differ. A motor under torque is left as it is.
+// configure writes the settings that differ. A motor under torque stays as it is.
 func (a *Arm) configure(i int) error {
 	u := a.units[i]
 	torque, _, err := a.bus.ReadRegister(u.id, a.rows.torque)
@@ -182,7 +181,7 @@ func (a *Arm) configure(i int) error {
 	}
 	if torque != 0 {
 		if changes = a.deferMarker(i, changes); len(changes) == 0 {
-			return nil // arming writes its marker
+			return nil // its marker is written when the arm is armed
 		}
 		for _, s := range changes {
 			if slices.Contains(limpOnly, s.Register) {
@@ -197,10 +196,10 @@ func (a *Arm) configure(i int) error {
 	return a.wrap(u, WriteSettings(a.bus, u.id, u.model, changes))
 }
 
-// limpOnly are the registers that change what a goal means: a motor under torque would move.
+// limpOnly are the registers that change the meaning of a goal: a motor under torque would move.
 var limpOnly = []table.Register{table.OperatingMode, table.Phase, table.SecondaryID, table.DriveMode}
 
-// differing returns the settings that a motor does not have yet, and repairs.
+// differing returns the settings that a motor does not have yet, followed by its repairs.
 func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	var changes []robot.Setting
 	for _, s := range want {
@@ -216,8 +215,8 @@ func (a *Arm) differing(u unit, want []robot.Setting) ([]robot.Setting, error) {
 	return a.gainsToo(want, append(changes, repairs...)), err
 }
 
-// repairs returns the settings that other software may have left in a motor and with which
-// goals mean something else. Phase keeps its other bits, which differ between servos.
+// repairs returns corrections of settings, left by other software, that change the meaning of
+// goals. Phase keeps its other bits, which differ between servos.
 func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
 	m := a.robot.Motors[u.joint]
 	for _, r := range [...]table.Register{table.Phase, table.DriveMode, table.SecondaryID} {
@@ -246,11 +245,11 @@ func (a *Arm) repairs(u unit) (changes []robot.Setting, err error) {
 	return changes, nil
 }
 
-// What repairs takes out of an X servo.
+// The values that repairs removes from an X servo.
 const (
-	timeProfile  = 1 << 2 // of Drive_Mode
-	torqueByGoal = 1 << 3 // likewise
-	noSecondary  = 255    // Secondary_ID of a servo that obeys its own id only
+	timeProfile  = 1 << 2 // bit of Drive_Mode
+	torqueByGoal = 1 << 3 // bit of Drive_Mode
+	noSecondary  = 255    // Secondary_ID of a servo that obeys only its own id
 )
 
 func (a *Arm) dropExpected(i int, changes []robot.Setting) {
@@ -260,8 +259,8 @@ func (a *Arm) dropExpected(i int, changes []robot.Setting) {
 	}
 }
 
-// gainsToo adds every later setting to a change of mode: on a Dynamixel that
-// resets the gains.
+// gainsToo adds every later setting to a change of the operating mode, which resets the gains of a
+// Dynamixel.
 func (a *Arm) gainsToo(want, changes []robot.Setting) []robot.Setting {
 	for _, c := range changes {
 		if c.Register != table.OperatingMode || a.bus.protocol != table.Dynamixel2 {
@@ -277,11 +276,11 @@ func (a *Arm) gainsToo(want, changes []robot.Setting) []robot.Setting {
 	return changes
 }
 
-// WriteSettings sets registers of one limp motor in order and reads them back. Feetech's
-// lock is open meanwhile and closed again whatever happened.
+// WriteSettings sets registers of one limp motor in order and reads them back. It opens Feetech's
+// lock for the writes and closes it again, also after a failure.
 func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) error {
 	halted := b.canceled
-	b.canceled = nil // never with the lock open
+	b.canceled = nil // no cancellation while the lock is open
 	defer func() { b.canceled = halted }()
 	lock, wear := model.Row(table.Lock), false
 	for _, s := range changes {
@@ -289,7 +288,7 @@ func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) e
 	}
 	var failed error
 	if wear && lock.Size != 0 {
-		_, failed = b.WriteRegister(id, lock, 0) // it may be open all the same
+		_, failed = b.WriteRegister(id, lock, 0) // without an acknowledgement it may be open all the same
 	}
 	for _, s := range changes {
 		if failed != nil {
@@ -322,9 +321,9 @@ func WriteSettings(b *Bus, id ID, model *table.Model, changes []robot.Setting) e
 	return nil
 }
 
-// EnableReplies makes motors answer to reads and writes. Other software may have left a
-// status return level at which they do what they are told and say nothing; the names of the
-// motors that were changed are returned.
+// EnableReplies makes motors answer reads and writes, and returns the names of the motors that it
+// changed. Other software may have left a status return level at which motors obey without an
+// answer.
 func EnableReplies(b *Bus, motors []robot.Motor) (changed []string, err error) {
 	for _, m := range motors {
 		done, err := enableReplies(b, m)
@@ -338,12 +337,12 @@ func EnableReplies(b *Bus, motors []robot.Motor) (changed []string, err error) {
 	return changed, nil
 }
 
-// AnswerReads makes motors answer to reads that answer to pings only, as a Dynamixel does at
-// status return level 0; nothing is written to the others. The names of the motors that were
-// changed are returned, and a motor that is silent or another model is left as it is.
+// AnswerReads makes motors answer reads that answer only pings, as a Dynamixel does at status
+// return level 0. It returns the names of the motors that it changed. It writes nothing to the
+// others, nor to a silent motor or to a motor of another model.
 func AnswerReads(b *Bus, motors []robot.Motor) (changed []string) {
 	if b.protocol != table.Dynamixel2 {
-		return nil // a Feetech answers to reads at each of its levels, and an AX has its level in EEPROM
+		return nil // a Feetech answers reads at each of its levels, and an AX has its level in EEPROM
 	}
 	for _, m := range motors {
 		if _, _, err := b.ReadRegister(m.ID, m.Model.Row(table.ModelNumber)); !errors.Is(err, ErrNoReply) {
@@ -356,7 +355,7 @@ func AnswerReads(b *Bus, motors []robot.Motor) (changed []string) {
 	return changed
 }
 
-// allReplies is the status return level at which a servo answers to everything.
+// allReplies returns the status return level at which a servo answers every instruction.
 func allReplies(p table.Protocol) int {
 	if p == table.Feetech || p == table.FeetechSCS {
 		return 1
@@ -374,7 +373,7 @@ func enableReplies(b *Bus, m robot.Motor) (changed bool, err error) {
 		return false, nil
 	}
 	if err != nil && !b.pings(m) {
-		return false, err // it is not there, or is another model, whose registers are elsewhere
+		return false, err // no motor, or another model, whose registers have other addresses
 	}
 	b.writeUnanswered(m.ID, m.Model, row, want)
 	if level, _, err = b.ReadRegister(m.ID, row); err != nil {
@@ -395,7 +394,7 @@ func (b *Bus) writeUnanswered(id ID, model *table.Model, row table.Row, value in
 	if locked {
 		_, _ = b.WriteRegister(id, lock, 0)
 	}
-	_, _ = b.WriteRegister(id, row, value) // the register is read back
+	_, _ = b.WriteRegister(id, row, value) // the caller reads the register back
 	if row.Area == table.EEPROM {
 		b.clock.SleepUntil(b.clock.Now().Add(eepromSettle))
 	}

@@ -13,22 +13,22 @@ import (
 // Stats counts what happened on an arm's bus since it was opened.
 type Stats struct {
 	Cycles       uint64   // calls of Read
-	Lost         uint64   // positions that were asked for and did not come
-	Corrupt      uint64   // runs of bytes that were no frame, and frames of servos that were not asked
-	Late         uint64   // replies that came so late that the next cycle had to discard them
+	Lost         uint64   // positions that were requested and did not come
+	Corrupt      uint64   // runs of bytes that were no frame, and frames of servos to which no request was sent
+	Late         uint64   // replies that came so late that the next cycle discarded them
 	Retries      uint64   // repeated transactions; on the tick at most one per cycle, inside its budget
-	Refused      uint64   // requests that a motor answered but would not do
+	Refused      uint64   // requests that a motor refused in its answer
 	Alerts       uint64   // positions that came with a fault
-	Doubted      uint64   // positions that no joint can have reached since the reading before: they do not count
+	Doubted      uint64   // positions that the joint cannot have reached since the reading before; they are not used
 	ClippedGoals uint64   // positions limited to the joint's range
-	RefusedGoals uint64   // whole goals not sent because of a NaN or an infinity
-	FastReads    uint64   // cycles whose positions one merged reply brought, whole
-	Fallbacks    uint64   // times that fast sync reads gave way to plain ones
-	FastTries    uint64   // times that a fast sync read was tried again after that
-	Cycle        *rt.Hist // how long Read took
+	RefusedGoals uint64   // calls of Write that sent nothing because of a NaN or an infinity
+	FastReads    uint64   // cycles whose positions came complete in one merged reply
+	Fallbacks    uint64   // changes from fast sync reads to plain ones
+	FastTries    uint64   // later tries of a fast sync read
+	Cycle        *rt.Hist // durations of Read
 }
 
-// Add adds the counts of another arm; the cycle times are the newer's.
+// Add adds the counts of another arm and takes its Cycle.
 //
 //rt:noalloc
 func (s *Stats) Add(t Stats) {
@@ -48,13 +48,13 @@ func (s *Stats) Add(t Stats) {
 	s.Cycle = t.Cycle
 }
 
-// counts are those of Stats; any thread may read them.
+// counts are the counters of Stats; any thread may read them.
 type counts struct {
 	cycles, losses, alerts, doubted, clipped, refused atomic.Uint64
 	cycle                                             *rt.Hist
 }
 
-// Stats may be called by any thread.
+// Stats returns the counters. Any thread may call it.
 //
 //rt:noalloc
 func (a *Arm) Stats() Stats {
@@ -76,12 +76,12 @@ func (a *Arm) Stats() Stats {
 	}
 }
 
-// Read writes all motors' present positions into dst, in the robot's order and units. A
-// motor that does not answer in time, or whose position does not count (see sight), keeps
-// its last position and has its bit set in stale.
+// Read writes all motors' present positions into dst, in the robot's order and units. A motor that
+// does not answer in time, or whose reading is implausible (see sight), keeps its last position and
+// has its bit set in stale.
 //
-// A lost reply adds at most lossMax, 2.4 ms; at the deadline it returns, but for a window
-// of a motor where no tick has the time for one, see windowDeadline.
+// A lost reply adds at most lossMax, 2.4 ms. Read returns at the deadline, except when no tick has
+// the time to read a health window, see windowDeadline.
 //
 //rt:noalloc
 func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
@@ -91,7 +91,7 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	start := a.clock.Now()
 	a.bus.waited, a.bus.retried = rt.Wait{}, false
 	a.health.checkBusWatchdog(start)
-	if gap := start.Sub(a.lastRead); a.lastRead != 0 && gap >= bootMin { // a motor may have restarted since, and missed nothing
+	if gap := start.Sub(a.lastRead); a.lastRead != 0 && gap >= bootMin { // a motor may have restarted in the gap, without a reply missing
 		since := start
 		if gap >= longGap {
 			since = a.lastRead
@@ -120,32 +120,32 @@ func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
 	return stale | doubted
 }
 
-// A position counts when it agrees with the reading before it, or with the newest place
-// that counted, within the travel that the joint can have made since: one damaged reply in
-// 256 passes its checksum, and a contact that comes back damages many.
+// A reading is settled, and its position is used, when it agrees with the reading before it, or
+// with the newest settled position, within the travel that the joint can have made since: one
+// damaged reply in 256 passes its checksum, and a loose contact damages many.
 //
-// The travel is travelShare of the joint's velocity limit, at least travelLeast, times the
-// time between the two readings, plus travelNoise. The time counts as travelPeriods at most:
-// after a silence a joint may have gone anywhere, so that another place needs two readings.
+// The travel is travelShare of the joint's velocity limit, at least travelLeast, times the time
+// between the two readings, plus travelNoise. The time is at most travelPeriods ticks: after a
+// silence a joint may be anywhere, so another position needs two readings.
 const (
-	travelShare   = 2.0                    // a servo that catches up runs at its own full speed, and hands push
-	travelLeast   = 360.0                  // degrees per second: what the fastest of these servos turn with a load
+	travelShare   = 2.0                    // a servo that catches up runs at its own full speed, and a hand may push it
+	travelLeast   = 360.0                  // degrees per second: the fastest of these servos turn that fast under load
 	travelNoise   = 16                     // counts: noise and play
-	travelPeriods = 2                      // one reply may be lost
-	travelUnknown = 100 * time.Millisecond // the time that counts at most where no period is known
-	sightReads    = 5                      // reads that OpenArm takes until two agree
+	travelPeriods = 2                      // ticks: one reply may be lost
+	travelUnknown = 100 * time.Millisecond // limit of the time where no period is known
+	sightReads    = 5                      // reads of OpenArm until two agree
 )
 
-// sight is what the newest readings of one joint say.
+// sight decides whether the newest reading of one joint is plausible, from its earlier readings.
 type sight struct {
-	speed   float64    // counts per second that it may travel
-	reading int        // the newest, raw
-	readAt  rt.Instant // 0: there is none
-	placeAt rt.Instant // when the place that counts was read; 0: there is none
-	settled bool       // the newest reading counted
+	speed   float64    // counts per second that the joint may travel
+	reading int        // the newest reading, raw
+	readAt  rt.Instant // time of the newest reading; 0: no reading yet
+	placeAt rt.Instant // time of the newest settled position; 0: no position yet
+	settled bool       // the newest reading is settled
 }
 
-// newSights returns those of joints that have not been read.
+// newSights returns the sights of joints without a reading.
 func newSights(r robot.Robot, joints []joint) []sight {
 	s := make([]sight, len(joints))
 	for i := range joints {
@@ -162,7 +162,7 @@ func newSights(r robot.Robot, joints []joint) []sight {
 	return s
 }
 
-// agree takes a reading of joint i and reports whether it counts.
+// agree stores a reading of joint i and reports whether it is settled.
 //
 //rt:noalloc
 func (a *Arm) agree(i, raw int, now rt.Instant) bool {
@@ -176,7 +176,7 @@ func (a *Arm) agree(i, raw int, now rt.Instant) bool {
 	return s.settled
 }
 
-// near reports whether joint i can have travelled so many counts since an instant.
+// near reports whether joint i can have travelled that many counts since an instant.
 //
 //rt:noalloc
 func (a *Arm) near(i, way int, since, now rt.Instant) bool {
@@ -188,10 +188,10 @@ func (a *Arm) near(i, way int, since, now rt.Instant) bool {
 	return since != 0 && math.Abs(float64(way)) <= travel
 }
 
-// takePositions takes over the positions of the motors that have answered, and returns the
-// joints whose position does not count. Where no period is known nothing is driven, and a
-// leader's joint is moved by a hand, faster than any servo: these are taken over all the
-// same, but arming waits for two that agree there, too.
+// takePositions stores the positions of the motors that have answered, and returns the joints whose
+// reading is not settled and was not stored. Every reading is stored where no period is known,
+// because nothing is driven then, and on a leader, whose joints a hand moves faster than any servo.
+// Arming waits for a settled reading there too.
 //
 //rt:noalloc
 func (a *Arm) takePositions(stale uint32, now rt.Instant) (doubted uint32) {
@@ -209,8 +209,9 @@ func (a *Arm) takePositions(stale uint32, now rt.Instant) (doubted uint32) {
 	return doubted
 }
 
-// takeTurns takes over the turns of joints whose motors were found not to have restarted. One
-// that is in another turn than it seemed has moved, and counts with the next reading.
+// takeTurns stores the positions of joints that have just been checked and have not restarted, in
+// their true turn. When that differs from the assumed turn, the joint has moved, and its next
+// reading can be settled.
 //
 //rt:noalloc
 func (a *Arm) takeTurns(joints uint32, dst []float32) {
@@ -227,7 +228,7 @@ func (a *Arm) takeTurns(joints uint32, dst []float32) {
 	}
 }
 
-// unsettled returns the joints whose newest reading does not count, or that did not answer.
+// unsettled returns the joints whose newest reading is not settled, or that did not answer.
 func (a *Arm) unsettled() (joints uint32) {
 	for i := range a.sights {
 		if !a.sights[i].settled {
@@ -237,8 +238,8 @@ func (a *Arm) unsettled() (joints uint32) {
 	return joints
 }
 
-// findPlaces reads until two readings of every joint agree. An arm that is moved all the
-// while has the newest ones.
+// findPlaces reads until two readings of every joint agree. For an arm that keeps moving it stores
+// the newest readings.
 func (a *Arm) findPlaces() error {
 	for range sightReads {
 		if err := a.readPositions(); err != nil {
@@ -254,7 +255,7 @@ func (a *Arm) findPlaces() error {
 	return nil
 }
 
-// Range returns the calibrated range of motor i in its unit, low before high.
+// Range returns the calibrated range of motor i in its unit, low <= high.
 func (a *Arm) Range(i int) (low, high float64) {
 	j := &a.joints[i]
 	low, high = j.scale.value(j.min), j.scale.value(j.max)
@@ -267,27 +268,27 @@ func (a *Arm) storePosition(i int) {
 	a.present[i] = float32(a.joints[i].scale.value(a.raws[i]))
 }
 
-// place is the newest reading of joint i, in its turn.
+// place returns the newest reading of joint i, in its turn.
 //
 //rt:noalloc
 func (a *Arm) place(i int) int {
 	j := &a.joints[i]
 	raw := a.rawPosition(i) + j.shift
 	if a.health.unchecked&(1<<i) != 0 && outside(raw, j.min, j.max) > RangeSlack {
-		// Its motor may have restarted, and forgotten its turns.
+		// Its motor may have restarted and forgotten its turns.
 		raw = InTurn(raw, a.raws[i]-j.turn/2, a.raws[i]+j.turn/2, j.turn)
 	}
 	return raw
 }
 
-// Raws writes into dst where the joints are, in encoder counts and in the turn that fits
-// their ranges, after a Read.
+// Raws writes the joints' positions after a Read into dst, in encoder counts and in the turn that
+// fits their ranges.
 //
 //rt:noalloc
 func (a *Arm) Raws(dst []int) { copy(dst, a.raws) }
 
-// Positions writes into dst where the joints are, in their units, after a Read, also
-// where they lie outside their calibrated range; Read clamps as LeRobot does.
+// Positions writes the joints' positions after a Read into dst, in their units. Unlike Read, which
+// clamps as LeRobot does, it includes positions outside the calibrated range.
 //
 //rt:noalloc
 func (a *Arm) Positions(dst []float32) {
@@ -296,7 +297,7 @@ func (a *Arm) Positions(dst []float32) {
 	}
 }
 
-// Goals writes into dst what arming or Write gave the joints last, in their units.
+// Goals writes the last goals of arming or Write into dst, in the joints' units.
 //
 //rt:noalloc
 func (a *Arm) Goals(dst []float32) {
@@ -305,10 +306,10 @@ func (a *Arm) Goals(dst []float32) {
 	}
 }
 
-// Write sends goals, in the robot's units, to the joints whose bit is set; none answers.
-// A goal outside a joint's range stops at its edge, or where the joint is when that lies
-// outside too. With a NaN or an infinity nothing is sent. Limp joints must have no bit: a
-// goal switches the torque of some servos on.
+// Write sends goals, in the robot's units, to the joints whose bit is set. No servo acknowledges
+// it. A goal outside a joint's range is limited to the edge of the range, or to the joint's
+// position when that is outside too. With a NaN or an infinity it sends nothing. Limp joints must
+// have no bit: a goal switches the torque of some servos on.
 //
 //rt:noalloc
 func (a *Arm) Write(goal []float32, joints uint32) {
@@ -320,7 +321,7 @@ func (a *Arm) Write(goal []float32, joints uint32) {
 		if joints&(1<<i) == 0 {
 			continue
 		}
-		if v-v != 0 { // true for NaN and infinities only
+		if v-v != 0 { // true only for NaN and infinities
 			a.counts.refused.Add(1)
 			return
 		}
@@ -343,8 +344,8 @@ func (a *Arm) Write(goal []float32, joints uint32) {
 	a.bus.send(a.bus.tx)
 }
 
-// inside is the goal nearest to raw that joint i may be given: in its range, or not
-// beyond where it is outside, and never beyond the servo's own limits.
+// inside returns the goal nearest to raw that joint i may get: inside its range, or no farther
+// outside than the joint is, and never beyond the servo's own limits.
 //
 //rt:noalloc
 func (a *Arm) inside(i, raw int) int {
@@ -358,8 +359,8 @@ func (a *Arm) inside(i, raw int) int {
 //rt:noalloc
 func (a *Arm) BusWait() rt.Wait { return a.bus.waited }
 
-// Lost reports whether the port has failed for good, as after a pulled plug.
-// Read then returns at once with every motor stale.
+// Lost reports whether the port has failed for good, as after a pulled plug. Read then returns at
+// once with every motor stale.
 //
 //rt:noalloc
 func (a *Arm) Lost() bool { return a.bus.lost }

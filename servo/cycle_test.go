@@ -13,7 +13,7 @@ import (
 
 const farAway = 13 * time.Millisecond // the deadline of a 60 Hz tick
 
-// never is when a test wants no look at the motors' health between its cycles.
+// never is the due time for tests without health reads between their cycles.
 const never = rt.Instant(1<<63 - 1)
 
 func (l *line) deadline() rt.Instant { return l.clock.Now().Add(farAway) }
@@ -41,8 +41,7 @@ func TestCleanCycleIsOneWriteAndOneRead(t *testing.T) {
 	}
 }
 
-// A request behind a sync write waits for the line, and so does the driver: it
-// still wakes up once.
+// A request after a sync write waits for the line. The driver waits too, but wakes up only once.
 func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 	a, l := openLine(t)
 	start := l.clock.Now()
@@ -55,7 +54,7 @@ func TestAReadBehindAWriteIsOneReadToo(t *testing.T) {
 	l.forget()
 	start = l.clock.Now()
 	a.Write(make([]float32, 6), a.Joints())
-	a.Write(make([]float32, 6), a.Joints()) // behind the first
+	a.Write(make([]float32, 6), a.Joints()) // the second Write follows the first at once
 	stale = a.Read(make([]float32, 6), l.deadline())
 	took = l.clock.Now().Sub(start)
 	if wire := (2*26+62)*10*time.Microsecond + 6*replyGap; stale != 0 || took != wire || l.waits != 0 || l.reads != 1 {
@@ -97,7 +96,7 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 			dst := make([]float32, 6)
 			a.Read(dst, l.deadline())
 			for id := 1; id <= 6; id++ {
-				l.servos[id].put(56, 3000+id) // what a motor that answers reports now
+				l.servos[id].put(56, 3000+id) // position that a motor that answers reports now
 			}
 			tt.set(l)
 			before, start := a.Stats(), l.clock.Now()
@@ -132,10 +131,10 @@ func TestReadKeepsWhatAnswered(t *testing.T) {
 	}
 }
 
-// A reply that is lost once costs time, not its value: the motor is asked again
-// within the tick.
+// A reply that is lost once costs time, not its value: the motor gets the request again within the
+// tick.
 func TestLostReplyIsAskedForAgain(t *testing.T) {
-	for _, id := range []byte{1, 3, 6} { // the last one's turn ends later than the others'
+	for _, id := range []byte{1, 3, 6} { // the turn of the last motor ends later than the others'
 		a, l := openLine(t)
 		dst := make([]float32, 6)
 		a.Read(dst, l.deadline())
@@ -148,7 +147,7 @@ func TestLostReplyIsAskedForAgain(t *testing.T) {
 		if took := l.clock.Now().Sub(start); stale != 0 || took > clean+lossMax {
 			t.Errorf("motor %d: stale %06b after %v, want it answered within lossMax beyond %v", id, stale, took, clean)
 		}
-		// The last one's answer ends the others' turn.
+		// After the last motor's answer the others have missed their turn.
 		if took := l.clock.Now().Sub(start); id != 6 && took > clean+slotWait+300*time.Microsecond {
 			t.Errorf("motor %d: asked again and answered after %v, want it soon after %v", id, took, clean+slotWait)
 		}
@@ -174,7 +173,7 @@ func onlyFor(id byte, change func([]byte) []byte) func([]byte) []byte {
 
 func reply9([]byte) []byte { return []byte{0xFF, 0xFF, 9, 4, 0, 0, 8, 0xEA} }
 
-// Goal: a reply that misses its tick must not pass for the next tick's.
+// Goal: a reply that misses its tick must not be taken for the next tick's.
 func TestLateBytesAreDrained(t *testing.T) {
 	a, l := openLine(t)
 	dst := make([]float32, 6)
@@ -199,13 +198,12 @@ func TestLateBytesAreDrained(t *testing.T) {
 	}
 }
 
-// A motor that was asked again may still answer the first time, and later than the
-// next cycle.
+// After a repeated request the answer to the first one may still come, even after the next cycle.
 func TestTheFirstOfTwoAnswersComesCyclesLater(t *testing.T) {
 	a, l := openLine(t)
 	dst := make([]float32, 6)
 	l.servos[6].muteTimes = 1
-	for range 2 { // asked again, then clean
+	for range 2 { // a repeated request, then a clean read
 		if stale := a.Read(dst, l.deadline()); stale != 0 {
 			t.Fatalf("stale %06b", stale)
 		}
@@ -219,8 +217,7 @@ func TestTheFirstOfTwoAnswersComesCyclesLater(t *testing.T) {
 	}
 }
 
-// The worst place for a late reply: behind the next tick's drain, before its
-// replies.
+// The worst moment for a late reply: after the next tick's drain, before its replies.
 func TestLateReplyInsideTheNextCycle(t *testing.T) {
 	a, l := openLine(t)
 	l.gap = 2 * replyGap // the replies take longer than computed, so that Read ends with the sixth
@@ -231,13 +228,13 @@ func TestLateReplyInsideTheNextCycle(t *testing.T) {
 	l.clock.Advance(10 * time.Millisecond)
 	late := true
 	l.tamper = func(r []byte) []byte {
-		if late { // 1200 for the gripper, then what motor 1 says
+		if late { // 1200 for the gripper, then the reply of motor 1
 			late = false
 			return append([]byte{0xFF, 0xFF, 6, 4, 0, 0xB0, 0x04, 0x41}, r...)
 		}
 		return r
 	}
-	a.Read(dst, l.deadline()) // takes the late reply and leaves the new one behind
+	a.Read(dst, l.deadline()) // takes the late reply and leaves the new one in the buffer
 	for raw, want := range map[int]float32{1500: 25, 2000: 50, 3000: 100} {
 		l.servos[6].put(56, raw)
 		l.clock.Advance(10 * time.Millisecond)
@@ -247,7 +244,8 @@ func TestLateReplyInsideTheNextCycle(t *testing.T) {
 	}
 }
 
-// A late host is waited for, a dead bus is not, from the second cycle on.
+// After a cycle with answers, Read waits for a late host; from the second silent cycle on it does
+// not wait for a dead bus.
 func TestSilenceOfAll(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = never
@@ -339,7 +337,7 @@ func TestWriteLimitsAndRefuses(t *testing.T) {
 	}
 }
 
-// What is read may be written back: the arm must not creep.
+// A present position may be written back as a goal: the arm must not creep.
 func TestPresentWrittenBackMovesNothing(t *testing.T) {
 	a, l := openLine(t)
 	for raw := 1000; raw < 3000; raw += 7 {
@@ -385,7 +383,7 @@ func TestMeasureCyclesLearnsTheAdapter(t *testing.T) {
 	}
 }
 
-// drowsy wakes up late, from a sleep as from a poll.
+// drowsy wakes up late, from a sleep and from a poll.
 type drowsy struct {
 	*line
 	*rttest.Clock
@@ -399,8 +397,8 @@ func (d *drowsy) Wait(timeout time.Duration) error {
 	return d.line.Wait(timeout)
 }
 
-// Goal: a read that sleeps is not later than one that polls, however late sleeps
-// end; only what it may not sleep less by remains.
+// Goal: a read that sleeps is not later than a read that polls, however late sleeps end, except for
+// the part by which the sleep cannot be shortened.
 func TestMeasureCyclesAllowsForLateSleeps(t *testing.T) {
 	const clean, behind = 620*time.Microsecond + 6*replyGap, 100 * time.Microsecond
 	sleepsLate(t, 40*time.Microsecond, behind, clean+behind)
@@ -433,11 +431,11 @@ func sleepsLate(t *testing.T, late, behind, want time.Duration) {
 	}
 }
 
-// Where each motor is asked by itself, other reads expect the slowest.
+// Where each motor gets its own request, other reads expect the delay of the slowest.
 func TestMeasureCyclesOfSingleReads(t *testing.T) {
 	const late = 20 * time.Microsecond
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3)
-	l.servos[1].lateBy = late // the other two are there when the sleep ends
+	l.servos[1].lateBy = late // the other two have answered when the sleep ends
 	ids := []ID{1, 2, 3}
 	a := &Arm{armConst: armConst{clock: l.clock, joints: make([]joint, len(ids)), ids: ids}, bus: NewBus(l, 1_000_000, table.FeetechSCS, l.clock), goals: goals{raw: make([]int, len(ids))}}
 	a.rows.goal = so101().Motors[0].Model.Row(table.GoalPosition)

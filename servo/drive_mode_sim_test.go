@@ -13,7 +13,7 @@ import (
 	"edgert/servo/table"
 )
 
-// withDriveMode writes elbow_flex's Drive_Mode and returns a calibration that has another.
+// withDriveMode writes elbow_flex's Drive_Mode and returns a calibration with a different value.
 func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 	t.Helper()
 	r := robotOf(t, name)
@@ -36,8 +36,8 @@ func withDriveMode(t *testing.T, name string, file, motor int) servo.ArmConfig {
 	return servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: c}
 }
 
-// Goal: an arm whose motor counts the other way than its calibration is refused by name, with
-// both values and a cure; the bits of Drive_Mode that are no direction do not count.
+// Goal: an arm whose motor counts in the other direction than its calibration is refused. The error
+// names the motor, both values and a cure. Bits of Drive_Mode that are no direction are ignored.
 func TestDriveModeIsCompared(t *testing.T) {
 	for _, tt := range []struct {
 		robot       string
@@ -53,7 +53,7 @@ func TestDriveModeIsCompared(t *testing.T) {
 		{"koch_leader", 0, 1, true},
 		{"omx", 1, 0, true},
 		{"omx_leader", 1, 1, true},  // the description sets 0
-		{"omx_leader", 0, 1, false}, // and does so when the arm is opened
+		{"omx_leader", 0, 1, false}, // and opening the arm writes it
 	} {
 		cfg := withDriveMode(t, tt.robot, tt.file, tt.motor)
 		if tt.robot == "omx_leader" {
@@ -75,7 +75,7 @@ func TestDriveModeIsCompared(t *testing.T) {
 	}
 }
 
-// Goal: a drive_mode that has no effect is reported, one that has is not.
+// Goal: a drive_mode without an effect is reported, a drive_mode with an effect is not.
 func TestDriveModeWithoutEffect(t *testing.T) {
 	for _, tt := range []struct {
 		robot    string
@@ -85,7 +85,7 @@ func TestDriveModeWithoutEffect(t *testing.T) {
 		if tt.robot != "so101" {
 			cfg.Robot = robotOf(t, tt.robot)
 		}
-		if tt.robot == "generic" { // in range_m100_100 it is turned round
+		if tt.robot == "generic" { // range_m100_100 reverses the joint
 			cfg.Calibration = whole(cfg.Robot)
 			cfg.Calibration["joint_3"] = servo.MotorCalibration{ID: 3, DriveMode: 1, RangeMax: 4095}
 		}

@@ -8,7 +8,7 @@ import (
 	"edgert/servo/table"
 )
 
-// echoing is a line that hears itself, from the request numbered from.
+// echoing is a line with an echo, from the request with number from on.
 type echoing struct {
 	*line
 	from, written int
@@ -32,7 +32,7 @@ func (e *echoing) Write(p []byte) (int, error) {
 	return e.line.Write(p)
 }
 
-// The host may be away while the first echo comes.
+// The host may be away when the first echo comes.
 func TestALateEchoIsFound(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -56,8 +56,8 @@ func TestALateEchoIsFound(t *testing.T) {
 	}
 }
 
-// The echo of a read of two bytes is a whole answer with a wrong value. Where it
-// was not found out, the answer behind it counts.
+// The echo of a read of two bytes is a complete answer with a wrong value. Where DetectEcho has
+// missed the echo, the answer after it is used.
 func TestAnEchoIsNotTheAnswer(t *testing.T) {
 	clock := rttest.NewClock(0)
 	e := &echoing{line: newLine(clock, 1), from: 1 + echoTries}
@@ -76,7 +76,7 @@ func TestAnEchoIsNotTheAnswer(t *testing.T) {
 	}
 }
 
-// An honest answer may look like the echo of its question; it comes alone.
+// A true answer may have the same bytes as its request; then it comes alone.
 func TestAnAnswerLikeItsEcho(t *testing.T) {
 	clock := rttest.NewClock(0)
 	l := newLine(clock, 1)

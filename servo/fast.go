@@ -9,21 +9,21 @@ import (
 )
 
 const (
-	fastTries   = 3                      // bring-up: attempts to have a fast sync read answered whole
+	fastTries   = 3                      // bring-up: attempts to get a complete answer to a fast sync read
 	fastTornMax = 3                      // replies in a row that may be torn: one silent motor tears all of them
 	fastWait    = time.Second            // time of complete plain reads before a fast one is tried again
-	fastWaitMax = time.Minute            // what fastWait may double to
-	fastSlack   = 100 * time.Microsecond // for a reply that is a little later than tuning has it
+	fastWaitMax = time.Minute            // largest fastWait after doublings
+	fastSlack   = 100 * time.Microsecond // for a reply that comes a little later than its tuning
 )
 
-// fastMode decides between the fast sync read, whose one reply ends at the first silent
-// motor, and the plain one. Late replies are torn just as by a silent motor, so the fast
-// read is tried again when every plain read has been whole for wait.
+// fastMode decides between the fast sync read, whose single reply ends at the first silent motor,
+// and the plain one. A late reply looks torn, as after a silent motor, so the fast read is tried
+// again when every plain read has been complete for wait.
 type fastMode struct {
 	known bool          // the motors' firmware has the fast sync read
-	torn  int           // merged replies in a row that were not whole
-	since rt.Instant    // fast: when that began; plain: from when on all reads were whole
-	wait  time.Duration // doubles when fast reads have ended within it
+	torn  int           // merged replies in a row that were not complete
+	since rt.Instant    // fast: start of fast reads; plain: since then all reads were complete
+	wait  time.Duration // doubles when fast reads have failed again within it
 
 	reads, fallbacks, tries atomic.Uint64 // any thread may read them
 }
@@ -46,11 +46,11 @@ func (a *Arm) probeFast() {
 	}
 	a.bus.setFast(a.positions, false)
 	if a.readPositions() != nil {
-		a.bus.drainNext = drainCount // the tick will see who is missing
+		a.bus.drainNext = drainCount // the tick reports the missing motors
 	}
 }
 
-// readAll asks for all positions, and once more for those that did not come.
+// readAll requests all positions, and those that did not come once more.
 //
 //rt:noalloc
 func (a *Arm) readAll(now, deadline rt.Instant) (stale uint32) {
@@ -78,13 +78,13 @@ func (a *Arm) readAll(now, deadline rt.Instant) (stale uint32) {
 	return stale
 }
 
-// retryFast tries the fast read once, for no longer than leaves time for a plain one
-// before the deadline. A tick too short for both may go without.
+// retryFast tries the fast read once, and keeps enough time for a plain one before the deadline. A
+// tick that is too short for both may get no positions.
 //
 //rt:noalloc
 func (a *Arm) retryFast(now, deadline rt.Instant) (stale uint32) {
 	b, g, m := a.bus, a.positions, &a.fast
-	plain := g.wire + b.replyDelay // as readMissing has it
+	plain := g.wire + b.replyDelay // the time that readMissing needs
 	b.setFast(g, true)
 	a.fast.tries.Add(1)
 	m.since, m.torn = now, 0

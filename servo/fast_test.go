@@ -9,19 +9,18 @@ import (
 	"edgert/servo/robot"
 )
 
-// chain is a Port in simulated time with Dynamixels behind it, which answer sync
-// reads of positions. It was written from the manual's frame pictures and does
-// not allocate once its buffer has grown.
+// chain is a Port in simulated time with Dynamixels that answer sync reads of positions. It follows
+// the frame pictures of the manual and does not allocate once its buffer has grown.
 type chain struct {
 	clock  *rttest.Clock
-	value  int           // where all motors are
+	value  int           // position of all motors
 	silent uint32        // bit i: motor i+1 does not answer
 	torn   bool          // merged replies break off
-	blocks int           // then: behind so many motors
-	fast   []rt.Instant  // when a merged reply was asked for
-	plain  int           // plain sync reads
-	hold   time.Duration // how long after the request a merged reply comes
-	ready  rt.Instant    // when what is in has come
+	blocks int           // with torn: number of motors before the break
+	fast   []rt.Instant  // times of the requests for a merged reply
+	plain  int           // number of plain sync reads
+	hold   time.Duration // time from the request to a merged reply
+	ready  rt.Instant    // arrival time of the bytes in in
 	in     []byte
 }
 
@@ -71,7 +70,7 @@ func (p *chain) Wait(timeout time.Duration) error {
 
 func (p *chain) Close() error { return nil }
 
-// linked is a Koch on a chain, and its ticks.
+// linked is a Koch on a chain, with its ticks.
 type linked struct {
 	*chain
 	t      *testing.T
@@ -102,7 +101,7 @@ func link(t *testing.T, period time.Duration) *linked {
 	return l
 }
 
-// tick reads once and holds what came against the truth.
+// tick reads once and compares the positions with the true ones.
 func (l *linked) tick() (stale uint32) {
 	l.clock.SleepUntil(l.next)
 	l.next = l.next.Add(l.period)
@@ -120,7 +119,7 @@ func (l *linked) tick() (stale uint32) {
 	return stale
 }
 
-// run ticks for d, and wants no value to be missing but those of wanted.
+// run ticks for d and fails when a value is missing, except those of wanted.
 func (l *linked) run(d time.Duration, wanted uint32) {
 	l.t.Helper()
 	for end := l.clock.Now().Add(d); l.clock.Now() < end; {
@@ -130,7 +129,7 @@ func (l *linked) run(d time.Duration, wanted uint32) {
 	}
 }
 
-// bad has the host late for three ticks, so that plain reads take over.
+// bad makes the host late for three ticks, so that plain reads replace the fast ones.
 func (l *linked) bad() {
 	l.t.Helper()
 	l.torn = true
@@ -145,7 +144,7 @@ func (l *linked) bad() {
 
 const sixtyHz = time.Second / 60
 
-// A host that was late for a moment gets its fast reads back.
+// After a host was late for a moment, fast reads come back.
 func TestFastReadsComeBack(t *testing.T) {
 	l := link(t, sixtyHz)
 	l.run(2*time.Second, 0)
@@ -162,7 +161,7 @@ func TestFastReadsComeBack(t *testing.T) {
 	if s := l.arm.Stats(); s.Fallbacks != 1 || s.FastTries != 1 || s.FastReads < 170 || s.FastReads > s.Cycles-3-55 {
 		t.Errorf("of %d cycles %d fast; %d fallbacks, %d tries; want all but a second's, 1, 1", s.Cycles, s.FastReads, s.Fallbacks, s.FastTries)
 	}
-	// They have held for long: the next time begins with a short wait again.
+	// Fast reads have lasted for long: the next wait is short again.
 	l.bad()
 	l.torn = false
 	l.run(2*time.Second, 0)
@@ -171,7 +170,7 @@ func TestFastReadsComeBack(t *testing.T) {
 	}
 }
 
-// Where merged replies stay torn, a try costs no values, and tries become rare.
+// Where merged replies stay torn, a try loses no values, and tries become rare.
 func TestFastTriesBecomeRareAndCostNoValues(t *testing.T) {
 	l := link(t, sixtyHz)
 	l.run(2*time.Second, 0)
@@ -190,7 +189,7 @@ func TestFastTriesBecomeRareAndCostNoValues(t *testing.T) {
 	}
 }
 
-// A motor that is really silent costs nothing: a fast read would end at it.
+// A silent motor causes no tries: a fast read would end at it.
 func TestNoFastTriesBesideASilentMotor(t *testing.T) {
 	l := link(t, sixtyHz)
 	l.run(2*time.Second, 0)
@@ -211,10 +210,10 @@ func TestNoFastTriesBesideASilentMotor(t *testing.T) {
 	}
 }
 
-// A tick that has no time for both reads may lose its values to a try, but never
-// its deadline, and it still tries.
+// In a tick without the time for both reads, a try may lose the values, but never overruns the
+// deadline, and tries continue.
 func TestFastTriesInAShortTick(t *testing.T) {
-	const period = 4500 * time.Microsecond // its deadline leaves 1.5 ms; the fast read needs 0.8, what it misses 1
+	const period = 4500 * time.Microsecond // its deadline leaves 1.5 ms; the fast read needs 0.8, the plain one after it 1
 	l := link(t, period)
 	l.run(2*time.Second, 0)
 	l.bad()
@@ -251,8 +250,8 @@ func TestFastTriesNoAlloc(t *testing.T) {
 	}
 }
 
-// On a tick that is too short for a fast read and a plain one, the fast one is
-// tried all the same, and may be a little later than it was.
+// On a tick that is too short for a fast read and a plain one, the fast one is tried all the same,
+// and may come a little later than the last time.
 func TestAFastTryHasSlack(t *testing.T) {
 	l := link(t, 5*time.Millisecond)
 	l.arm.positions.startTuning()
@@ -266,13 +265,13 @@ func TestAFastTryHasSlack(t *testing.T) {
 	}
 }
 
-// A fast try that fails costs no more beyond a plain read than a lost reply may.
+// A failed fast try costs at most as much as a lost reply, beside the plain read.
 func TestAFastTryIsBounded(t *testing.T) {
 	l := link(t, sixtyHz)
 	l.bad()
 	l.blocks = 0
 	took := func() time.Duration {
-		l.arm.health.unchecked = 0 // comparing is not what this is about
+		l.arm.health.unchecked = 0 // without the comparison of registers
 		start := max(l.clock.Now(), l.next)
 		l.tick()
 		return l.clock.Now().Sub(start)

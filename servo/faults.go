@@ -9,43 +9,43 @@ import (
 )
 
 const (
-	persistentReads = 3           // reads in a row with a fault before it counts
-	encoderClear    = time.Second // without an encoder fault until the encoder is trusted again; faults closer together add up, as of a loose magnet
+	persistentReads = 3           // reads in a row with a fault before the reaction
+	encoderClear    = time.Second // time without an encoder fault until the encoder is trusted again; faults closer together add up, as of a loose magnet
 	boundReads      = 2           // readings in a row beyond a bound: one may be of a damaged reply whose checksum fits
-	boundRelief     = 3           // degrees, or tenths of a volt, back inside until it is over: an arm that holds cools, and its supply recovers
+	boundRelief     = 3           // degrees, or tenths of a volt, inside the bound until it is over: an arm that holds cools, and its supply recovers
 )
 
-// faults turns the motors' faults, and measurements beyond the robot's own bounds,
-// into the reactions that the robot's description names.
+// faults turns the motors' faults, and measurements beyond the robot's own bounds, into the
+// reactions of the robot's description.
 type faults struct {
 	reactions Reactions
 	last      []Fault   // per joint: in the last read
 	streak    []int     // per joint: reads in a row with a fault
 	encoders  []encoder // per joint
-	exceeded  []Fault   // per joint: which of the robot's bounds its motors are beyond
+	exceeded  []Fault   // per joint: bounds of the robot that its motors exceed
 	warned    uint32    // joints beyond a bound that Warned reports
-	fatal     Fault     // that ends the run; 0: none
-	fatalOf   int       // its joint
-	offIDs    []ID      // motors whose torque goes off, for a sync write
+	fatal     Fault     // fault that ends the run; 0: no such fault
+	fatalOf   int       // joint of the fatal fault
+	offIDs    []ID      // motors of the next sync write of Torque_Enable
 	offWords  []int     // zeros
 	onWords   []int     // ones
 }
 
 // Reactions are the joints, one bit each, under each reaction to a fault.
 type Reactions struct {
-	Hold     uint32 // keep their goal: supply, heat
-	Overload uint32 // push against something: follow only goals that relieve them
+	Hold     uint32 // keep their goal: supply or heat
+	Overload uint32 // push against an obstacle: follow only goals that relieve them
 	Encoder  uint32 // report a faulty encoder: are not driven
 	Limp     uint32 // have no torque for the rest of the run
 }
 
-// encoder is the fault history of one.
+// encoder is the fault history of one joint's encoder.
 type encoder struct {
-	last  rt.Instant // fault
+	last  rt.Instant // time of the last fault
 	count int        // faults less than encoderClear apart
 }
 
-// checkFaults counts a joint's faults and reacts to those that persist.
+// checkFaults counts a joint's faults and reacts to persistent ones.
 //
 //rt:noalloc
 func (h *health) checkFaults(i int) {
@@ -56,13 +56,13 @@ func (h *health) checkFaults(i int) {
 	fault |= h.exceeded[i]
 	bit := uint32(1) << i
 	if fault&^h.last[i] != 0 {
-		h.recheckUnit(i, h.clock.Now()) // some faults take the torque away
+		h.recheckUnit(i, h.clock.Now()) // some faults switch the torque off
 	}
 	h.last[i] = fault
 	h.checkEncoder(i, fault&FaultEncoder != 0)
 	if fault == 0 {
 		if h.streak[i] = max(0, min(h.streak[i], 2*persistentReads)-1); h.streak[i] > 0 {
-			return // one that comes and goes stays for some reads
+			return // an intermittent fault keeps its reaction for some reads
 		}
 		h.reactions.Hold, h.reactions.Overload = h.reactions.Hold&^bit, h.reactions.Overload&^bit
 		return
@@ -84,7 +84,7 @@ func (h *health) checkFaults(i int) {
 	}
 }
 
-// checkEncoder distrusts an encoder for some time, and reacts to faults that keep coming.
+// checkEncoder distrusts an encoder for encoderClear after a fault, and reacts to repeated faults.
 //
 //rt:noalloc
 func (h *health) checkEncoder(i int, faulty bool) {
@@ -127,7 +127,7 @@ func (h *health) react(i int, r robot.Reaction, fault, kind Fault) {
 	}
 }
 
-// DisableTorque takes the torque of joints for the rest of the run.
+// DisableTorque switches the torque of joints off for the rest of the run.
 //
 //rt:noalloc
 func (a *Arm) DisableTorque(joints uint32) { a.health.disableTorque(joints) }
@@ -136,7 +136,7 @@ func (a *Arm) DisableTorque(joints uint32) { a.health.disableTorque(joints) }
 func (h *health) disableTorque(joints uint32) {
 	h.reactions.Limp |= joints
 	h.torque &^= joints
-	h.writeTorque(joints, h.offWords) // read back with the next window
+	h.writeTorque(joints, h.offWords) // the next window reads it back
 }
 
 //rt:noalloc
@@ -152,11 +152,11 @@ func (h *health) writeTorque(joints uint32, words []int) {
 	}
 }
 
-// bound is a limit to what a motor measures; higher is worse.
+// bound is an upper limit of a measurement.
 type bound struct {
 	on       bool
 	at       int
-	streak   int // readings in a row beyond it
+	streak   int // readings in a row beyond the bound
 	exceeded bool
 }
 
@@ -173,7 +173,8 @@ func (b *bound) update(v int) {
 	}
 }
 
-// setBounds gives a unit its motor's bounds, those of the supply negated: lower is worse.
+// setBounds sets the bounds of a unit's motor. Those of the supply are negated, because they are
+// lower limits.
 func (u *unitHealth) setBounds(b robot.Bounds) {
 	for _, p := range [...]struct {
 		b  *bound
@@ -183,7 +184,7 @@ func (u *unitHealth) setBounds(b robot.Bounds) {
 	}
 }
 
-// updateExceeded sums up which bounds a joint's motors are beyond.
+// updateExceeded collects the bounds that a joint's motors exceed.
 //
 //rt:noalloc
 func (h *health) updateExceeded(joint int) {
@@ -213,8 +214,8 @@ func (h *health) updateExceeded(joint int) {
 //rt:noalloc
 func (a *Arm) Reactions() Reactions { return a.health.reactions }
 
-// Complaint returns the fault of heat or supply that joint i's motor has, with the degrees
-// Celsius or tenths of a volt that it measures, 0 where they were not read yet; 0, 0 for none.
+// Complaint returns the heat or supply fault of joint i's motor, with the measured degrees Celsius
+// or tenths of a volt, 0 before the first reading. It returns 0, 0 without such a fault.
 //
 //rt:noalloc
 func (a *Arm) Complaint(i int) (fault Fault, value int) {
@@ -228,13 +229,13 @@ func (a *Arm) Complaint(i int) (fault Fault, value int) {
 	return 0, 0
 }
 
-// Warned returns the joints with a motor that is hotter, or whose supply is lower,
-// than the warning bounds of the robot's description.
+// Warned returns the joints with a motor that is hotter, or whose supply is lower, than the warning
+// bounds of the robot's description.
 //
 //rt:noalloc
 func (a *Arm) Warned() uint32 { return a.health.warned }
 
-// Fatal returns why the run must end, nil when it need not.
+// Fatal returns the reason why the run must end, or nil.
 func (a *Arm) Fatal() error {
 	h := a.health
 	if h.fatal == 0 {
@@ -244,7 +245,7 @@ func (a *Arm) Fatal() error {
 	return fmt.Errorf("servo: motor %d (%s) on %s: %w%s", j.id, j.name, a.path, h.fatal, a.health.exceededText(h.fatalOf, h.fatal))
 }
 
-// exceededText says which of the robot's own bounds a joint is beyond.
+// exceededText describes the robot's own bounds that a joint exceeds.
 func (h *health) exceededText(joint int, why Fault) (text string) {
 	for i := range h.units {
 		if h.units[i].joint != joint {

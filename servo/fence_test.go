@@ -12,18 +12,18 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: what is left of an earlier request, its end alone or behind an
-// acknowledgement, passes for no register.
+// Goal: the rest of a late reply to an earlier request, its end alone or after an acknowledgement,
+// is never taken for a register.
 
-// remains are replies of which the beginning has been thrown away: of every
-// length that anything reads, and with bytes that look like a header.
+// remains returns replies of all lengths that any request has, with data bytes that look like a
+// header. The tests cut off their beginnings.
 func remains(protocol table.Protocol) (all [][]byte) {
 	for _, data := range [][]byte{
 		nil, {0xD1}, {0xD1, 0x07}, {0xFF, 0xFF}, {0xFF, 0x01}, {0x01, 0x04}, {0xFF, 0xFF, 0xFD, 0x00}, {0xD1, 0x07, 0, 0}, {0xFF, 0xFF, 0xFF, 0xFF},
 		{0, 0, 0xFF, 0xFF, 1, 4}, make([]byte, 24), slices.Repeat([]byte{0xFF}, 24), slices.Repeat([]byte{0xFF, 0xFF, 1, 4}, 6),
 	} {
 		if protocol == table.Dynamixel2 {
-			body := []byte{0x55, 0} // nothing in a stuffed body looks like a header, but its beginning
+			body := []byte{0x55, 0} // a stuffed body contains no header-like bytes, except at its beginning
 			for i, v := range data {
 				if body = append(body, v); v == 0xFD && i > 1 && data[i-1] == 0xFF && data[i-2] == 0xFF {
 					body = append(body, 0xFD)
@@ -37,14 +37,14 @@ func remains(protocol table.Protocol) (all [][]byte) {
 	return all
 }
 
-// A reply whose beginning came before, and whose end comes just before the answer
-// to the fence, to the register's own question, or to both.
+// The beginning of a reply came before; its end comes just before the answer to the fence, to the
+// register's own request, or to both.
 func TestALateReplyInPieces(t *testing.T) {
 	row := table.Row{Register: table.HomingOffset, Addr: 31, Size: 2}
 	for _, protocol := range []table.Protocol{table.Feetech, table.FeetechSCS, table.Dynamixel1, table.Dynamixel2} {
 		for _, late := range remains(protocol) {
 			for cut := 1; cut < len(late); cut++ {
-				for at := range 3 { // requests after which the end comes
+				for at := range 3 { // number of the request after which the end comes
 					for _, piece := range []int{0, 1, 3, 7} {
 						b, p, _ := stranger(protocol, false, 2)
 						b.fence.done, p.piece = false, piece
@@ -75,7 +75,7 @@ func TestALateReplyInPieces(t *testing.T) {
 	}
 }
 
-// A merged reply is read from its header on: the end of an earlier one is none.
+// A merged reply is parsed from its header on: the end of an earlier one is not taken for it.
 func TestALateMergedReplyInPieces(t *testing.T) {
 	for _, v := range [][]byte{{0, 1, 7, 7}, {0, 1, 0xFF, 0xFF}, {0, 1, 0xFD, 0}} {
 		late := mergedOf(2, v, []byte{0, 2, 0xFF, 0xFF})
@@ -99,11 +99,11 @@ func TestALateMergedReplyInPieces(t *testing.T) {
 	}
 }
 
-// A killed program's acknowledgement, or what its own fence brought, may come after
-// any silence, and its readings behind it.
+// The acknowledgement of a killed program's write, or the answer to its fence, may come after any
+// silence, and its readings after that.
 func TestALateAcknowledgementIsNoFence(t *testing.T) {
 	first := [][]byte{packet.Feetech.AppendWrite(nil, 1, 48, []byte{0, 1}), packet.Feetech.Append(nil, 1, packet.Ping)}
-	for n := fenceMin; n <= fenceMax; n++ { // another length than ours
+	for n := fenceMin; n <= fenceMax; n++ { // a different length than ours
 		first = append(first, packet.Feetech.AppendRead(nil, 1, fenceFrom, n))
 	}
 	row := so101().Motors[0].Model.Row(table.HomingOffset)
@@ -119,7 +119,7 @@ func TestALateAcknowledgementIsNoFence(t *testing.T) {
 	}
 }
 
-// A late answer to one fence is none to the next.
+// A late answer to one fence does not answer the next.
 func TestFencesDiffer(t *testing.T) {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1)
 	b := NewBus(l, 1_000_000, table.Feetech, l.clock)
@@ -138,8 +138,8 @@ func TestFencesDiffer(t *testing.T) {
 	}
 }
 
-// However often and however long the host is away, while registers are read,
-// written and motors pinged, none has another's value.
+// However often and however long the host is away, while registers are read and written and motors
+// are pinged, no register gets another's value.
 func TestReadsBesideStarvedWrites(t *testing.T) {
 	m := so101().Motors[0]
 	position, offset, limit := m.Model.Row(table.PresentPosition), m.Model.Row(table.HomingOffset), m.Model.Row(table.TorqueLimit)

@@ -7,36 +7,37 @@ import (
 	"edgert/rt"
 )
 
-// Port is a serial line. It never blocks but in Wait.
+// Port is a serial line. Only Wait blocks.
 type Port interface {
 	// Write sends all of p or fails.
 	Write(p []byte) (int, error)
-	// Read returns what has arrived, n = 0 when nothing has. It fails with
-	// ErrPortLost when the device is gone.
+	// Read returns the bytes that have arrived, n = 0 when the buffer is empty. It fails with
+	// ErrPortLost when the device has gone.
 	Read(p []byte) (int, error)
-	// Wait returns when there is something to read or the timeout has passed;
-	// it may return earlier for no reason.
+	// Wait returns when bytes have arrived or the timeout has passed; it may return earlier without
+	// a reason.
 	Wait(timeout time.Duration) error
 	Close() error
 }
 
 const (
-	replyGap = 50 * time.Microsecond // what a servo leaves before it answers; 50 to 100 us were measured with delay 0
-	maxDrain = 4096                  // bytes thrown away at once before a line counts as noise
+	replyGap = 50 * time.Microsecond // pause of a servo before its answer; 50 to 100 us were measured with delay 0
+	maxDrain = 4096                  // bytes discarded at once; more are noise of the line
 	maxFrame = 512                   // bytes of one request
 )
 
-// halfDuplex is the bytes and the time on a wire that one side uses at a time.
+// halfDuplex is a port with the time that its bytes take on the wire, which one side uses at a
+// time.
 //
-// Owner: the thread that has the bus.
+// Owner: the thread that owns the bus.
 type halfDuplex struct {
 	port   Port
 	clock  rt.Clock
 	byteNs float64 // ten bit times
 	echo   echo
-	sent   rt.Instant // when the last request left
-	free   rt.Instant // when the line has carried all that was sent
-	waited rt.Wait    // for replies since the caller cleared this
+	sent   rt.Instant // time when the last request was sent
+	free   rt.Instant // time when the line has carried all sent bytes
+	waited rt.Wait    // for replies, since the caller cleared this
 	lost   bool       // the port has failed
 
 	corrupt atomic.Uint64 // runs of bytes that were no frame; any thread may read it
@@ -87,8 +88,8 @@ func (l *halfDuplex) drain(buf []byte) {
 	l.echo.reset()
 }
 
-// sleepUntil and wait count the time that they were asked to wait as the bus's;
-// what the scheduler adds is not.
+// sleepUntil and wait add the requested time to the bus's waits, as Meant; delays of the scheduler
+// are only in Took.
 //
 //rt:noalloc
 func (l *halfDuplex) sleepUntil(t rt.Instant) {
@@ -110,12 +111,11 @@ func (l *halfDuplex) wait(until rt.Instant) {
 	l.waited.Add(rt.Wait{Meant: min(d, took), Took: took})
 }
 
-// echo takes what was sent out of what is read, on a line whose transmitter and receiver
-// share the wire: with Feetech's frame the echo of a read is a valid reply with a wrong
-// position.
+// echo removes the sent bytes from the received ones, on a line whose transmitter and receiver
+// share the wire. In Feetech's format the echo of a read is a valid reply with a wrong position.
 type echo struct {
 	on   bool
-	sent [maxFrame]byte // what has not come back yet is sent[from:to]
+	sent [maxFrame]byte // sent[from:to] has not come back yet
 	from int
 	to   int
 }
@@ -131,8 +131,8 @@ func (e *echo) expect(frame []byte) {
 	e.to += copy(e.sent[e.to:], frame)
 }
 
-// strip removes the echo from p and returns how many bytes are left at its
-// front. wrong says that what came back is not what was sent: two talked at once.
+// strip removes the echo from p and returns how many bytes remain at its front. wrong: the bytes
+// differ from those sent, as when two senders talk at once.
 //
 //rt:noalloc
 func (e *echo) strip(p []byte) (left int, wrong bool) {

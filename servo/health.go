@@ -10,67 +10,67 @@ import (
 )
 
 const (
-	healthEvery = 50 * time.Millisecond // one window of one motor is read that often
-	healthRoom  = 2 * time.Millisecond  // left until the deadline, or it waits for the next tick
+	healthEvery = 50 * time.Millisecond // period between two windows
+	healthRoom  = 2 * time.Millisecond  // time left until the deadline, or the window waits for the next tick
 	healthLoss  = time.Millisecond      // beyond the computed end
-	healthLate  = 10 * healthEvery      // so seldom where a motor is silent
+	healthLate  = 10 * healthEvery      // period of the windows while a motor is silent
 )
 
-// health is what the tick reads of its motors besides their positions, a little at a
-// time.
+// health holds the tick's readings of its motors besides their positions. Each tick reads a small
+// part.
 type health struct {
 	*armConst
 	bus      *Bus
 	goals    *goals
-	newest   []Fault      // per joint, with its newest position
+	newest   []Fault      // per joint, from its newest position
 	readings []unitHealth // per unit
 
 	poll
 	checks
 	faults
 
-	hottest, lowest atomic.Int64 // degrees Celsius; tenths of a volt, 0: not known yet
+	hottest, lowest atomic.Int64 // degrees Celsius; tenths of a volt; 0: not known yet
 }
 
-// poll is which window is read next.
+// poll selects the window that is read next.
 type poll struct {
 	windows      []window
 	due          rt.Instant
 	next         int    // window to read
-	turn         int    // the last one that was read in turn
-	lastPriority int    // the last one that was read for its priority
+	turn         int    // last window that was read in turn
+	lastPriority int    // last window that was read with priority
 	prioritized  uint32 // joints whose motors are read first
-	tookPriority bool   // the next window is one of these
+	tookPriority bool   // the next window is a prioritized one
 }
 
-// unitHealth is the newest reading of one servo.
+// unitHealth holds the newest readings of one servo.
 type unitHealth struct {
 	voltage, temperature int // 0.1 V; degrees Celsius
 	effort               float64
-	push                 float64    // likewise, towards higher positions where it is above 0
-	effortAt             rt.Instant // when that was read
+	push                 float64    // signed effort, above 0 towards higher positions
+	effortAt             rt.Instant // time of that reading
 	currentMax           int        // unit of its present current; 0: not known
 	status               Fault
-	expected             []expectedRegister // what its RAM holds unless it has restarted
-	unread               uint32             // windows, one bit each, to be read before it counts as checked
-	mismatches           int                // checks in a row that found something else
-	goalMismatches       int                // and that found another goal
+	expected             []expectedRegister // values that its RAM holds unless it has restarted
+	unread               uint32             // windows, one bit each, to be read before the unit is checked
+	mismatches           int                // checks in a row that found another value
+	goalMismatches       int                // checks in a row that found another goal
 	silentSince          rt.Instant         // 0: it answers
 
 	hotWarn, hotAct, lowWarn, lowAct bound
 }
 
-// window is a range of registers of one servo that is read at once.
+// window is a range of registers of one servo that is read in one transaction.
 type window struct {
 	unit     int
-	bit      uint32 // the unit's bit in the windows
-	verifies bool   // it has registers that a check compares
-	hasLoad  bool   // and the load or current
+	bit      uint32 // the window's bit in unitHealth.unread
+	verifies bool   // it contains registers that verify compares
+	hasLoad  bool   // it contains the load or current
 	group    *readGroup
 }
 
-// windowSpec is where a window begins and ends; a model that lacks the last register
-// ends with the one before.
+// windowSpec names the first and the last register of a window. For a model without the last
+// register it names another one.
 type windowSpec struct {
 	from     table.Register
 	to       [2]table.Register
@@ -132,15 +132,15 @@ func (w *window) value(r table.Row) (v int, ok bool) {
 	return r.Decode(w.group.data[r.Addr-w.group.addr:]), true
 }
 
-// monitor handles the faults that came with the positions, the silent motors, and one
-// window where there is time.
+// monitor handles the faults that came with the positions, then the silent motors, then one window
+// if the tick has the time.
 //
 //rt:noalloc
 func (h *health) monitor(stale uint32, deadline rt.Instant) {
 	now := h.clock.Now()
 	for i := range h.units {
 		if !h.units[i].shadow && stale&(1<<h.units[i].joint) != 0 {
-			h.recheckUnit(i, now) // it may be another motor by now, or have restarted
+			h.recheckUnit(i, now) // it may have been replaced, or may restart
 		}
 	}
 	for i := range h.joints {
@@ -150,10 +150,10 @@ func (h *health) monitor(stale uint32, deadline rt.Instant) {
 	}
 	h.verifyUnchecked(stale, deadline)
 	w := &h.windows[h.next]
-	late := (stale != 0 || h.bus.retried) && now.Sub(h.due) < healthLate // this tick has waited long enough
+	late := (stale != 0 || h.bus.retried) && now.Sub(h.due) < healthLate // this tick has waited long enough for replies
 	spare := healthLoss + healthRoom
 	if now.Sub(h.due) >= healthEvery {
-		spare = 0 // a tick that short never has more; the deadline bounds what a lost reply costs
+		spare = 0 // a tick that short never has more; the deadline limits the cost of a lost reply
 	}
 	fits := h.fits(w, spare, deadline)
 	if late || now < h.due || !fits && (stale != 0 || now.Sub(h.due) < healthLate) {
@@ -169,7 +169,8 @@ func (h *health) monitor(stale uint32, deadline rt.Instant) {
 	}
 }
 
-// nextWindow is every second time one of a prioritized joint; the others take turns.
+// nextWindow returns a window of a prioritized joint every second time; otherwise the windows take
+// turns.
 //
 //rt:noalloc
 func (h *health) nextWindow() int {
@@ -192,9 +193,9 @@ func (h *health) fits(w *window, spare time.Duration, deadline rt.Instant) bool 
 	return h.clock.Now().Add(w.group.wire+h.bus.replyDelay+spare) <= deadline
 }
 
-// windowDeadline is until when a window may be read. Where the reads leave no tick the
-// time for it, as at high rates or with a slow adapter, one in healthEvery overruns its
-// deadline: a motor that is never checked would be held for ever.
+// windowDeadline returns the instant until which a window may be read. Where the position reads
+// leave no tick enough time, as at high rates or with a slow adapter, one window in healthEvery
+// overruns the deadline: otherwise a motor would never be checked and would be held for ever.
 //
 //rt:noalloc
 func (h *health) windowDeadline(w *window, deadline rt.Instant) (end rt.Instant, ok bool) {
@@ -241,7 +242,7 @@ func (h *health) recordWindow(w *window) {
 	h.publishExtremes()
 }
 
-// Prioritize has the load of joints' motors read before the other windows, once.
+// Prioritize makes the load of these joints' motors be read before the other windows, once.
 //
 //rt:noalloc
 func (a *Arm) Prioritize(joints uint32) { a.health.prioritized |= joints }
@@ -273,13 +274,13 @@ func (h *health) recordEffort(w *window, u *unitHealth) {
 	}
 }
 
-// pushLeast is the effort from which on a motor counts as pushing.
+// pushLeast is the effort above which a motor is pushing.
 const pushLeast = 0.05
 
-// Push returns which way joint i pushes, in its unit's direction: 1, -1, or 0 where its motor
-// has no load. It is not known where the load was not read since an instant. A joint that
-// holds a weight pushes against it. Feetech's Present_Load has its direction in bit 10,
-// Dynamixel's Present_Current and Present_Load are signed.
+// Push returns the direction in which joint i pushes, in its unit: 1, -1, or 0 when its motor has
+// no load. known is false when the load was not read since an instant. A joint that holds a weight
+// pushes against it. Feetech's Present_Load has its direction in bit 10; Dynamixel's
+// Present_Current and Present_Load are signed.
 //
 //rt:noalloc
 func (a *Arm) Push(i int, since rt.Instant) (way float32, known bool) {
@@ -295,8 +296,8 @@ func (a *Arm) Push(i int, since rt.Instant) (way float32, known bool) {
 	return -1, true
 }
 
-// RenewTorque switches the torque of joints off and on again: some servos complain of an
-// overload until then. It has to be on, and their goals have to be where they are.
+// RenewTorque switches the torque of joints off and on again: some servos report an overload until
+// then. The joints must be under torque, and their goals must be their present positions.
 //
 //rt:noalloc
 func (a *Arm) RenewTorque(joints uint32) {
@@ -309,10 +310,10 @@ func (a *Arm) RenewTorque(joints uint32) {
 	}
 }
 
-// fullLoad is the present load of a motor at full duty, in its unit of 0.1 %.
+// fullLoad is the present load of a motor at full duty, in units of 0.1 %.
 const fullLoad = 1000
 
-// readCurrentLimit reads the current at which a motor protects itself.
+// readCurrentLimit reads the current above which a motor protects itself.
 func (a *Arm) readCurrentLimit(i int) error {
 	u := a.units[i]
 	for _, r := range [...]table.Register{table.ProtectionCurrent, table.CurrentLimit} {
@@ -328,8 +329,8 @@ func (a *Arm) readCurrentLimit(i int) error {
 	return nil
 }
 
-// Effort returns how hard joint i works as a share of what its limits allow; 0 when
-// its motor does not report it, or not since an instant.
+// Effort returns the load of joint i as a share of its limits; 0 when its motor does not report it,
+// or has not reported it since an instant.
 //
 //rt:noalloc
 func (a *Arm) Effort(i int, since rt.Instant) float64 {
@@ -353,8 +354,8 @@ func (h *health) publishExtremes() {
 	h.lowest.Store(int64(low))
 }
 
-// Extremes returns the hottest motor's temperature in degrees Celsius and the
-// lowest supply in volts; 0 before they were read. Any thread may call it.
+// Extremes returns the hottest motor's temperature in degrees Celsius and the lowest supply voltage
+// in volts; 0 before the first reading. Any thread may call it.
 //
 //rt:noalloc
 func (a *Arm) Extremes() (hottest, volts float64) {

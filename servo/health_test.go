@@ -18,7 +18,7 @@ func reads(a *Arm, l *line, n int) {
 	}
 }
 
-// A complaint counts when it stays, and is forgotten when it goes.
+// A fault has its reaction when it persists, and loses it when it has gone.
 func TestOverloadHoldsTheJoint(t *testing.T) {
 	a, l := openLine(t)
 	if err := a.TorqueOn(); err != nil {
@@ -73,7 +73,7 @@ func TestReactions(t *testing.T) {
 		if limp := l.servos[3].mem[40] == 0; limp != tt.limp || l.servos[2].mem[40] == 0 {
 			t.Errorf("%s: limp %v, want %v and the others under torque", tt.name, limp, tt.limp)
 		}
-		if tt.limp { // for good: it does not take the load up again by itself
+		if tt.limp { // for good: the motor does not take the load up again by itself
 			l.servos[3].err = 0
 			reads(a, l, 200)
 			if (a.Reactions().Hold|a.Reactions().Overload|a.Reactions().Limp) != tt.hold || a.TorqueLost() != 0 {
@@ -83,7 +83,7 @@ func TestReactions(t *testing.T) {
 	}
 }
 
-// A motor that restarts is limp and silent about it.
+// A motor that restarts is limp and reports nothing.
 func TestLostTorqueIsDetected(t *testing.T) {
 	a, l := openLine(t)
 	reads(a, l, 100)
@@ -111,8 +111,8 @@ func TestLostTorqueIsDetected(t *testing.T) {
 	}
 }
 
-// bounded gives all motors bounds of the robot's own; the fake servos measure 35 C
-// and 7.4 V then, and complain of nothing themselves.
+// bounded gives all motors bounds of the robot's own. The fake servos measure 35 C and 7.4 V and
+// report no fault themselves.
 func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line) {
 	t.Helper()
 	a, l := openLine(t)
@@ -132,7 +132,7 @@ func bounded(t *testing.T, b robot.Bounds, set func(*robot.Safety)) (*Arm, *line
 	return a, l
 }
 
-// look is how many reads of ten milliseconds it takes to look at six motors.
+// look is the number of reads, at ten milliseconds each, until the windows of six motors are read.
 const look = 6*int(healthEvery/(10*time.Millisecond)) + 1
 
 func TestBoundsOfHeat(t *testing.T) {
@@ -189,8 +189,8 @@ func TestBoundsOfTheSupply(t *testing.T) {
 	sag(72, 1, 0, 0)
 }
 
-// A bound takes the torque away like a motor's own complaint, and everything the
-// tick does about it makes no garbage.
+// A bound switches the torque off like a motor's own fault, and the tick's reaction does not
+// allocate.
 func TestBoundThatMakesLimp(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotWarn: 50, HotAct: 60}, func(s *robot.Safety) { s.Overheat = robot.Limp })
 	l.keep = false
@@ -220,8 +220,7 @@ func TestBoundThatMakesLimp(t *testing.T) {
 	}
 }
 
-// A read that had to ask again has cost enough: looking after the motors waits
-// for the next.
+// A read with a repeated request has taken enough time: the health window waits for the next tick.
 func TestALostReplyPutsTheWatchOff(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = l.clock.Now()
@@ -235,7 +234,7 @@ func TestALostReplyPutsTheWatchOff(t *testing.T) {
 	}
 }
 
-// A motor that never answers does not keep the others from being looked after.
+// A motor that never answers does not keep the others' windows from being read.
 func TestSilentMotorLeavesTheOthersWatched(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
 	l.servos[1].mute = true
@@ -257,8 +256,8 @@ func TestClimate(t *testing.T) {
 	}
 }
 
-// Motors that were not asked for as long as one takes to boot are compared before
-// they count as the same, although none has missed a reply.
+// When the time between two requests is as long as a boot, the motors are checked before they are
+// trusted again, although no motor has missed a reply.
 func TestSlowTicksCompareEveryTime(t *testing.T) {
 	a, l := openLine(t)
 	if err := a.TorqueOn(); err != nil {
@@ -266,7 +265,7 @@ func TestSlowTicksCompareEveryTime(t *testing.T) {
 	}
 	dst := make([]float32, 6)
 	a.Read(dst, l.deadline())
-	l.servos[3].mem[41] = 0 // it has restarted, booted with torque, and forgotten what was in its RAM
+	l.servos[3].mem[41] = 0 // it has restarted, booted with torque, and lost the values of its RAM
 	l.clock.Advance(bootMin - 10*time.Millisecond)
 	a.Read(dst, l.deadline())
 	if a.Unchecked() != 0 {
@@ -281,8 +280,8 @@ func TestSlowTicksCompareEveryTime(t *testing.T) {
 	}
 }
 
-// A joint that wants attention in every tick, as one does that sags by some degrees,
-// has every second look, and the others have theirs.
+// A joint that requests priority in every tick, like a joint that sags by some degrees, gets every
+// second window; the others get the rest.
 func TestAttentionLeavesTheOthersWatched(t *testing.T) {
 	a, l := bounded(t, robot.Bounds{HotAct: 60}, func(*robot.Safety) {})
 	l.servos[5].mem[63] = 61
@@ -293,7 +292,7 @@ func TestAttentionLeavesTheOthersWatched(t *testing.T) {
 		a.Prioritize(1)
 		reads(a, l, 1)
 	}
-	l.servos[1].put(60, 400) // works harder
+	l.servos[1].put(60, 400) // it works harder
 	for n := 0; a.Effort(0, 0) < 0.4; n++ {
 		if n > 3*int(healthEvery/(10*time.Millisecond)) {
 			t.Fatalf("effort %v after %d reads, want 0.4 within three looks", a.Effort(0, 0), n)

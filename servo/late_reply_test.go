@@ -11,9 +11,8 @@ import (
 	"edgert/servo/table"
 )
 
-// A reply does not say which register it is about. Whatever run of replies the
-// host delivers late, bring-up ends with an arm or with missing replies, never
-// with a value of one register taken for another's.
+// A reply does not name its register. Whatever run of replies the host delivers late, bring-up ends
+// with an arm or with missing replies, never with a value of one register taken for another's.
 func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 	for _, late := range []time.Duration{15 * time.Millisecond, 25 * time.Millisecond, 45 * time.Millisecond, quietTime + 25*time.Millisecond} {
 		for from := 1; from < 60; from++ {
@@ -43,7 +42,7 @@ func TestLateRepliesAreNotTakenForOthers(t *testing.T) {
 	}
 }
 
-// starved is a line whose host is away for a while. It then gets what has arrived
+// starved is a line whose host is away for a while. It then gets the bytes that have arrived
 // meanwhile in small pieces.
 type starved struct {
 	*line
@@ -77,8 +76,8 @@ func (s *starved) Wait(timeout time.Duration) error {
 	return s.line.Wait(timeout)
 }
 
-// However long the host was away, and however many attempts were answered all at
-// once then, no register has another's value.
+// However long the host was away, and however many attempts were answered at once afterwards, no
+// register gets another's value.
 func TestAReadAfterAStarvedOne(t *testing.T) {
 	m := so101().Motors[0]
 	position, offset := m.Model.Row(table.PresentPosition), m.Model.Row(table.HomingOffset)

@@ -11,8 +11,8 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: what other software left in a Dynamixel, and hinders it or changes what a goal means,
-// is put right when the arm is opened, and reported.
+// Goal: settings that other software left in a Dynamixel, and that hinder it or change the meaning
+// of a goal, are corrected and reported when the arm is opened.
 func TestLeftInADynamixel(t *testing.T) {
 	r := robotOf(t, "koch")
 	bus := simOf(t, r, servosim.Config{})
@@ -35,7 +35,7 @@ func TestLeftInADynamixel(t *testing.T) {
 	}
 	b := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
 
-	for _, m := range r.Motors { // a change of mode would reset what is left below
+	for _, m := range r.Motors { // first the modes: a change would reset the values that are written below
 		mode, _ := m.Setting(table.OperatingMode)
 		if err := servo.WriteSettings(b, m.ID, m.Model, []robot.Setting{{Register: table.OperatingMode, Value: mode}}); err != nil {
 			t.Fatal(err)

@@ -9,30 +9,29 @@ import (
 	"edgert/servo/robot"
 )
 
-// line is a Port in simulated time with servos behind it. Replies arrive byte
-// by byte when a real line would deliver them. It was written from the
-// datasheet's frame picture and shares no code with the package; it does not
-// allocate once its buffers have grown.
+// line is a Port in simulated time with a chain of servos. Replies arrive byte by byte when a real
+// line would deliver them. It follows the frame picture of the datasheet, shares no code with the
+// package, and does not allocate once its buffers have grown.
 type line struct {
 	clock    *rttest.Clock
 	byteTime time.Duration
 	gap      time.Duration
 	servos   [254]*fakeServo
-	order    []byte // sync read answers in this order instead of the list's
+	order    []byte // servos answer a sync read in this order instead of the list's
 	tamper   func(reply []byte) []byte
 	dead     bool
-	narrow   bool // knows no reads of many bytes from address 0
-	refuses  bool // and says so
-	// The answers numbered lateFrom to lateTo, this included, come lateAll later.
+	narrow   bool // its servos do not answer reads of many bytes from address 0
+	refuses  bool // its servos refuse such reads
+	// The answers numbered lateFrom to lateTo, both included, come lateAll later.
 	answers, lateFrom, lateTo int
 	lateAll                   time.Duration
 
 	keep   bool // keep requests in log
 	log    [][]byte
 	free   rt.Instant // when the line is idle again
-	bytes  []byte     // on their way to the host
+	bytes  []byte     // bytes on their way to the host
 	at     []rt.Instant
-	next   int // first of bytes that was not read yet
+	next   int // index of the first unread byte in bytes
 	writes int
 	waits  int
 	reads  int
@@ -43,8 +42,8 @@ type fakeServo struct {
 	err       byte
 	mute      bool
 	lateBy    time.Duration
-	muteTimes int // ignore that many requests
-	unlocked  int // writes that came while the EEPROM was open
+	muteTimes int // number of further requests to ignore
+	unlocked  int // number of writes while the EEPROM was open
 }
 
 func newLine(clock *rttest.Clock, ids ...byte) *line {
@@ -84,7 +83,7 @@ func (l *line) Write(p []byte) (int, error) {
 		sum += b
 	}
 	if p[0] != 0xFF || p[1] != 0xFF || sum != 0xFF || int(p[3]) != len(p)-4 {
-		return len(p), nil // servos do not answer what they cannot read
+		return len(p), nil // servos do not answer a malformed frame
 	}
 	id, inst, par := p[2], p[4], p[5:len(p)-1]
 	switch inst {
@@ -205,7 +204,7 @@ func (l *line) noise(b ...byte) {
 	}
 }
 
-// forget empties the log and the call counts.
+// forget clears the log and the call counts.
 func (l *line) forget() { l.log, l.writes, l.waits, l.reads = nil, 0, 0, 0 }
 
 func so101() robot.Robot {

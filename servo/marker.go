@@ -8,21 +8,21 @@ import (
 	"edgert/servo/table"
 )
 
-// A restart marker is a value of ours in a register in RAM, which power-up replaces by
-// the one in the EEPROM. Torque_Enable alone does not tell a servo that has restarted: a
-// goal write switches some servos' torque on again, and some boot with it. The marker
-// costs a thousandth of the torque.
+// A restart marker is a value that we write into a register in RAM. At power-up the servo replaces
+// it by the value in its EEPROM. Torque_Enable alone does not reveal a restart: a goal write
+// switches some servos' torque on again, and some boot with torque. The marker costs a thousandth
+// of the torque.
 //
-// Source: Feetech STS3215 memory table, registers 16 and 48; ROBOTIS e-manual, Goal
-// PWM(100), Torque Limit(34).
+// Source: Feetech STS3215 memory table, registers 16 and 48; ROBOTIS e-manual, Goal PWM(100),
+// Torque Limit(34).
 var markerRegisters = map[table.Protocol]struct{ ram, boot table.Register }{
 	table.Feetech:    {table.TorqueLimit, table.MaxTorqueLimit},
 	table.Dynamixel1: {table.TorqueLimit, table.MaxTorqueLimit},
 	table.Dynamixel2: {table.GoalPWM, table.PWMLimit},
 }
 
-// markers are those of motors that were under torque when the arm was opened: they
-// are written while the arm is armed.
+// markers holds the markers of motors that were under torque when the arm was opened. They are
+// written while the arm is armed.
 type markers struct {
 	pending []expectedRegister
 	units   []int // the unit of each pending register
@@ -30,13 +30,13 @@ type markers struct {
 	rounds  int
 }
 
-// expectedRegister is what a register in RAM holds until the servo restarts.
+// expectedRegister is the value that a register in RAM holds until the servo restarts.
 type expectedRegister struct {
 	row   table.Row
 	value int
 }
 
-// markerOf returns the marker of a unit; none for a leader that gets no torque and counts no
+// markerOf returns the marker of a unit. ok is false for a leader that gets no torque and counts no
 // turns, and for models without such a register.
 func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
 	r, known := markerRegisters[a.bus.protocol]
@@ -48,7 +48,7 @@ func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
 	if err != nil {
 		return s, false, a.wrap(u, err)
 	}
-	// After the first start the EEPROM holds what the robot's settings say.
+	// After the first start the EEPROM holds the value of the robot's settings.
 	if v, given := a.robot.Motors[u.joint].Setting(r.boot); given {
 		boot = v
 	}
@@ -62,7 +62,7 @@ func (a *Arm) markerOf(u unit) (s robot.Setting, ok bool, err error) {
 	return robot.Setting{Register: r.ram, Value: value}, value > 0, nil
 }
 
-// wanted are the settings that a motor runs with, its marker among them.
+// wanted returns the settings that a motor runs with, including its marker.
 func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
 	m := a.robot.Motors[u.joint]
 	want = slices.Clone(m.Settings)
@@ -79,8 +79,8 @@ func (a *Arm) wanted(u unit) (want []robot.Setting, err error) {
 	return append(want, marker), nil
 }
 
-// expectSettings notes what the unit's registers in RAM must hold from now on, of those
-// that the health reads see.
+// expectSettings notes the values that the unit's registers in RAM must hold from now on, for
+// registers inside a health window.
 func (a *Arm) expectSettings(u int, want []robot.Setting) {
 	h, model := a.health, a.units[u].model
 	for _, s := range want {
@@ -92,8 +92,7 @@ func (a *Arm) expectSettings(u int, want []robot.Setting) {
 	}
 }
 
-// deferMarker takes the marker out of what is to be written to a motor that is under
-// torque.
+// deferMarker removes the marker from the changes of a motor that is under torque.
 func (a *Arm) deferMarker(i int, changes []robot.Setting) (others []robot.Setting) {
 	marker := markerRegisters[a.bus.protocol].ram
 	for _, s := range changes {
@@ -118,8 +117,8 @@ func (a *Arm) sendMarkers() error {
 
 const markerTries = 10
 
-// checkMarker reads back one marker a tick, and reports whether all were read. A motor
-// without its marker gets it again, some times: without one a restart shows less surely.
+// checkMarker reads back one marker a tick, and reports whether all were read. It writes a missing
+// marker again, markerTries times at most: without one a restart is detected less reliably.
 func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	m := &a.markers
 	k, i := m.pending[m.next], m.units[m.next]
@@ -143,7 +142,7 @@ func (a *Arm) checkMarker(deadline rt.Instant) (done bool) {
 	return true
 }
 
-// checkRestarted compares the marker of a motor that this process has opened before.
+// checkRestarted checks the marker of a motor that this process has opened before.
 func (a *Arm) checkRestarted(i int) error {
 	u := a.units[i]
 	marker, ok, err := a.markerOf(u)
@@ -160,15 +159,15 @@ func (a *Arm) checkRestarted(i int) error {
 	if !ok {
 		a.health.restarted |= 1 << u.joint
 		if a.restartedOut != nil {
-			*a.restartedOut |= 1 << u.joint // what is written anew now cannot be found again
+			*a.restartedOut |= 1 << u.joint // the settings are written anew now, so a later check cannot find the restart
 		}
 	}
 	return nil
 }
 
-// Restarted returns once the joints of which a motor has restarted since it got its marker:
-// it has forgotten what is not in its EEPROM, and may have moved or slumped. For an
-// arm that was opened with ArmConfig.Reopened that includes the time before.
+// Restarted returns, once, the joints of which a motor has restarted since it got its marker: the
+// motor has lost the settings that are not in its EEPROM, and may have moved or slumped. For an arm
+// that was opened with ArmConfig.Reopened that includes the time before.
 //
 //rt:noalloc
 func (a *Arm) Restarted() (joints uint32) {

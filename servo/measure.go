@@ -10,22 +10,22 @@ import (
 	"edgert/rt"
 )
 
-// lossShareMax is the share of lost or spoilt replies up to which a bus may be driven:
-// the tick asks once more, so of a fifth a twenty-fifth is left.
+// lossShareMax is the share of lost or spoilt replies up to which a bus may be driven: the tick
+// repeats the request once, which leaves a twenty-fifth of a fifth.
 const lossShareMax = 0.2
 
-// Measurement is how long the cycles of a bus take, and how many replies it loses.
+// Measurement holds the duration of a bus's cycles and the number of lost replies.
 type Measurement struct {
 	Cycles  int           // reads of all positions
-	Clean   int           // those in which every motor's reply came, and nothing else
-	P99     time.Duration // time of a clean cycle: the read, and the goals' time on the line
-	Lost    []int         // per joint: replies that did not come, or not whole
-	Silent  int           // cycles without any reply, which count for no joint
+	Clean   int           // cycles in which every motor's reply came, and no other bytes
+	P99     time.Duration // duration of a clean cycle: the read, and the goals' time on the line
+	Lost    []int         // per joint: replies that did not come, or not complete
+	Silent  int           // cycles without any reply, which add no loss to any joint
 	Corrupt uint64        // runs of bytes that were no reply
 }
 
-// Add counts another measurement of the same bus; P99 is the better one, since
-// what slows cycles for a while is not the bus.
+// Add adds another measurement of the same bus and keeps the smaller P99: a temporary slowdown is
+// not caused by the bus.
 func (m *Measurement) Add(o Measurement) {
 	if m.Clean == 0 || o.Clean > 0 && o.P99 < m.P99 {
 		m.P99 = o.P99
@@ -47,9 +47,8 @@ func (m *Measurement) losses() (n int) {
 	return n
 }
 
-// Measure reads all positions n times and learns how late replies are, see tuning. Cycles
-// with a loss do not count: the wait for a reply that does not come is not the bus's
-// time.
+// Measure reads all positions n times and learns the delay of the replies, see tuning. Cycles with
+// a loss are left out of the durations: the wait for a lost reply is not the bus's time.
 func (a *Arm) Measure(n int) (m Measurement, err error) {
 	took := make([]time.Duration, 0, n)
 	m.Lost = make([]int, len(a.joints))
@@ -82,8 +81,8 @@ func (a *Arm) Measure(n int) (m Measurement, err error) {
 	return m, nil
 }
 
-// lose counts what a cycle has lost. A merged reply ends at the first motor whose
-// part is missing, and the others' are not their loss.
+// lose counts the losses of a cycle. A merged reply ends at the first motor whose part is missing;
+// the parts after it are not losses of their motors.
 func (m *Measurement) lose(missing uint32, g *readGroup) {
 	switch {
 	case missing == 0:
@@ -98,7 +97,7 @@ func (m *Measurement) lose(missing uint32, g *readGroup) {
 	}
 }
 
-// MeasureCycles is Measure and CheckLosses, and returns the P99.
+// MeasureCycles is Measure followed by CheckLosses. It returns the P99.
 func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	m, err := a.Measure(n)
 	if err == nil {
@@ -107,7 +106,8 @@ func (a *Arm) MeasureCycles(n int) (p99 time.Duration, err error) {
 	return m.P99, err
 }
 
-// CheckLosses wraps ErrNoReply when a bus loses too many replies, and names the motors.
+// CheckLosses fails when a bus loses more replies than lossShareMax. The error wraps ErrNoReply and
+// names the motors.
 func (a *Arm) CheckLosses(m Measurement) error {
 	most := lossShareMax * float64(m.Cycles)
 	if bad := a.losers(m, most); bad != "" {
@@ -119,11 +119,11 @@ func (a *Arm) CheckLosses(m Measurement) error {
 	return nil
 }
 
-// lossCure is what to check where replies are lost.
+// lossCure is the advice for lost replies.
 const lossCure = "check these motors' plugs and cables (a loose plug also spoils the motors behind it), their supply, and what the adapter is plugged into"
 
-// LossReport names the motors whose replies were lost, and what to check; "" for one loss
-// or none, which may be chance.
+// LossReport returns the motors whose replies were lost, and the advice; "" for up to one loss,
+// which may be chance.
 func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	const chance = 1
 	if m.losses() <= chance {
@@ -132,7 +132,7 @@ func (a *Arm) LossReport(m Measurement) (motors, cure string) {
 	return a.losers(m, 0), lossCure
 }
 
-// losers names the motors that have lost more than most.
+// losers returns the motors with more losses than most.
 func (a *Arm) losers(m Measurement, most float64) string {
 	var names []string
 	for i, n := range m.Lost {

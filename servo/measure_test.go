@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// lossy makes a line lose a share of its replies and spoil as many more.
+// lossy makes a line lose a share drop of its replies and damage a share spoil.
 func (l *line) lossy(drop, spoil float64, ids ...byte) {
 	dice := rand.New(rand.NewPCG(16, 17))
 	l.tamper = func(r []byte) []byte {
@@ -26,8 +26,8 @@ func (l *line) lossy(drop, spoil float64, ids ...byte) {
 	}
 }
 
-// Goal: what a cable loses does not pass for what an adapter is slow at. The time
-// is that of a clean line, and so is what the tuning learns, to its last step.
+// Goal: losses on a cable are not taken for a slow adapter. The measured time is that of a clean
+// line, and so is the tuned delay, to its last step.
 func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	a, l := openLine(t)
 	a.health.due = never
@@ -53,7 +53,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 			t.Errorf("%v lost and as much spoilt: %d lost of 2400, %d corrupt, %d clean cycles; want about %.0f", share, m.losses(), m.Corrupt, m.Clean, want)
 		}
 	}
-	// Noise before a whole reply makes it late, and teaches nothing.
+	// Noise before a complete reply makes it late, but does not change the tuning.
 	noise, n := make([]byte, 100), 0
 	l.tamper = func(r []byte) []byte {
 		if n++; n%12 == 0 {
@@ -71,8 +71,7 @@ func TestMeasureTellsLossFromSlowness(t *testing.T) {
 	}
 }
 
-// The bound holds for each motor; the error names the motors beyond it, and what to
-// check.
+// The limit applies to each motor. The error names the motors above it, and the cure.
 func TestUnfitNamesTheMotors(t *testing.T) {
 	a, l := openLine(t)
 	l.lossy(0.15, 0.15, 3, 4)
@@ -104,7 +103,7 @@ func TestUnfitNamesTheMotors(t *testing.T) {
 	}
 }
 
-// A cycle in which nobody answers is no motor's loss; a host was away.
+// A cycle without any answer is no motor's loss: the host was away.
 func TestSilenceOfAllIsNobodysLoss(t *testing.T) {
 	a, l := openLine(t)
 	n := 0
@@ -138,7 +137,7 @@ func TestMeasuredAddsUp(t *testing.T) {
 	}
 }
 
-// Of a merged reply, what is behind the motor that is silent is not lost by others.
+// In a merged reply, the parts after the silent motor are not losses of their motors.
 func TestAMergedReplysLossIsTheFirstOnes(t *testing.T) {
 	m := Measurement{Lost: make([]int, 6)}
 	g := &readGroup{all: 0b111111, fast: true}

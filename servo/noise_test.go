@@ -14,15 +14,15 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: whatever the bytes on the line, no value is taken that no servo gave for
-// this request, and nothing waits beyond its deadline.
+// Goal: whatever bytes are on the line, a value is accepted only if a servo sent it for this
+// request, and no wait exceeds its deadline.
 
 // talker is a Port that answers a request with any bytes, a few at a time.
 type talker struct {
 	clock  *rttest.Clock
 	answer func(request []byte) []byte
-	piece  int // bytes that a read brings at most; 0: any
-	babble int // bytes of noise that every read brings
+	piece  int // most bytes that a read returns; 0: any number
+	babble int // bytes of noise that every read returns
 	in     []byte
 	sent   []sent
 }
@@ -55,7 +55,7 @@ func (p *talker) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Wait returns early for no reason, as a signal makes it do.
+// Wait returns early without a reason, as after a signal.
 func (p *talker) Wait(timeout time.Duration) error {
 	p.clock.Advance(min(timeout, 100*time.Microsecond))
 	return nil
@@ -63,7 +63,7 @@ func (p *talker) Wait(timeout time.Duration) error {
 
 func (p *talker) Close() error { return nil }
 
-// stranger is a bus with a talker on it, and what two servos are asked for.
+// stranger returns a bus with a talker on it, and a group of two servos.
 func stranger(protocol table.Protocol, fast bool, params int) (*Bus, *talker, *readGroup) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	p := &talker{clock: clock}
@@ -74,15 +74,15 @@ func stranger(protocol table.Protocol, fast bool, params int) (*Bus, *talker, *r
 		b.setFast(g, true)
 	}
 	for i := range g.data {
-		g.data[i] = 0xEE // what nobody says
+		g.data[i] = 0xEE // no servo sends this byte
 	}
 	return b, p, g
 }
 
-// hear gathers once and holds the time against the deadline.
+// hear gathers once and compares the time with the deadline.
 func hear(t *testing.T, b *Bus, g *readGroup) (missing uint32) {
 	t.Helper()
-	const late = 200 * time.Microsecond // the last look
+	const late = 200 * time.Microsecond // the last poll
 	deadline := b.clock.Now().Add(10 * time.Millisecond)
 	missing = b.gather(g, lossWait, deadline)
 	if over := b.clock.Now().Sub(deadline); over > late {
@@ -91,7 +91,7 @@ func hear(t *testing.T, b *Bus, g *readGroup) (missing uint32) {
 	return missing
 }
 
-// plainOf and packetOf are status frames, written from the datasheets' pictures.
+// plainOf and packetOf build status frames as the datasheets' pictures show them.
 func plainOf(id, err byte, data ...byte) []byte {
 	f := append([]byte{0xFF, 0xFF, id, byte(len(data) + 2), err}, data...)
 	sum := byte(0)
@@ -107,7 +107,7 @@ func packetOf(id byte, body ...byte) []byte {
 	return crced(f)
 }
 
-// crced appends the CRC, a bit at a time.
+// crced appends the CRC, bit by bit.
 func crced(f []byte) []byte {
 	c := uint16(0)
 	for _, v := range f {
@@ -135,7 +135,7 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 		name     string
 		protocol table.Protocol
 		bytes    []byte
-		whole    bool // only known for what it is when all of it is there
+		whole    bool // refused for certain only when all bytes come in one read
 	}
 	tests := []hostile{
 		{"of an id that was not asked", table.Feetech, plainOf(9, 0, 0x10, 0x08), false},
@@ -178,7 +178,7 @@ func TestFramesThatAreNoAnswer(t *testing.T) {
 			if missing := hear(t, b, g); missing != 0b11 || slices.ContainsFunc(g.data, func(v byte) bool { return v != 0xEE }) {
 				t.Errorf("%s: missing %02b, data % X, want nothing taken", name, missing, g.data)
 			}
-			// The true replies behind it are found all the same.
+			// The true replies after it are found all the same.
 			good := [2][]byte{plainOf(1, 0, 0x10, 0x08), plainOf(2, 0, 0x20, 0x08)}
 			if tt.protocol == table.Dynamixel2 {
 				good = [2][]byte{packetOf(1, 0x55, 0, 0x10, 0x08), packetOf(2, 0x55, 0, 0x20, 0x08)}
@@ -229,7 +229,7 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 				p.answer = func([]byte) []byte { return append(slices.Clone(tt.bytes), tail...) }
 				missing := hear(t, b, g)
 				if piece != 0 && tt.name == "behind one of an earlier request" {
-					continue // the first is whole before the second begins: nobody can tell
+					continue // the first is complete before the second begins: the two cannot be distinguished
 				}
 				if missing != tt.want || string(g.data) != tt.data {
 					t.Errorf("%s, then % X, by %d: missing %02b, data % X, want %02b, % X", tt.name, tail, piece, missing, g.data, tt.want, tt.data)
@@ -239,30 +239,30 @@ func TestMergedFramesThatAreNoAnswer(t *testing.T) {
 	}
 }
 
-// A reply that comes twice does not answer the next question.
+// A duplicate of a reply does not answer the next request.
 func TestATransactionBeginsWithASilentLine(t *testing.T) {
 	b, p, _ := stranger(table.Feetech, false, 2)
-	p.in = plainOf(1, 0, 0x34, 0x12) // another register's reply, and it came twice
+	p.in = plainOf(1, 0, 0x34, 0x12) // another register's reply, a duplicate
 	slow := 0
 	p.answer = func([]byte) []byte {
 		slow++
 		return plainOf(1, 0, 0x10, 0x08)
 	}
-	p.piece = 8 // the stale one first, and it alone
+	p.piece = 8 // a read returns the stale reply alone
 	row := table.Row{Register: table.PresentPosition, Addr: 56, Size: 2}
 	if v, _, err := b.ReadRegister(1, row); err != nil || v != 0x0810 || slow != 1 {
 		t.Errorf("ReadRegister = %04X, %v after %d requests, want 0810 at once", v, err, slow)
 	}
 }
 
-// Goal: torque is never switched on for a goal that was not confirmed. A late
-// reply of a position is, at rest, what the goal should be.
+// Goal: torque is never switched on for a goal that was not confirmed. The position in a late reply
+// equals the goal while the arm is at rest.
 func TestALatePositionIsNoGoal(t *testing.T) {
 	a, l := openLine(t)
 	l.tamper = func(r []byte) []byte {
-		l.servos[3].put(42, 1000) // motor 3 never hears its goal
+		l.servos[3].put(42, 1000) // motor 3 does not get its goal
 		if q := l.log[len(l.log)-1]; r[2] == 3 && q[4] == 0x82 && q[5] == 42 {
-			return plainOf(3, 0, l.servos[3].mem[56], l.servos[3].mem[57]) // the position, once more, instead of the goal
+			return plainOf(3, 0, l.servos[3].mem[56], l.servos[3].mem[57]) // the position once more, instead of the goal
 		}
 		return r
 	}
@@ -276,7 +276,7 @@ func TestALatePositionIsNoGoal(t *testing.T) {
 	}
 }
 
-// A line that is never silent: everything still ends.
+// On a line that is never silent every call still ends.
 func TestBabblingLine(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	p := &talker{clock: clock, babble: 10}
@@ -311,7 +311,7 @@ func TestBabblingLine(t *testing.T) {
 	}
 }
 
-// Property: whatever comes, gather ends by its deadline, and what it takes for a
+// Property: whatever bytes come, gather ends by its deadline, and every frame that it accepts as a
 // servo's answer is an intact frame of that servo and of that length.
 func FuzzGather(f *testing.F) {
 	f.Add(plainOf(1, 0, 0x10, 0x08), byte(table.Feetech), false, 3)
@@ -326,7 +326,7 @@ func FuzzGather(f *testing.F) {
 		talk.piece = piece
 		talk.answer = func([]byte) []byte { return data }
 		missing := hear(t, b, g)
-		stream := slices.Concat(data, data) // one by one, what is left of the first answer comes before the second
+		stream := slices.Concat(data, data) // one by one, the rest of the first answer comes before the second
 		for i := range g.ids {
 			said := saidPlain
 			if fast {
@@ -341,8 +341,8 @@ func FuzzGather(f *testing.F) {
 	})
 }
 
-// saidPlain, saidPacket and saidMerged look for an intact answer by trying every
-// place and every frame that would be one.
+// saidPlain, saidPacket and saidMerged search for an intact answer: they try every position and
+// every frame that would be one.
 func saidPlain(in []byte, id byte, data []byte) bool {
 	for err := range 0x80 {
 		if bytes.Contains(in, plainOf(id, byte(err), data...)) {

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serialPort is a tty on its file descriptor. Why it is not go.bug.st/serial:
-// docs/servo.md, and port_library_linux_test.go.
+// serialPort is a tty with its file descriptor. docs/servo.md and port_library_linux_test.go
+// explain why it is not go.bug.st/serial.
 type serialPort struct {
 	fd   int
 	poll [1]unix.PollFd
@@ -21,16 +21,15 @@ type serialPort struct {
 }
 
 const (
-	writeWait   = 5 // milliseconds for room in the tty's buffer, far more than a frame needs
+	writeWait   = 5 // milliseconds for space in the tty's buffer, far more than a frame needs
 	baudPercent = 2.5
 )
 
-// OpenPort opens a serial device raw, 8N1, at any baud rate the driver can do,
-// for this process alone. It fails with ErrPortAbsent, ErrPortBusy or
-// ErrPortDenied.
+// OpenPort opens a serial device raw, 8N1, at any baud rate of its driver, for this process alone.
+// It fails with ErrPortAbsent, ErrPortBusy or ErrPortDenied.
 //
-// TIOCEXCL keeps other programs from opening the device, but not root; flock
-// covers that for programs that ask, as LeRobot's pyserial does.
+// TIOCEXCL keeps other programs from opening the device, except those of root. flock also covers
+// root's programs that use it, as LeRobot's pyserial does.
 func OpenPort(path string, baud int) (Port, error) {
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -41,7 +40,7 @@ func OpenPort(path string, baud int) (Port, error) {
 		return nil, err
 	}
 	lowLatency(fd, path)
-	// What a powering servo or a modem probe left in the buffer is no reply.
+	// Bytes that a powering servo or a modem probe left in the buffer are no reply.
 	if err := unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIOFLUSH); err != nil {
 		unix.Close(fd)
 		return nil, fmt.Errorf("servo: flush %s: %w", path, err)
@@ -61,7 +60,8 @@ func openError(path string, err error) error {
 	return fmt.Errorf("servo: open %s: %w", path, err)
 }
 
-// deniedCure is how a user gets to a port. No group has a pseudo-terminal: only its maker opens it.
+// deniedCure returns the advice to a user without permission. A pseudo-terminal has no group: only
+// its owner can open it.
 func deniedCure(path string) string {
 	if device, err := filepath.EvalSymlinks(path); err == nil && strings.HasPrefix(device, "/dev/pts/") {
 		return "it is a terminal of the user who started edge-rt sim-bus: run both as one user"
@@ -84,16 +84,15 @@ func setUp(fd int, path string, baud int) error {
 		return fmt.Errorf("servo: claim %s: %w", path, err)
 	}
 	t.Iflag, t.Oflag, t.Lflag = 0, 0, 0
-	// Without HUPCL the modem lines stay as they are: some boards reset on them.
+	// Without HUPCL the modem lines stay as they are: some boards reset on a change.
 	t.Cflag = unix.CS8 | unix.CREAD | unix.CLOCAL | unix.BOTHER
 	t.Ispeed, t.Ospeed = uint32(baud), uint32(baud)
-	// With VMIN 1 an empty buffer reads as EAGAIN, so that 0 can only mean the
-	// device is gone.
+	// With VMIN 1 an empty buffer reads as EAGAIN, so that 0 means only that the device has gone.
 	t.Cc[unix.VMIN], t.Cc[unix.VTIME] = 1, 0
 	if err := unix.IoctlSetTermios(fd, unix.TCSETS2, t); err != nil {
 		return fmt.Errorf("servo: set %s to %d baud: %w", path, baud, err)
 	}
-	// Drivers round to what their clock can do without saying so.
+	// Drivers round to a rate that their clock allows, without an error.
 	got, err := unix.IoctlGetTermios(fd, unix.TCGETS2)
 	if err != nil {
 		return fmt.Errorf("servo: read back %s: %w", path, err)
@@ -128,8 +127,8 @@ type serialStruct struct {
 
 const asyncLowLatency = 1 << 13
 
-// lowLatency asks the driver to hand bytes over at once. FTDI adapters collect
-// them for 16 ms otherwise; other drivers and ptys refuse, and do not need it.
+// lowLatency makes the driver deliver bytes at once. FTDI adapters collect them for 16 ms
+// otherwise; other drivers and ptys refuse the request, and do not need it.
 func lowLatency(fd int, path string) {
 	var s serialStruct
 	if _, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(fd), unix.TIOCGSERIAL, uintptr(unsafe.Pointer(&s))); errno == 0 {
@@ -174,16 +173,15 @@ func (p *serialPort) Read(b []byte) (int, error) {
 		case err == unix.EINTR:
 		case err == unix.EAGAIN:
 			return 0, nil
-		default: // 0 after a hang-up, EIO when the other end of a pty is gone
+		default: // 0 after a hang-up, EIO when the other end of a pty is closed
 			return 0, ErrPortLost
 		}
 	}
 }
 
-// rawTransfer is read(2) or write(2) on a descriptor that does not block, without
-// telling Go's scheduler: its monitor could take the thread's P in those
-// microseconds, and the thread would have to wait for another. The error is 0 or an
-// errno.
+// rawTransfer is read(2) or write(2) on a non-blocking descriptor, as a system call that Go's
+// scheduler does not see: its monitor could take the thread's P in those microseconds, and the
+// thread would have to wait for another one. The error is 0 or an errno.
 //
 //rt:noalloc
 func rawTransfer(trap uintptr, fd int, b []byte) (int, unix.Errno) {
@@ -194,9 +192,8 @@ func rawTransfer(trap uintptr, fd int, b []byte) (int, unix.Errno) {
 	return int(n), 0
 }
 
-// Wait uses ppoll, whose timeout is not rounded to milliseconds. A signal ends
-// it early; the caller knows the time it waits for and comes back. A hang-up
-// ends it too, and Read then says so.
+// Wait uses ppoll, whose timeout is not rounded to milliseconds. A signal ends it early; the caller
+// keeps the deadline and calls it again. A hang-up ends it too, and the next Read reports it.
 //
 //rt:noalloc
 func (p *serialPort) Wait(timeout time.Duration) error {
@@ -208,7 +205,7 @@ func (p *serialPort) Wait(timeout time.Duration) error {
 	return nil
 }
 
-// Close closes the port. TIOCEXCL would stay on a pty whose other side is open.
+// Close closes the port. Without TIOCNXCL a pty whose other side is open would stay exclusive.
 func (p *serialPort) Close() error {
 	_ = unix.IoctlSetInt(p.fd, unix.TIOCNXCL, 0)
 	return unix.Close(p.fd)

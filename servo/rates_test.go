@@ -5,9 +5,9 @@ import (
 	"time"
 )
 
-// A supply that falls is known within two seconds at any rate that leaves the reads
-// their time: above 130 Hz no tick had the room that a window was given, and heat,
-// supply and restarts went unnoticed.
+// A falling supply is known within two seconds at any rate that leaves time for the position reads.
+// Regression: above 130 Hz no tick had the time for a health window, and heat, supply and restarts
+// went unnoticed.
 func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 	for _, hz := range []int{60, 120, 150, 200, 330} {
 		a, l := openLine(t)
@@ -40,9 +40,9 @@ func TestMotorsAreLookedAfterAtEveryRate(t *testing.T) {
 	}
 }
 
-// Goal: on servos or an adapter so slow that the reads leave no room behind them,
-// though the check of the bus passes, the motors are looked after all the same, and
-// one that was silent for a moment is not held for ever.
+// Goal: on servos or an adapter so slow that the position reads leave no time after them, although
+// the check of the bus passes, the health windows are read all the same, and a motor that was
+// silent for a moment is not held for ever.
 func TestNoTickHasRoom(t *testing.T) {
 	for _, tt := range []struct {
 		hz int

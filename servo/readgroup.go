@@ -6,29 +6,29 @@ import (
 	"edgert/servo/packet"
 )
 
-// readGroup is a set of servos that answer with params bytes each.
+// readGroup is a set of servos that answer one request with params bytes each.
 type readGroup struct {
 	request   []byte
 	ids       []byte
 	addr      int
-	slot      [256]int8 // index by id, -1 for servos that are not meant
+	slot      [256]int8 // index by id, -1 for servos outside the group
 	params    int
-	last      int           // index that is expected to answer last
+	last      int           // index of the servo that answers last
 	wire      time.Duration // computed time from the first byte out to the last byte in
 	all       uint32        // bit i is set for every index
 	answered  uint32        // bit i is set when index i has answered
-	refused   uint32        // bit i is set when it answered that it will not
-	maybeEcho bool          // what came is, byte by byte, what was sent
+	refused   uint32        // bit i is set when the answer of index i was a refusal
+	maybeEcho bool          // the bytes that came equal the bytes that were sent
 	data      []byte        // params bytes per index
 	errs      []byte        // the error byte per index
 	tunings   [2]tuning     // for plain reads and for fast ones
 
-	fast         bool // one merged reply
+	fast         bool // the reply is one merged frame
 	merged       packet.Fast
-	broken       bool   // and it is damaged
-	retryRequest []byte // to those who did not answer, built anew each time
+	broken       bool   // the merged frame is damaged
+	retryRequest []byte // to the servos that did not answer, built anew each time
 	retryIDs     []byte
-	each         []*readGroup // protocols without a sync read ask each servo by itself
+	each         []*readGroup // one group per servo, for protocols without a sync read
 }
 
 func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
@@ -59,7 +59,7 @@ func (b *Bus) newGroup(addr, n int, ids []ID) *readGroup {
 	return g
 }
 
-// setFast makes the group use the fast sync read, or no longer.
+// setFast switches the group between the fast sync read and the plain one.
 //
 //rt:noalloc
 func (b *Bus) setFast(g *readGroup, fast bool) {
@@ -85,34 +85,35 @@ func (g *readGroup) expect(ids ...ID) {
 //rt:noalloc
 func (g *readGroup) param(i int) []byte { return g.data[i*g.params : (i+1)*g.params] }
 
-// missing returns the bits of those that gave no data.
+// missing returns the bits of the servos that gave no data.
 //
 //rt:noalloc
 func (g *readGroup) missing() uint32 { return g.all&^g.answered | g.refused }
 
-// A read that finds everything there when its sleep ends makes the next sleep
-// shorter, one that has to poll makes it longer, and by no more than was missing.
-// The step halves until it is the last.
+// When all replies have arrived by the end of the sleep, the next sleep gets shorter. When the read
+// must poll, the next sleep gets longer, at most by the time that was missing. The step halves from
+// tuneFirst down to tuneLast.
 const (
 	tuneFirst = 256 * time.Microsecond
 	tuneLast  = time.Microsecond
 	tuneEach  = 8            // reads of one step
-	tuneTick  = 5 * tuneEach // reads after which the tick begins, whose replies come a little earlier or later than MeasureCycles has seen
-	tuneHits  = 16           // reads in a row that find everything there, after which the step doubles: the adapter has become faster
-	tuneMost  = 6            // times that it does so
+	tuneTick  = 5 * tuneEach // reads after which the tick begins, whose replies come a little earlier or later than those of MeasureCycles
+	tuneHits  = 16           // complete reads in a row after which the step doubles: the adapter has become faster
+	tuneMost  = 6            // doublings, at most
 )
 
-// tuning is how long after the computed end one group's replies are there. It depends on
-// the adapter, the servos and what the line did before: on the tick it rests between
+// tuning measures how long after the computed end the replies of one group have arrived. The time
+// depends on the adapter, the servos and the traffic before: on the tick the line is silent between
 // reads, or carries goals right before the request.
 //
-// The sleep shrinks until one is too short: two of three reads find everything there, the
-// third waits for the last bytes, which takes as much CPU time as half of all the rest. A
-// step is small however late a reply was, so a stall moves it no more than chance does.
+// The sleep shrinks until one is too short. In the end two of three reads are complete when the
+// sleep ends, and the third waits for the last bytes, which takes half as much CPU time as all the
+// rest. A step is small however late a reply was, so that a stall moves the delay no more than
+// chance does.
 type tuning struct {
 	on    bool
 	reads int
-	hits  int // reads in a row that found everything there
+	hits  int // reads in a row that were complete at the end of their sleep
 	delay time.Duration
 }
 
@@ -131,8 +132,8 @@ func (g *readGroup) startTuning() {
 	}
 }
 
-// continueTuning goes on with larger steps: on the tick it may be a little different. The
-// other kind of read, which was not used yet, begins where other registers' do.
+// continueTuning resumes with larger steps, because delays on the tick may differ a little. The
+// kind of read (plain or fast) that was not used yet begins with the delay of the other one.
 func (g *readGroup) continueTuning() {
 	used, unused := *g.tuning(), tuning{on: true, reads: tuneTick, delay: g.replyDelay()}
 	used.reads = min(used.reads, tuneTick)
@@ -151,7 +152,7 @@ func (g *readGroup) replyDelay() time.Duration {
 	return most
 }
 
-// due is how long after the first byte out all of the group's replies are there.
+// due returns the time from the first byte out until all of the group's replies have arrived.
 //
 //rt:noalloc
 func (b *Bus) due(g *readGroup) time.Duration {
@@ -161,8 +162,8 @@ func (b *Bus) due(g *readGroup) time.Duration {
 	return g.wire + b.replyDelay
 }
 
-// tune learns from an exchange that lost no reply. No servo answers before the line has
-// carried all bytes.
+// tune adjusts the delay after an exchange that lost no reply. The delay is never so short that
+// replies would be expected before the line has carried all bytes.
 //
 //rt:noalloc
 func (b *Bus) tune(g *readGroup) {

@@ -8,14 +8,14 @@ import (
 	"edgert/servo/table"
 )
 
-// rescueSpeed is for a servo outside its own range, which goes to its edge by itself.
+// rescueSpeed is the speed of a servo outside its own range, which goes to the edge by itself.
 const rescueSpeed = 10.0 // degrees per second
 
-// Rescue lets joints be armed that stand outside their range: with a speed limit
-// in the servo itself, since an STS goes to the edge of its own range at once. EndRescue ends it.
+// Rescue allows to arm joints that are outside their range, with a speed limit in the servo itself,
+// since an STS goes to the edge of its own range at once. EndRescue ends the permission.
 //
-// It fails with ErrOutOfRange when a motor of such a joint has no speed limit, or when the
-// way in may be the other way round.
+// It fails with ErrOutOfRange when a motor of such a joint has no speed limit, or when the joint
+// may be on the other side of its range.
 func (a *Arm) Rescue() error {
 	outside := a.OutOfRange() &^ a.rescue.joints
 	if err := a.checkSide(outside); err != nil {
@@ -45,14 +45,14 @@ func (a *Arm) Rescue() error {
 	return nil
 }
 
-// rescue is the way in of joints that stand outside their range.
+// rescue is the state of joints that return from outside their range.
 type rescue struct {
-	joints   uint32  // that may be armed there
-	before   []speed // their servos' speed limits before
-	leftover []speed // for servos under torque that OpenArm found with limits, see findLimits
+	joints   uint32  // joints that may be armed outside their range
+	before   []speed // earlier speed limits of their servos
+	leftover []speed // limits that OpenArm found in servos under torque, see findLimits
 }
 
-// speed is a register that limits a servo's way to its goals, and its value to be restored.
+// speed is a register that limits the speed of a servo, with the value to restore.
 type speed struct {
 	unit  int
 	row   table.Row
@@ -69,8 +69,8 @@ func (a *Arm) slowSpeed(u unit) (row table.Row, value int, err error) {
 	return row, max(1, int(counts/unit)), err
 }
 
-// speedUnit returns a servo's speed register, Size 0 where it has none, and how many counts a
-// second one step of it stands for.
+// speedUnit returns a servo's speed register, Size 0 where it has no such register, and the counts
+// per second of one step of that register.
 func (a *Arm) speedUnit(u unit) (row table.Row, unit float64, err error) {
 	row, unit = u.model.Row(table.GoalVelocity), 1
 	switch {
@@ -90,16 +90,17 @@ func (a *Arm) speedUnit(u unit) (row table.Row, unit float64, err error) {
 	return row, unit, nil
 }
 
-// phaseSteps of an STS's Phase counts velocities in steps per second, not in 50 of them.
+// phaseSteps is the bit of an STS's Phase that sets the unit of velocities to steps per second
+// instead of 50 steps per second.
 const phaseSteps = 1 << 2
 
-// restoreSpeeds ends what findLimits has found, but for servos on their way in.
+// restoreSpeeds writes the values that findLimits has deferred, except for servos of a rescue.
 func (a *Arm) restoreSpeeds() error {
 	for len(a.rescue.leftover) > 0 {
 		s := a.rescue.leftover[0]
 		a.rescue.leftover = a.rescue.leftover[1:]
 		if slices.ContainsFunc(a.rescue.before, func(b speed) bool { return b.unit == s.unit && b.row == s.row }) {
-			continue // EndRescue does
+			continue // EndRescue restores it
 		}
 		if err := a.setSpeed(s); err != nil {
 			return err
@@ -114,8 +115,8 @@ func (a *Arm) setSpeed(s speed) error {
 	return a.wrap(u, err)
 }
 
-// fullSpeed is the value of a servo's speed limit that does not limit it. An STS may
-// take 0 for a stop, and gets what it has after power-up; for the others 0 is none.
+// fullSpeed returns the value of a servo's speed limit that does not limit it. An STS may take 0
+// for a stop, so it gets its value after power-up; for the others 0 means no limit.
 func (a *Arm) fullSpeed(unit float64) int {
 	const most = 3400 // counts per second, of an STS
 	if a.bus.protocol != table.Feetech {
@@ -124,7 +125,7 @@ func (a *Arm) fullSpeed(unit float64) int {
 	return int(most / unit)
 }
 
-// EndRescue gives the servos their own speed back once every joint is inside.
+// EndRescue restores the servos' own speed once every joint is inside its range.
 func (a *Arm) EndRescue() error {
 	for len(a.rescue.before) > 0 {
 		if err := a.setSpeed(a.rescue.before[0]); err != nil {
@@ -136,9 +137,9 @@ func (a *Arm) EndRescue() error {
 	return nil
 }
 
-// findLimits finds a servo that a killed run or other software left slow or weak, in
-// registers that it has forgotten at the next power-up. One that is limp gets what it has
-// then at once; one under torque, which may be on its way, when it is armed and inside.
+// findLimits finds a servo that a killed run or other software left slow or weak, by values that a
+// power-up would reset. A limp servo gets the values of a power-up at once. A servo under torque,
+// which may be moving, gets them once it is armed and inside its range.
 func (a *Arm) findLimits(i int, stiff bool) error {
 	u := a.units[i]
 	m := a.robot.Motors[u.joint]
@@ -148,7 +149,7 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 	for _, r := range limits {
 		row := u.model.Row(r)
 		if _, given := m.Setting(r); row.Size == 0 || given || r == table.GoalVelocity && a.bus.protocol == table.Dynamixel2 {
-			continue // an X servo goes to a position at its profile's velocity
+			continue // an X servo in a position mode obeys its profile velocity instead
 		}
 		got, _, err := a.bus.ReadRegister(u.id, row)
 		if err != nil {
@@ -172,16 +173,16 @@ func (a *Arm) findLimits(i int, stiff bool) error {
 	return nil
 }
 
-// limits are registers in RAM that make a servo slow or weak on its way to a goal. The marker
-// sets the limit of its torque or PWM.
+// limits are registers in RAM that make a servo slow or weak on its way to a goal. The limit of its
+// torque or PWM is missing here, because the marker sets it.
 var limits = [...]table.Register{
 	table.GoalVelocity, table.ProfileVelocity, table.GoalTime, table.Acceleration, table.ProfileAcceleration, table.GoalCurrent,
 }
 
-// unlimited returns the value for one of limits: got, or where that hinders the joint the one
-// that the servo has after power-up.
+// unlimited returns the value for one of limits: got, or the servo's value after power-up where got
+// hinders the joint.
 func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
-	const slower, slowStart = 0.5, 2.0 // times its velocity; per second, of its velocity
+	const slower, slowStart = 0.5, 2.0 // share of its velocity; share of its velocity per second
 	need := a.fastest(u.joint)         // counts per second
 	switch row.Register {
 	case table.GoalVelocity, table.ProfileVelocity:
@@ -194,7 +195,7 @@ func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
 	case table.GoalTime:
 		return 0, nil
 	case table.Acceleration, table.ProfileAcceleration:
-		unit := 100. // counts per second and second
+		unit := 100. // counts per second squared
 		if row.Register == table.ProfileAcceleration {
 			unit = 214.577 * 4096 / 3600
 		}
@@ -210,7 +211,7 @@ func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
 			}
 		}
 		if mode != table.ModeCurrentPosition {
-			return got, nil // it obeys none
+			return got, nil // its mode ignores a goal current
 		}
 		limit, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.CurrentLimit))
 		if err != nil {
@@ -224,7 +225,8 @@ func (a *Arm) unlimited(u unit, row table.Row, got int) (int, error) {
 	return got, nil
 }
 
-// fastest is the velocity limit of a joint in counts per second, or what any servo reaches.
+// fastest returns the velocity limit of a joint in counts per second, at most the speed that any
+// servo reaches.
 func (a *Arm) fastest(i int) float64 {
 	const any = 0.7 // turns per second
 	s, m := &a.joints[i].scale, a.robot.Motors[i]

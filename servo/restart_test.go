@@ -8,7 +8,8 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: an opening that fails behind the marks does not make restarted motors look well.
+// Goal: after an opening that fails once the markers are written, restarted motors are still
+// reported.
 func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
 	a, err := l.open()
@@ -16,12 +17,12 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 		t.Fatal(err)
 	}
 	mark := l.servos[6].word(48)
-	l.servos[6].put(48, 500) // power cycle of all
+	l.servos[6].put(48, 500) // power cycle of all motors
 	for id := 1; id <= 5; id++ {
 		l.servos[id].put(48, 1000)
 	}
 	cfg := ArmConfig{Path: "fake", Robot: so101(), Calibration: demoCalibration(), Clock: l.clock, Port: l, Reopened: true, Restarted: new(uint32)}
-	cfg.Canceled = func() bool { return l.servos[6].word(48) == mark } // stands for a plug that bounces, a lost reply, a measurement that fails
+	cfg.Canceled = func() bool { return l.servos[6].word(48) == mark } // an example of a later failure, like a loose plug, a lost reply or a failed measurement
 	if _, err := OpenArm(cfg); err == nil {
 		t.Fatal("opened")
 	}
@@ -35,8 +36,8 @@ func TestRestartSurvivesAFailedOpening(t *testing.T) {
 	}
 }
 
-// Goal: motors that were under torque when opened get their goal before the mark: on an AX
-// that has shut down the mark is what lets it move again.
+// Goal: motors that were under torque when the arm was opened get their goal before the marker: on
+// an AX that has shut down the marker lets it move again.
 func TestGoalBeforeMarker(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
 	for id := 1; id <= 6; id++ {
@@ -61,7 +62,7 @@ func TestGoalBeforeMarker(t *testing.T) {
 	}
 }
 
-// Goal: a mark that is lost on the line is sent again.
+// Goal: a marker that is lost on the line is sent again.
 func TestLostMarker(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
 	for id := 1; id <= 6; id++ {
@@ -80,7 +81,7 @@ func TestLostMarker(t *testing.T) {
 	for n := 0; !armed && n < 200; n++ {
 		a.Read(dst, l.deadline())
 		l.clock.Advance(10 * time.Millisecond)
-		l.servos[3].mute = a.arming.stage == stageMarker && !lost // this one does not hear the first
+		l.servos[3].mute = a.arming.stage == stageMarker && !lost // motor 3 does not get the first marker
 		lost = lost || a.arming.stage == stageMarker
 		armed, err = a.ArmStep(l.deadline(), a.Joints())
 		l.servos[3].mute = false
@@ -97,8 +98,8 @@ func TestLostMarker(t *testing.T) {
 	}
 }
 
-// narrowElbow is an arm whose third motor may go from 1500 to 2500, by its EEPROM too
-// if asked, and stands at a place; 0: where it stands by itself.
+// narrowElbow returns an arm whose third motor has a range of 1500 to 2500, with eeprom also in its
+// EEPROM, and is at a position; 0: its position in the fake.
 func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	t.Helper()
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
@@ -120,7 +121,7 @@ func narrowElbow(t *testing.T, eeprom bool, at int) (*Arm, *line) {
 	return a, l
 }
 
-// Goal: one that leaves its range while it is armed is refused.
+// Goal: an arm whose joint leaves its range during the arming is refused.
 func TestLeavesItsRangeWhileArming(t *testing.T) {
 	for _, eeprom := range []bool{false, true} {
 		a, l := narrowElbow(t, eeprom, 0)
@@ -143,7 +144,8 @@ func TestLeavesItsRangeWhileArming(t *testing.T) {
 	}
 }
 
-// Goal: a joint that rests 12 counts beyond the range in its EEPROM, which Outside bears, is armed.
+// Goal: a joint that rests 12 counts beyond the range in its EEPROM, less than RangeSlack, is
+// armed.
 func TestRestsAgainstItsStop(t *testing.T) {
 	a, l := narrowElbow(t, true, 2512)
 	var err error
@@ -160,8 +162,8 @@ func TestRestsAgainstItsStop(t *testing.T) {
 	}
 }
 
-// Goal: a servo without a mark (an SCS) that nobody asked for a second, or over a suspend, may
-// have restarted.
+// Goal: a servo without a marker (an SCS) may have restarted when it got no request for a second,
+// or during a suspend.
 func TestWithoutAMarkerAfterAPause(t *testing.T) {
 	a, l := openLine(t)
 	if err := a.TorqueOn(); err != nil {
@@ -182,7 +184,7 @@ func TestWithoutAMarkerAfterAPause(t *testing.T) {
 	}
 }
 
-// Goal: a motor without a load register tells its effort by its current.
+// Goal: the effort of a motor without a load register is computed from its current.
 func TestEffortOfAKochGripper(t *testing.T) {
 	l := link(t, 16*time.Millisecond)
 	a := l.arm

@@ -15,7 +15,7 @@ import (
 	"edgert/servo/table"
 )
 
-// simOf is a robot's bus on the simulator.
+// simOf opens a robot's bus on the simulator.
 func simOf(t *testing.T, r robot.Robot, cfg servosim.Config) *servosim.Bus {
 	t.Helper()
 	for _, m := range r.Motors {
@@ -32,7 +32,7 @@ func simOf(t *testing.T, r robot.Robot, cfg servosim.Config) *servosim.Bus {
 	return bus
 }
 
-// whole is a calibration to the motors' whole range.
+// whole returns a calibration with the whole range of each motor.
 func whole(r robot.Robot) servo.Calibration {
 	c := servo.Calibration{}
 	for _, m := range r.Motors {
@@ -84,8 +84,8 @@ func robotOf(t *testing.T, name string) robot.Robot {
 	return r
 }
 
-// Goal: every family comes up, holds where it stands, follows its goals, keeps
-// its settings and lets go, on a simulator that shares no code with the driver.
+// Goal: every family comes up, holds its position, follows its goals, keeps its settings and lets
+// go, on a simulator that shares no code with the driver.
 func TestEveryFamilyOnSimulator(t *testing.T) {
 	for _, name := range []string{"so100", "koch", "omx", "generic", "scs", "ax", "xm"} {
 		t.Run(name, func(t *testing.T) {
@@ -113,10 +113,10 @@ func TestEveryFamilyOnSimulator(t *testing.T) {
 			}); n != 0 {
 				t.Errorf("a cycle allocates %v times, want 0", n)
 			}
-			if s := arm.Stats(); s.Corrupt > strays && s.Lost == 0 && s.Retries == 0 || s.Refused != 0 { // a reply that this host brings too late is lost, and then corrupt
+			if s := arm.Stats(); s.Corrupt > strays && s.Lost == 0 && s.Retries == 0 || s.Refused != 0 { // a reply that this host delivers too late is lost, and corrupt afterwards
 				t.Errorf("%d corrupt, %d refused", s.Corrupt, s.Refused)
 			}
-			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // a look at the health that came late counts for nothing
+			for end := time.Now().Add(5 * time.Second); time.Now().Before(end); { // the health window of a late reply is ignored
 				if hot, volts := arm.Extremes(); hot != 0 && volts != 0 {
 					break
 				}
@@ -150,7 +150,7 @@ func follow(t *testing.T, arm *servo.Arm, n int) {
 		for tick := 0; ; tick++ {
 			clock.SleepUntil(clock.Now().Add(10 * time.Millisecond))
 			arm.Read(at, clock.Now().Add(40*time.Millisecond))
-			if arm.BusWatchdogFired() { // this host was away for longer than the bus watchdog bears
+			if arm.BusWatchdogFired() { // this host was away for longer than the bus watchdog tolerates
 				if err := arm.TorqueOn(); err != nil {
 					t.Fatal(err)
 				}
@@ -172,8 +172,8 @@ func follow(t *testing.T, arm *servo.Arm, n int) {
 	}
 }
 
-// A line that hears itself: the echo of a read is a valid answer with a wrong
-// position, which must never be believed.
+// On a line with an echo, the echo of a read is a valid answer with a wrong position, which must
+// never be accepted.
 func TestEchoOnSimulator(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		r := robotOf(t, name)
@@ -196,7 +196,7 @@ func TestEchoOnSimulator(t *testing.T) {
 	}
 }
 
-// A fast sync read ends at the first silent motor; a plain one costs only that.
+// A fast sync read ends at the first silent motor; a plain one loses only that motor.
 func TestSilentMotorBehindFastReads(t *testing.T) {
 	for _, id := range []uint8{1, 2} { // the first silences all
 		r := robotOf(t, "koch")
@@ -221,8 +221,8 @@ func TestSilentMotorBehindFastReads(t *testing.T) {
 	}
 }
 
-// A Dynamixel that has cut its torque over an overload is rebooted when the arm
-// is opened, and one that was left with a fired bus watchdog is woken.
+// Opening the arm reboots a Dynamixel that has switched its torque off after an overload, and
+// clears a bus watchdog that has fired.
 func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	r := robotOf(t, "koch")
 	bus := simOf(t, r, servosim.Config{BootTime: 100 * time.Millisecond})
@@ -234,7 +234,7 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	if err := arm.TorqueOn(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // silence is what is tested: longer than the watchdog waits
+	time.Sleep(300 * time.Millisecond) // the silence under test: longer than the watchdog's timeout
 	at := make([]float32, 6)
 	arm.Read(at, rt.KernelClock().Now().Add(40*time.Millisecond))
 	if !arm.BusWatchdogFired() {
@@ -264,8 +264,8 @@ func TestDynamixelLatchedAndAsleep(t *testing.T) {
 	}
 }
 
-// An arm that is left holding is not left with a bus watchdog: once it fired, the
-// motors would refuse the goals of the next program.
+// An arm that is left holding has its bus watchdog off: once fired, it would make the motors refuse
+// the goals of the next program.
 func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 	r := robotOf(t, "koch")
 	bus := simOf(t, r, servosim.Config{})
@@ -279,7 +279,7 @@ func TestAnArmThatIsHeldHasNoWatchdog(t *testing.T) {
 	if err := arm.Close(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(300 * time.Millisecond) // silence is what is tested: longer than a watchdog would wait
+	time.Sleep(300 * time.Millisecond) // the silence under test: longer than a watchdog's timeout
 	port, err := servo.OpenPort(bus.Path(), r.Baud)
 	if err != nil {
 		t.Fatal(err)

@@ -1,30 +1,25 @@
-// Package servo drives a chain of Feetech or Dynamixel servos on one half-duplex
-// serial line.
+// Package servo drives a chain of Feetech or Dynamixel servos on one half-duplex serial line.
 //
-// A Bus sends one instruction frame at a time (package packet) and collects the
-// status frames that answer it. Every servo has an ID and a control table of
-// registers (package table). Two instructions matter in motion: one sync read
-// asks all servos for their present position, one sync write gives all of them a
-// goal position; everything else is bring-up.
+// A Bus sends one instruction frame at a time (package packet) and collects the status frames that
+// answer it. Every servo has an ID and a control table of registers (package table). Two
+// instructions matter in motion: one sync read requests the present position of all servos, one
+// sync write gives all of them a goal position. Everything else is bring-up.
 //
-// An Arm is a Bus with its robot: which motors there are (package robot),
-// where their ranges lie (LeRobot's calibration file, calibration.go) and the
-// unit of a policy (degrees, or 0 to 100 for a gripper, units.go). OpenArm
-// finds and checks every motor and writes the settings LeRobot would write,
-// without touching torque. From then on the tick thread calls Read and Write,
-// which never fail and never allocate: a motor that stays silent keeps its last
-// position and is reported as stale.
+// An Arm is a Bus with the description of its robot: the motors (package robot), their ranges
+// (LeRobot's calibration file, calibration.go) and the units of a policy (degrees, or 0 to 100 for
+// a gripper, units.go). OpenArm finds and checks every motor and writes the settings that LeRobot
+// would write; it does not touch torque. From then on the tick thread calls Read and Write, which
+// never fail and never allocate: a motor that does not answer keeps its last position and is
+// reported as stale.
 //
-// Bytes go from the port (port_linux.go) through halfduplex.go (time on the wire,
-// echo) to bus.go (one exchange with the servos of a readgroup.go) or transaction.go
-// (one instruction to one servo). An arm is opened by arm.go, configure.go and
-// marker.go, measured by measure.go, switched on by arming.go (rescue.go from outside
-// its range) and off by torque.go. Each tick is cycle.go: fast.go decides how
-// positions are read, then health.go polls one motor, verify.go compares what it
-// holds, faults.go reacts.
+// Bytes go from the port (port_linux.go) through halfduplex.go (time on the wire, echo) to bus.go
+// (one exchange with the servos of a readgroup.go) or transaction.go (one instruction to one
+// servo). An arm is opened by arm.go, configure.go and marker.go, measured by measure.go, switched
+// on by arming.go (by rescue.go from outside its range) and off by torque.go. Each tick is
+// cycle.go: fast.go decides how positions are read; then health.go polls one motor, verify.go
+// compares the registers read with the expected values, and faults.go reacts.
 //
-// A register value before conversion is called raw: an encoder step for
-// positions, 4096 to a turn.
+// A register value before conversion is called raw: an encoder step for positions, 4096 to a turn.
 package servo
 
 import (
@@ -38,8 +33,8 @@ import (
 	"edgert/servo/table"
 )
 
-// Reasons why an arm does not open. Errors returned by this package wrap one of
-// these and say what was got, what was wanted and what to do.
+// The reasons why an arm does not open. Errors of this package wrap one of these and report the
+// value found, the value expected and the remedy.
 var (
 	ErrPortAbsent   = errors.New("servo: no such port")
 	ErrPortBusy     = errors.New("servo: port is in use")
@@ -54,17 +49,17 @@ var (
 	ErrCanceled     = errors.New("servo: halted by the caller")
 )
 
-// Reasons why one transaction on an open bus brings no answer.
+// The reasons why one transaction on an open bus gets no answer.
 var (
 	ErrNoReply  = errors.New("servo: no reply")
 	ErrGarbled  = errors.New("servo: garbled reply")
 	ErrPortLost = errors.New("servo: port lost")
 )
 
-// ErrTorque means that a motor did not confirm that its torque is on, or off.
+// ErrTorque means that a motor did not confirm that its torque is on, or that it is off.
 var ErrTorque = errors.New("servo: torque not confirmed")
 
-// ID names one servo on the line: 0 to 252, or Broadcast.
+// ID is the address of one servo on the line, 0 to 252, or Broadcast.
 type ID = uint8
 
 const (
@@ -72,11 +67,11 @@ const (
 	Broadcast ID = packet.Broadcast
 )
 
-// Fault is a set of a servo's error bits, zero when healthy. It is an alert, not a
-// failure: what comes with it is valid.
+// Fault is a set of a servo's error bits, 0 when healthy. It is an alert, not a failure: the data
+// in the same reply are valid.
 //
-// The bits are those of Feetech's status byte and register 65. A Dynamixel of protocol
-// 2.0 only says FaultHardware with a reply; its Hardware_Error_Status has the rest.
+// The bits are those of Feetech's status byte and register 65. A reply of a Dynamixel of protocol
+// 2.0 has only FaultHardware; the register Hardware_Error_Status has the rest.
 type Fault uint8
 
 const (
@@ -119,29 +114,29 @@ func (b *Bus) faultOf(err byte) Fault {
 	return Fault(err)
 }
 
-// StatusFault translates what the register Status reads.
+// StatusFault converts a value of the register Status.
 //
 //rt:noalloc
 func StatusFault(p table.Protocol, status int) Fault {
 	f := Fault(status)
 	if p == table.Dynamixel2 && f&FaultEncoder != 0 {
-		f &^= FaultEncoder // bit 1 is not used there
+		f &^= FaultEncoder // protocol 2.0 does not use bit 1
 	}
 	if p == table.Dynamixel2 && f&FaultCurrent != 0 {
-		f = f&^FaultCurrent | FaultEncoder // bit 3 is the encoder
+		f = f&^FaultCurrent | FaultEncoder // its bit 3 is the encoder's
 	}
 	return f
 }
 
-// A port that is in use may be given back soon: by a program that was just killed,
-// or by another that makes its arm limp.
+// A port that is in use may become free soon: its program was just killed, or another program
+// opened it only to switch the torque off.
 const (
 	freeWait = time.Second
 	freePoll = 5 * time.Millisecond
 )
 
-// OpenPortWait is OpenPort, waiting up to a second for a port that is in use, or until
-// canceled returns true; nil: never.
+// OpenPortWait is OpenPort, but waits up to a second for a port that is in use, or until canceled
+// returns true; nil: never.
 func OpenPortWait(path string, baud int, clock rt.Clock, canceled func() bool) (port Port, err error) {
 	for end := clock.Now().Add(freeWait); ; clock.SleepUntil(clock.Now().Add(freePoll)) {
 		port, err = OpenPort(path, baud)

@@ -17,7 +17,7 @@ import (
 	"edgert/servo/servosim"
 )
 
-// Goal: two independent readings of the datasheet agree over a real tty.
+// Goal: two independent implementations of the datasheet agree over a real tty.
 
 func openSim(t *testing.T, cfg servosim.Config) (*servosim.Bus, *servo.Arm) {
 	t.Helper()
@@ -92,11 +92,10 @@ func TestArmOnSimulator(t *testing.T) {
 		if arm.Read(dst, clock.Now().Add(13*time.Millisecond)) != 0 {
 			stale++
 			settled = 0
-			// The simulator was late; what it still has to say is older than
-			// the goals compared below.
+			// The simulator was late; its pending replies are older than the goals compared below.
 		} else if settled++; settled > 2 {
 			if why := away(dst, [][]float32{goal}); why != "" {
-				behind++ // answers of the read before, by as much as the simulator is late
+				behind++ // answers of the read before, as late as the simulator is
 				if why := away(dst, goals); why != "" {
 					t.Fatalf("tick %d: %s", tick, why)
 				}
@@ -111,7 +110,7 @@ func TestArmOnSimulator(t *testing.T) {
 	}
 	s := arm.Stats()
 	t.Logf("60 cycles: p50 %v, p99 %v, lost %d, corrupt %d", s.Cycle.Quantile(0.5), s.Cycle.Quantile(0.99), s.Lost, s.Corrupt)
-	if stale > 30 || behind > 10 || s.Corrupt > strays && s.Retries == 0 && stale == 0 || s.ClippedGoals != 0 { // a reply that this host brings late is talked over, or is nobody's
+	if stale > 30 || behind > 10 || s.Corrupt > strays && s.Retries == 0 && stale == 0 || s.ClippedGoals != 0 { // a reply that this host delivers late collides with the next request, or belongs to no request
 		t.Errorf("%d of 60 reads had a stale joint, %d an older goal, %d corrupt, %d clipped, want few, few, at most %d, 0", stale, behind, s.Corrupt, s.ClippedGoals, strays)
 	}
 	if n := testing.AllocsPerRun(60, func() {
@@ -130,7 +129,7 @@ func TestArmOnSimulator(t *testing.T) {
 	}
 }
 
-// away says which joint is at none of its goals; a step is 0.088 degrees.
+// away describes a joint that is not at any of its goals; a step is 0.088 degrees.
 func away(at []float32, goals [][]float32) string {
 	for i := range at {
 		if !slices.ContainsFunc(goals, func(g []float32) bool { return math.Abs(float64(at[i]-g[i])) <= 0.1 }) {
@@ -140,9 +139,9 @@ func away(at []float32, goals [][]float32) string {
 	return ""
 }
 
-// strays is how many frames of a clean run may be nobody's: what the looks at the
-// motors' health asked for comes late now and then, and counts as nothing lost. A
-// parser that errs does so in every cycle.
+// strays is the number of frames of a clean run that may belong to no request: replies of the
+// health windows come late now and then, and are not counted as lost. A parser with an error would
+// produce such frames in every cycle.
 const strays = 5
 
 func TestSilentMotorOnSimulator(t *testing.T) {
@@ -163,7 +162,7 @@ func TestSilentMotorOnSimulator(t *testing.T) {
 		t.Error("no read had exactly motor 3 stale")
 	}
 	off := arm.TorqueOff()
-	for try := 0; try < 5 && off != nil && strings.Contains(off.Error(), ", 3 (elbow_flex)"); try++ { // a busy host: others were late too
+	for try := 0; try < 5 && off != nil && strings.Contains(off.Error(), ", 3 (elbow_flex)"); try++ { // a busy host: other replies were late too
 		off = arm.TorqueOff()
 	}
 	if !errors.Is(off, servo.ErrTorque) || !strings.Contains(off.Error(), "motor 3 (elbow_flex)") {

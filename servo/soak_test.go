@@ -16,8 +16,8 @@ import (
 	"edgert/servo/servosim"
 )
 
-// soakScript spoils some three of a hundred replies, in every way that a bus can.
-// A late reply may be a whole cycle late.
+// soakScript damages about three of a hundred replies, with every kind of fault of a bus. A late
+// reply may be a whole cycle late.
 const soakScript = `
 seed: %d
 faults:
@@ -35,19 +35,18 @@ faults:
   - {kind: reorder, probability: 0.003}
 `
 
-// oracle is a plant that never says the same twice and remembers what it said:
-// joint j reads j, j+6, j+12, ... so that a value of another joint, or of
-// another cycle, is known for what it is.
+// oracle is a plant that never reports the same value twice and remembers the times: joint j reads
+// j, j+6, j+12, ... so that a value of another joint, or of another cycle, is recognized.
 type oracle struct {
-	said [soakJoints][1 << 12]atomic.Int64 // by joint and value, when it was said last
+	said [soakJoints][1 << 12]atomic.Int64 // by joint and value: time of its last report
 	next [soakJoints]int                   // owned by the bus's goroutine
 }
 
 const (
 	soakJoints = 6
 	soakValues = 4092            // a multiple of soakJoints
-	soakOld    = 3 * time.Second // a machine may take a thread away for as long; a value comes again after 3.4 s
-	soakQuiet  = 2 * time.Second // to open the arm in
+	soakOld    = 3 * time.Second // a machine may suspend a thread for as long; a value comes again after 3.4 s
+	soakQuiet  = 2 * time.Second // time for opening the arm
 	soakOpens  = 10
 )
 
@@ -56,14 +55,13 @@ func (o *oracle) Torque(rt.Instant, int, bool) {}
 func (o *oracle) Present(_ rt.Instant, joint int) int {
 	v := (o.next[joint]*soakJoints + joint) % soakValues
 	o.next[joint]++
-	// Not the wire's instant: a machine that takes the bus's thread away for a
-	// while makes that lag behind.
+	// Not the instant on the wire: it lags when the machine suspends the bus's thread for a while.
 	o.said[joint][v].Store(int64(rt.KernelClock().Now()))
 	return v
 }
 
-// last is when a motor said a value last; long ago for one that no motor can say,
-// as bytes may that were changed and whose checksum fits.
+// last returns the time when a motor last sent a value; 0 for a value that no motor can send, as in
+// damaged bytes whose checksum fits.
 func (o *oracle) last(joint, raw int) rt.Instant {
 	if raw < 0 || raw >= len(o.said[joint]) {
 		return 0
@@ -71,11 +69,11 @@ func (o *oracle) last(joint, raw int) rt.Instant {
 	return rt.Instant(o.said[joint][raw].Load())
 }
 
-// soakTally is what came of the cycles.
+// soakTally counts the results of the cycles.
 type soakTally struct {
 	cycles, values, stale uint64
 	old                   uint64 // true, but of an earlier cycle: its own reply was lost, and an earlier one came late
-	undetectable          uint64 // wrong, in a cycle in which a spoiled reply had a checksum that fits
+	undetectable          uint64 // wrong, in a cycle with a damaged reply whose checksum fits
 	wrong                 uint64
 	oldest, worst         time.Duration
 }
@@ -85,8 +83,8 @@ func (s *soakTally) String() string {
 		s.cycles, s.values, s.stale, s.old, s.oldest.Round(time.Microsecond), s.undetectable, s.wrong, s.worst.Round(time.Microsecond))
 }
 
-// Goal: no wrong value gets through to the tick, whatever the bus does, and
-// nothing is left behind. BUS_SOAK=10m is the whole of it: make bus-soak.
+// Goal: no wrong value reaches the tick under any fault of the bus, and no resources leak.
+// BUS_SOAK=10m runs the whole test: make bus-soak.
 func TestBusSoak(t *testing.T) {
 	length := 3 * time.Second
 	if v := os.Getenv("BUS_SOAK"); v != "" {
@@ -112,7 +110,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.Safety = robot.Safety{} // complaints are not the subject
+	r.Safety = robot.Safety{} // faults of the motors are not under test
 	goroutines := runtime.NumGoroutine()
 	script, err := servosim.ParseScript(fmt.Appendf(nil, soakScript, seed))
 	if err != nil {
@@ -134,7 +132,7 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 	if err != nil {
 		t.Fatal(err)
 	}
-	rt.KernelClock().SleepUntil(faults) // the script begins by the clock
+	rt.KernelClock().SleepUntil(faults) // the faults of the script begin at that time
 	var heap runtime.MemStats
 	runtime.GC()
 	runtime.ReadMemStats(&heap)
@@ -162,11 +160,11 @@ func soak(t *testing.T, name string, cfg servosim.Config, seed uint64, length ti
 
 const (
 	soakPeriod = 5 * time.Millisecond
-	soakBehind = 2 * time.Second // what a host takes away is made up for, cycle upon cycle, when it was no more
+	soakBehind = 2 * time.Second // a delay of the host up to this is caught up, cycle after cycle
 )
 
-// cycleAll reads and writes at 200 Hz and compares every accepted value with what
-// the motor sent.
+// cycleAll reads and writes at 200 Hz and compares every accepted value with the values that the
+// motor sent.
 func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robot.Robot, length time.Duration) *soakTally {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
@@ -212,7 +210,7 @@ func cycleAll(t *testing.T, arm *servo.Arm, bus *servosim.Bus, o *oracle, r robo
 	return tally
 }
 
-// rawOf turns a joint's value back into the encoder's count.
+// rawOf converts a joint's value back to the encoder's count.
 func rawOf(m robot.Motor, v float32) int {
 	whole := float64(m.Model.MaxRaw())
 	switch m.Norm {

@@ -13,12 +13,11 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: a program that takes over a port takes nothing for an answer to itself
-// that was one to the program before it, which was killed in the middle of
-// whatever it did.
+// Goal: a program that takes over a port never accepts an answer to the program before it, which
+// was killed at any point.
 
-// left is a line of six motors at rest on which another program has just sent
-// requests whose replies come so much later.
+// left is a line of six motors at rest on which another program has just sent requests. Their
+// replies come late by that time.
 func left(late time.Duration, requests ...[]byte) *line {
 	l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)
 	l.lateFrom, l.lateTo, l.lateAll = 1, 1<<30, late
@@ -31,7 +30,7 @@ func left(late time.Duration, requests ...[]byte) *line {
 	return l
 }
 
-// ticks are a killed edge's cycles.
+// ticks returns the requests of n cycles of a killed edge.
 func ticks(n int) (all [][]byte) {
 	for range n {
 		all = append(all, packet.Feetech.AppendSyncRead(nil, 56, 2, []byte{1, 2, 3, 4, 5, 6}))
@@ -39,8 +38,7 @@ func ticks(n int) (all [][]byte) {
 	return all
 }
 
-// lateness has delays that silence alone tells from an answer, and, up to most,
-// those that it does not.
+// lateness returns delays that a wait for silence covers and, up to most, delays that it does not.
 func lateness(most time.Duration) (all []time.Duration) {
 	for d := time.Duration(0); d < most; d += 3 * time.Millisecond {
 		all = append(all, d)
@@ -89,7 +87,7 @@ func TestOpeningAfterAKilledProgram(t *testing.T) {
 	}
 }
 
-// A late acknowledgement, or a late answer to a ping, is nobody's either.
+// A late acknowledgement, or a late answer to a ping, is not accepted either.
 func TestAcknowledgementsOfAKilledProgram(t *testing.T) {
 	row := so101().Motors[0].Model.Row(table.PCoefficient)
 	requests := map[string][]byte{
@@ -114,7 +112,7 @@ func TestAcknowledgementsOfAKilledProgram(t *testing.T) {
 	}
 }
 
-// The line of a killed program that hears itself is found out all the same.
+// An echo on the line of a killed program is detected all the same.
 func TestEchoAfterAKilledProgram(t *testing.T) {
 	for _, late := range lateness(quietTime) {
 		l := left(late, ticks(2)...)
@@ -128,9 +126,8 @@ func TestEchoAfterAKilledProgram(t *testing.T) {
 	}
 }
 
-// Release on the arm of a killed edge does not wait for the replies to that edge's
-// requests, and takes none of them for its own: those to the tick, and those to a
-// check of the torque.
+// Release on the arm of a killed edge does not wait for the replies to that edge's requests, and
+// accepts no such reply: neither those to the tick nor those to a check of the torque.
 func TestReleaseAfterAKilledProgram(t *testing.T) {
 	health := packet.Feetech.AppendRead(nil, 3, 40, 24)
 	checked := packet.Feetech.AppendSyncRead(nil, 40, 1+checkMore, []byte{1, 2, 3, 4, 5, 6})
@@ -166,7 +163,7 @@ func TestReleaseAfterAKilledProgram(t *testing.T) {
 	}
 }
 
-// A speed that a search tries costs its own, shorter silence.
+// An attempt at one baud rate of a search waits only for its own, shorter silence.
 func TestABusWithOneShortTryBeginsAtOnce(t *testing.T) {
 	const wait = 20 * time.Millisecond
 	l := left(0)
@@ -188,8 +185,8 @@ func TestABusWithOneShortTryBeginsAtOnce(t *testing.T) {
 	}
 }
 
-// On a Dynamixel a look at supply and temperature has the length of a ping's
-// answer, so that a late one of a killed program proves nothing.
+// On a Dynamixel the window of supply and temperature has the length of a ping's answer, so that a
+// late one of a killed program proves nothing.
 func TestADynamixelsPingIsNoFence(t *testing.T) {
 	b, p, _ := stranger(table.Dynamixel2, false, 4)
 	b.fence.done = false
@@ -209,8 +206,8 @@ func TestADynamixelsPingIsNoFence(t *testing.T) {
 	}
 }
 
-// A servo that does not answer reads of so many bytes from there, such as a clone's
-// or another simulator's, is opened too, whether it refuses them or is silent.
+// A servo that does not answer reads of so many bytes from address 0, such as a clone's or another
+// simulator's, can be opened too, whether it refuses them or is silent.
 func TestAServoThatAnswersNoFence(t *testing.T) {
 	for _, refuses := range []bool{false, true} {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2, 3, 4, 5, 6)

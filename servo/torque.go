@@ -11,33 +11,33 @@ import (
 )
 
 const (
-	offRounds      = 3                    // times the torque-off frame is sent to motors that have not confirmed it
-	offAttempts    = 2                    // for each write to a single motor after that
+	offRounds      = 3                    // times that the torque-off frame is sent to motors that have not confirmed it
+	offAttempts    = 2                    // attempts of each write to a single motor after that
 	confirmTimeout = 5 * time.Millisecond // for one confirmation: six silent motors take 0.2 s
 )
 
-// TorqueOff makes every motor limp: one frame to all, read back, and then each
-// motor by itself as often as needed. It ignores faults and goes on past
-// failures; the error, which wraps ErrTorque, names the motors that may still
-// be under torque. It works after bus errors. Six silent motors take 0.2 s, on a line that
-// never falls silent up to a second; a motor that gets the first frame, sent within 50 ms, is limp then.
+// TorqueOff makes every motor limp: one frame to all, read back, and then each motor by itself as
+// often as needed. It ignores faults and continues after failures; the error, which wraps
+// ErrTorque, names the motors that may still be under torque. It works after bus errors. Six silent
+// motors take 0.2 s, a line that never falls silent up to a second; a motor that receives the first
+// frame, sent within 50 ms, is limp then.
 //
 // Owner: the thread that owns the arm, after the tick has ended.
 func (a *Arm) TorqueOff() error {
 	if a.closed {
 		return fmt.Errorf("%w: the port is closed", ErrTorque)
 	}
-	a.bus.lost = false // try whatever happened before
+	a.bus.lost = false // try it whatever happened before
 	a.health.expect(0)
 	if bad := setAll(a.bus, a.rows.torque, a.all, make([]int, len(a.all))); len(bad) > 0 {
 		return fmt.Errorf("%w: %s may still be under torque; switch off the motors' supply", ErrTorque, a.motors(bad))
 	}
-	_ = a.EndRescue() // or OpenArm does
+	_ = a.EndRescue() // after a failure the next OpenArm restores the speeds
 	return nil
 }
 
-// letGo makes a motor of a leader limp, which boots with torque or was left stiff: a person
-// moves a leader.
+// letGo makes a leader's motor limp that has booted with torque or was left stiff: a person moves a
+// leader.
 func (a *Arm) letGo(u unit) error {
 	_, err := a.bus.WriteRegister(u.id, a.rows.torque, 0)
 	torque := 0
@@ -53,7 +53,7 @@ func (a *Arm) letGo(u unit) error {
 	return a.wrap(u, err)
 }
 
-// Triggers lists a leader's joints that are held so that they can be pulled.
+// Triggers returns a leader's joints that are held with little torque for a person to pull.
 func (a *Arm) Triggers() (joints []int) {
 	for i, m := range a.robot.Motors {
 		if m.Trigger != nil {
@@ -63,8 +63,8 @@ func (a *Arm) Triggers() (joints []int) {
 	return joints
 }
 
-// HoldTriggers gives a leader's triggers torque at their place, with whatever
-// current their settings allow; nothing else of a leader is ever under torque.
+// HoldTriggers gives a leader's triggers torque at their rest position, with the current of their
+// settings; no other joint of a leader is ever under torque.
 func (a *Arm) HoldTriggers() error {
 	for _, i := range a.Triggers() {
 		j := &a.joints[i]
@@ -92,7 +92,7 @@ func (a *Arm) readPositions() error {
 	for attempt := range maxAttempts {
 		if attempt > 0 {
 			a.bus.retries.Add(1)
-			patience *= 2 // a slow adapter
+			patience *= 2 // the adapter may be slow
 		}
 		if a.bus.isCanceled() {
 			return ErrCanceled
@@ -112,17 +112,16 @@ func (a *Arm) readPositions() error {
 	return fmt.Errorf("%w: %s gave no position; check its cable and power", ErrMotorMissing, a.motors(bad))
 }
 
-// checkMore makes a length that nothing read on the tick has.
+// checkMore extends a read to a length that no read of the tick has.
 const checkMore = 4
 
-// newReadback asks for more bytes than the register has: a late reply of a position must
-// not pass for the goal's.
+// newReadback returns a group that reads more bytes than the register has, so that a late reply
+// with a position is not taken for the register's value.
 func (b *Bus) newReadback(r table.Row, ids []ID) *readGroup {
 	return b.newGroup(r.Addr, r.Size+checkMore, ids)
 }
 
-// readBack returns the motors that have another word or do not answer, as indices of
-// words.
+// readBack returns the motors that have another word or do not answer, as indices of words.
 func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time.Duration, deadline rt.Instant) (bad []int) {
 	missing := b.gather(check, patience, deadline)
 	for i, want := range words {
@@ -133,8 +132,8 @@ func (b *Bus) readBack(check *readGroup, r table.Row, words []int, patience time
 	return bad
 }
 
-// setAll writes one register of all motors, at first with one frame, and
-// returns the motors that do not have the value afterwards.
+// setAll writes one register of all motors, at first with one frame, and returns the indices of the
+// motors that do not have the value afterwards.
 func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	if b.drainNext > 0 {
 		b.quietTime = confirmTimeout
@@ -153,8 +152,7 @@ func setAll(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	return setSingly(b, r, ids, words)
 }
 
-// setSingly is what remains when the group does not confirm: acknowledged
-// writes, one motor after the other.
+// setSingly is the fallback of setAll: acknowledged writes, one motor after the other.
 func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	b.SetRetry(offAttempts, confirmTimeout)
 	defer b.ResetRetry()
@@ -170,13 +168,14 @@ func setSingly(b *Bus, r table.Row, ids []ID, words []int) (bad []int) {
 	return bad
 }
 
-// Release makes every motor of a robot limp that nobody has opened. The error wraps
-// ErrTorque and names the motors that did not confirm.
+// Release makes every motor of a robot limp without opening an Arm. The error wraps ErrTorque and
+// names the motors that did not confirm.
 func Release(b *Bus, r robot.Robot) error {
 	ids, row := r.IDs(), r.Motors[0].Model.Row(table.TorqueEnable)
 	var names []string
 	for _, i := range setAll(b, row, ids, make([]int, len(ids))) {
-		// There is time now: the adapter may be a slow one, or the motor answer to pings only.
+		// The time for slower attempts is available now: the adapter may be slow, or the motor may
+		// answer only pings.
 		AnswerReads(b, r.ServosOf(ids[i]))
 		if _, err := b.WriteRegister(ids[i], row, 0); err == nil {
 			if on, _, err := b.ReadRegister(ids[i], row); err == nil && on == 0 {
@@ -205,8 +204,8 @@ func (a *Arm) motors(index []int) string {
 	return fmt.Sprintf("motor %s on %s", strings.Join(names, ", "), a.path)
 }
 
-// checkDriveable refuses a motor whose goals would not be positions in counts, and names one
-// that is weak: what limits it is in its EEPROM, perhaps on purpose, so nothing changes it.
+// checkDriveable refuses a motor whose goals would not be positions in counts. It notes a weak
+// motor: its limit is in the EEPROM, perhaps on purpose, so it is not changed.
 func (a *Arm) checkDriveable(i int) error {
 	u := a.units[i]
 	m := a.robot.Motors[u.joint]
@@ -232,7 +231,7 @@ func (a *Arm) checkDriveable(i int) error {
 	return nil
 }
 
-// doubt is a register's value with which a motor is not or hardly driven.
+// doubt is a register value with which a motor cannot be driven, or only badly.
 type doubt struct {
 	register table.Register
 	is       func(m *table.Model, v int) bool
@@ -256,6 +255,6 @@ var doubts = []doubt{
 }
 
 const (
-	fullPWM = 885   // of an X servo's PWM_Limit
-	weakMA  = 200.0 // hardly moves an arm's joint
+	fullPWM = 885   // largest PWM_Limit of an X servo
+	weakMA  = 200.0 // milliamperes with which an arm's joint hardly moves
 )

@@ -33,7 +33,7 @@ func TestTorqueOnHoldsThePresentPosition(t *testing.T) {
 		s := l.servos[id]
 		at := s.word(56)
 		if id == 2 {
-			at = 0 // the nearest that it may be told
+			at = 0 // the nearest goal that it may get
 		}
 		if s.mem[40] != 1 || s.word(42) != at || s.mem[55] != 1 {
 			t.Errorf("motor %d: torque %d, goal %d at %d, lock %d, want 1, %d, 1", id, s.mem[40], s.word(42), s.word(56), s.mem[55], at)
@@ -118,8 +118,7 @@ func TestTorqueOffOnADeadPort(t *testing.T) {
 	}
 }
 
-// Goal: OpenArm leaves torque as it finds it, so that an arm under torque does not
-// fall.
+// Goal: OpenArm leaves torque as it is, so that an arm under torque does not fall.
 func TestOpenLeavesTorqueAlone(t *testing.T) {
 	for _, torque := range []byte{0, 1} {
 		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)

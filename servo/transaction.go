@@ -10,7 +10,7 @@ import (
 	"edgert/servo/table"
 )
 
-// refusal is what a Dynamixel answers instead of doing what it was asked.
+// refusal is the error code in the answer of a Dynamixel that refuses an instruction.
 type refusal struct {
 	protocol table.Protocol
 	code     byte
@@ -41,7 +41,7 @@ func (r refusal) garbled() bool {
 	return r.code&(1<<4) != 0
 }
 
-// Ping asks one servo whether it is there and returns its fault bits.
+// Ping sends a ping to one servo and returns the fault bits of its answer.
 func (b *Bus) Ping(id ID) (Fault, error) {
 	b.tx = b.format.Append(b.tx[:0], id, packet.Ping)
 	b.waitFirstQuiet()
@@ -52,8 +52,8 @@ func (b *Bus) Ping(id ID) (Fault, error) {
 	return fault, nil
 }
 
-// PingModel is the model number in a Dynamixel's answer to a ping, which it gives at each status
-// return level; 0: it gave none, or the protocol has none there.
+// PingModel returns the model number from a Dynamixel's answer to a ping, which has it at each
+// status return level; 0: no answer, or the protocol's answer has no model number.
 func (b *Bus) PingModel(id ID) int {
 	if b.protocol != table.Dynamixel2 {
 		return 0
@@ -67,7 +67,8 @@ func (b *Bus) PingModel(id ID) int {
 	return int(data[0]) | int(data[1])<<8
 }
 
-// pings reports whether a motor of this model answers a ping, as far as the answer says.
+// pings reports whether a motor of this model answers a ping. In protocols without a model number
+// in the answer any motor passes.
 func (b *Bus) pings(m robot.Motor) bool {
 	if b.protocol == table.Dynamixel2 {
 		return b.PingModel(m.ID) == m.Model.Number
@@ -78,7 +79,7 @@ func (b *Bus) pings(m robot.Motor) bool {
 
 func (b *Bus) pingParams() int {
 	if b.protocol == table.Dynamixel2 {
-		return 3 // model and firmware
+		return 3 // model number and firmware version
 	}
 	return 0
 }
@@ -93,9 +94,8 @@ func (b *Bus) ReadRegister(id ID, r table.Row) (int, Fault, error) {
 	return r.Decode(data), fault, nil
 }
 
-// WriteRegister sets one register and waits for the acknowledgement, repeating the write
-// until it comes. It refuses the broadcast id: one such frame would give every servo the
-// same id.
+// WriteRegister sets one register and waits for the acknowledgement; without one it repeats the
+// write. It refuses the broadcast id, because one such frame can give every servo the same id.
 func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 	if err := r.Check(value); err != nil {
 		return 0, fmt.Errorf("servo: %w", err)
@@ -112,7 +112,7 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 	return fault, nil
 }
 
-// instruct sends an instruction without parameters, once; most may not be repeated.
+// instruct sends an instruction without parameters, once; most must not be repeated.
 func (b *Bus) instruct(id ID, inst packet.Instruction) error {
 	b.tx = b.format.Append(b.tx[:0], id, inst)
 	b.waitFirstQuiet()
@@ -122,7 +122,7 @@ func (b *Bus) instruct(id ID, inst packet.Instruction) error {
 	return nil
 }
 
-// syncWrite sets one register of all ids at once; none answers.
+// syncWrite sets one register of all ids at once. No servo acknowledges it.
 //
 //rt:noalloc
 func (b *Bus) syncWrite(r table.Row, ids []ID, values []int) error {
@@ -130,7 +130,7 @@ func (b *Bus) syncWrite(r table.Row, ids []ID, values []int) error {
 	if !b.send(b.tx) {
 		return ErrPortLost
 	}
-	// The servos hear nothing else while the frame is on the line.
+	// While the frame is on the line, the servos cannot receive another one.
 	b.sleepUntil(b.clock.Now().Add(b.wireTime(len(b.tx), 0, 0) + replyGap))
 	return nil
 }
@@ -144,8 +144,8 @@ func (b *Bus) appendSyncWrite(r table.Row, ids []ID, values []int) {
 	b.tx = b.format.AppendSyncWrite(b.tx[:0], r.Addr, r.Size, ids, b.data)
 }
 
-// request sends b.tx to one servo and returns its params bytes, which are borrowed
-// until the next transaction, and its fault bits.
+// request sends b.tx to one servo. It returns the params bytes of the reply, which are borrowed
+// until the next transaction, and the servo's fault bits.
 func (b *Bus) request(id ID, params int) ([]byte, Fault, error) {
 	b.waitFirstQuiet()
 	if params > 0 {
@@ -156,8 +156,8 @@ func (b *Bus) request(id ID, params int) ([]byte, Fault, error) {
 	return b.transact(id, b.tx, params)
 }
 
-// waitFirstQuiet waits, once for a bus, until the line is silent: another program,
-// killed perhaps, may have left requests whose replies are still to come.
+// waitFirstQuiet waits, once for a bus, until the line is silent: a program that was killed, for
+// example, may have left requests whose replies are still to come.
 func (b *Bus) waitFirstQuiet() {
 	if b.wasQuiet {
 		return
@@ -166,21 +166,21 @@ func (b *Bus) waitFirstQuiet() {
 	b.waitQuiet()
 }
 
-// fence keeps late replies of earlier requests from what is read next. A reply does not
-// say which register it is about, and bytes do not overtake each other: behind the reply
-// to a request that is known by its length nothing older comes. So a register counts only
-// when such a request was answered since the last unclean exchange, or since another
-// program had the port.
+// fence keeps late replies to earlier requests from being taken for the next reading. A reply does
+// not name its register, but bytes do not overtake each other: after a reply whose length
+// identifies its request, no older reply can come. A register value is therefore accepted only when
+// such a request was answered since the last unclean exchange, or since another program had the
+// port.
 //
-// A fence is a read of fenceMin to fenceMax bytes of the EEPROM, a length that nothing
-// else has. Each takes the next length, and another program begins with another one.
+// A fence is a read of fenceMin to fenceMax bytes of the EEPROM, lengths that no other request has.
+// Each fence takes the next length, and another program begins with another length.
 //
-// What no protocol tells apart: a frame that stands whole in the data of a reply whose
+// No protocol allows to recognize two cases: a complete frame inside the data of a reply whose
 // beginning is lost, and the reply to a killed program's fence of the same length.
 type fence struct {
-	done    bool      // nothing older than the last reply can come
-	count   uint      // that were sent; does not begin at 0
-	refused [256]bool // by id: it has refused a fence's read, so pings are its fences
+	done    bool      // no reply older than the last one can come
+	count   uint      // fences sent; begins at an arbitrary number
+	refused [256]bool // by id: the servo has refused the read of a fence, so pings are its fences
 }
 
 const (
@@ -205,20 +205,20 @@ func (b *Bus) sendFence(id ID) error {
 			return err
 		}
 	}
-	// A servo that answers no such read, a clone's perhaps, gets a ping: it keeps out
-	// what is not as short as its reply.
+	// A servo that does not answer such a read, for example a clone, gets a ping instead, which
+	// keeps out all replies that are longer than its own.
 	_, _, err := b.transactOnce(id, b.format.Append(nil, id, packet.Ping), b.pingParams())
 	f.done = err == nil
 	return err
 }
 
-// transact is request without its precautions; a late reply to an earlier attempt counts.
+// transact is request without its precautions: it may return a late reply to an earlier attempt.
 func (b *Bus) transact(id ID, request []byte, params int) ([]byte, Fault, error) {
 	g := b.single
 	g.expect(id)
 	g.request, g.params = request, params
 	g.wire = b.wireTime(len(request), 1, params)
-	b.drainNext = max(b.drainNext, 1) // a reply that came twice would answer this too
+	b.drainNext = max(b.drainNext, 1) // a duplicate of the last reply would pass for the answer to this request
 	before := b.corrupt.Load()
 	for attempt := range b.attempts {
 		if attempt > 0 {
@@ -251,7 +251,8 @@ func (b *Bus) transactOnce(id ID, request []byte, params int) ([]byte, Fault, er
 	return b.transact(id, request, params)
 }
 
-// waitQuiet waits until the line has been silent for b.quietTime, or for five times that.
+// waitQuiet waits until the line has been silent for b.quietTime, but at most five times as long,
+// and at most quietMax.
 func (b *Bus) waitQuiet() {
 	idle := b.clock.Now().Add(b.quietTime)
 	for end := b.clock.Now().Add(min(quietMax, 5*b.quietTime)); b.clock.Now() < min(idle, end) && !b.isCanceled(); {
@@ -266,7 +267,7 @@ func (b *Bus) waitQuiet() {
 	}
 }
 
-// AnyReply reports whether any servo answers a ping to all within the wait.
+// AnyReply reports whether any byte comes within wait after a ping to all servos.
 func (b *Bus) AnyReply(wait time.Duration) bool {
 	b.wasQuiet = true
 	b.waitQuiet()

@@ -9,9 +9,8 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: on the tick replies come earlier or later than MeasureCycles has seen them,
-// and reads sleep until then: some find everything there, none waits long for
-// nothing.
+// Goal: on the tick replies come earlier or later than in MeasureCycles. Reads sleep until then:
+// some are complete at the end of the sleep, and no read waits long for nothing.
 func TestReadsAreTunedToTheTick(t *testing.T) {
 	const learned, clean = 20 * time.Microsecond, 620*time.Microsecond + 6*replyGap
 	for _, behind := range []time.Duration{198 * time.Microsecond, 120 * time.Microsecond, 78 * time.Microsecond, 6 * time.Microsecond} {
@@ -30,7 +29,7 @@ func TestReadsAreTunedToTheTick(t *testing.T) {
 			}
 			return l.clock.Now().Sub(start)
 		}
-		for range 30 { // too few for the last step alone
+		for range 30 { // too few reads with only the last step
 			read()
 		}
 		l.forget()
@@ -46,8 +45,7 @@ func TestReadsAreTunedToTheTick(t *testing.T) {
 	}
 }
 
-// A motor that answers nothing, or whose reply is asked for again, says nothing
-// about when replies come.
+// A motor without an answer, or with a repeated request, does not change the tuning.
 func TestLostRepliesDoNotTune(t *testing.T) {
 	a, l := openLine(t)
 	if _, err := a.MeasureCycles(20); err != nil {
@@ -70,7 +68,7 @@ func TestLostRepliesDoNotTune(t *testing.T) {
 	}
 }
 
-// Motors that are asked one by one are tuned one by one.
+// Motors with single requests are tuned one by one.
 func TestMotorsReadOneByOneAreTuned(t *testing.T) {
 	for _, baud := range []int{1_000_000, 4_000_000} {
 		l := newLine(rttest.NewClock(rt.Instant(time.Second)), 1, 2)
@@ -130,8 +128,8 @@ func boundTuning() (*Bus, *readGroup) {
 	return b, g
 }
 
-// Goal: an adapter that has become faster by a millisecond is noticed within two
-// seconds at 60 Hz.
+// Goal: a change of the adapter's delay by a millisecond, downwards, is found within two seconds at
+// 60 Hz.
 func TestTuningComesDownFast(t *testing.T) {
 	b, g := boundTuning()
 	g.tuning().reads, g.tuning().delay = 100*tuneEach, time.Millisecond
@@ -144,7 +142,7 @@ func TestTuningComesDownFast(t *testing.T) {
 	}
 }
 
-// Fast and plain reads have other gaps, so that neither's waiting is the other's.
+// Fast and plain reads have different gaps, so each has its own delay.
 func TestFastAndPlainReadsAreTunedApart(t *testing.T) {
 	b, g := boundTuning()
 	b.tune(g)

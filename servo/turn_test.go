@@ -38,7 +38,7 @@ func TestInTurn(t *testing.T) {
 	}
 }
 
-// Goal: no other turn is nearer to the range, whatever the numbers.
+// Goal: no other turn is nearer to the range, for any numbers.
 func FuzzInTurn(f *testing.F) {
 	f.Add(3900, -306, 2419)
 	f.Fuzz(func(t *testing.T, raw, low, high int) {
@@ -58,8 +58,8 @@ func FuzzInTurn(f *testing.F) {
 	})
 }
 
-// Goal: a joint that may be on the other side of its range, over its encoder's seam, is not
-// walked in, and the refusal recommends a hand; others are walked in.
+// Goal: a joint that may be on the other side of its range, over its encoder's seam, is not moved
+// under power, and the refusal recommends to move it by hand; other joints are moved in.
 func TestRescueOverTheSeam(t *testing.T) {
 	for _, tt := range []struct {
 		low, high, at int
@@ -69,7 +69,7 @@ func TestRescueOverTheSeam(t *testing.T) {
 		{2900, 4000, 2700, false}, // below
 		{100, 1500, 4050, true},
 		{100, 3900, 50, false},
-		{900, 3100, 20, true}, // in the middle of the gap: nothing says which side
+		{900, 3100, 20, true}, // in the middle of the gap: the side is not known
 		{900, 3100, 600, false},
 	} {
 		l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)

@@ -8,17 +8,16 @@ import (
 	"edgert/servo/table"
 )
 
-// scale converts raw positions to a motor's unit and back, bit for bit as LeRobot does: a
-// turn has 4095 steps, not 4096, and the way back truncates toward zero. Products are
-// wrapped in float64() because Go may fuse them with a sum on arm64, which rounds
-// differently.
+// scale converts raw positions to a motor's unit and back, with LeRobot's exact results: a turn has
+// 4095 steps, not 4096, and the way back truncates toward zero. Products are wrapped in float64()
+// because Go may fuse them with a sum on arm64, which rounds differently.
 //
 // Source: LeRobot motors/motors_bus.py, _normalize and _unnormalize.
 type scale struct {
 	mode     robot.NormMode
 	min, max float64 // range_min and range_max, raw
-	flip     bool    // drive_mode counts: a Dynamixel turns its positions round itself
-	span     float64 // degrees of steps steps
+	flip     bool    // drive_mode applies here: a Dynamixel reverses its positions itself
+	span     float64 // degrees of steps raw steps
 	steps    float64
 }
 
@@ -30,8 +29,8 @@ func newScale(m robot.Motor, c MotorCalibration) scale {
 	}
 }
 
-// value returns the position in the motor's unit. The range modes clamp raw to
-// the calibrated range, degrees do not.
+// value returns the position in the motor's unit. The range modes clamp raw to the calibrated
+// range, degrees do not.
 //
 //rt:noalloc
 func (s *scale) value(raw int) float64 {
@@ -62,7 +61,7 @@ func (s *scale) unclamped(raw int) float64 {
 	return v
 }
 
-// raw is the way back, without a clamp. The value must be finite.
+// raw is the inverse of unclamped. The value must be finite.
 //
 //rt:noalloc
 func (s *scale) raw(v float64) int {
@@ -83,21 +82,22 @@ func (s *scale) raw(v float64) int {
 	}
 }
 
-// Normalize returns a raw position of a motor in its unit.
+// Normalize converts a raw position of a motor to its unit.
 func Normalize(m robot.Motor, c MotorCalibration, raw int) float64 {
 	s := newScale(m, c)
 	return s.value(raw)
 }
 
-// reverse is the bit of a Dynamixel's Drive_Mode that turns its positions round.
+// reverse is the bit of a Dynamixel's Drive_Mode that reverses its positions.
 const reverse = 1
 
-// checkDriveMode compares the direction in which a Dynamixel counts: LeRobot leaves drive_mode
-// to the motor there. Homing offset and range fit both ways, and the joint runs mirrored.
+// checkDriveMode compares the direction in which a Dynamixel counts: LeRobot leaves drive_mode to
+// the motor there. With the wrong direction homing offset and range still fit, but the joint runs
+// mirrored.
 func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 	row := u.model.Row(table.DriveMode)
 	if row.Size == 0 {
-		return nil // Normalize turns it round
+		return nil // Normalize reverses its positions
 	}
 	got, given := a.robot.Motors[u.joint].Setting(table.DriveMode)
 	holder := "the robot's description sets"
@@ -116,8 +116,8 @@ func (a *Arm) checkDriveMode(u unit, c MotorCalibration) error {
 		ErrCalibration, u.id, u.name, a.path, holder, got, c.DriveMode)
 }
 
-// noteDriveModes reports the entries of a calibration that have no effect: in degrees LeRobot
-// turns no position round.
+// noteDriveModes reports the entries of a calibration that have no effect: LeRobot does not reverse
+// a position in degrees.
 func (a *Arm) noteDriveModes(calibration Calibration) {
 	for _, m := range a.robot.Motors {
 		if c := calibration[m.Name]; c.DriveMode != 0 && m.Norm == robot.Degrees && !m.Model.Has(table.DriveMode) {
@@ -127,8 +127,8 @@ func (a *Arm) noteDriveModes(calibration Calibration) {
 	}
 }
 
-// findTurns finds for each joint whose servos forget their turns at power-up the turn that
-// fits its range.
+// findTurns finds the turn that fits the calibrated range, for each joint whose servos forget their
+// turns at power-up.
 func (a *Arm) findTurns() error {
 	for i := range a.units {
 		counts, err := a.countsTurns(a.units[i])
@@ -142,8 +142,8 @@ func (a *Arm) findTurns() error {
 	return nil
 }
 
-// countsTurns reports whether a servo counts turns: a Dynamixel in two of its modes, from
-// its power-up on.
+// countsTurns reports whether a servo counts turns since its power-up: a Dynamixel does in two of
+// its modes.
 func (a *Arm) countsTurns(u unit) (bool, error) {
 	if a.bus.protocol != table.Dynamixel2 {
 		return false, nil
@@ -158,7 +158,7 @@ func (a *Arm) countsTurns(u unit) (bool, error) {
 	return CountsTurns(u.model, mode), nil
 }
 
-// fit is a raw position in the turn that fits the calibrated range.
+// fit returns a raw position in the turn that fits the calibrated range.
 //
 //rt:noalloc
 func (s *scale) fit(raw, turn int) int {
@@ -169,8 +169,8 @@ func (s *scale) fit(raw, turn int) int {
 	return InTurn(raw, low, high, turn)
 }
 
-// CountsTurns reports whether a servo in that Operating_Mode counts turns, which it forgets
-// at power-up.
+// CountsTurns reports whether a servo in that Operating_Mode counts turns, which it forgets at
+// power-up.
 func CountsTurns(m *table.Model, mode int) bool {
 	return m.Protocol == table.Dynamixel2 && (mode == table.ModeExtendedPosition || mode == table.ModeCurrentPosition)
 }
@@ -202,8 +202,8 @@ func (a *Arm) findTurn(i int) error {
 	return nil
 }
 
-// checkShadowTurn refuses a shadow that counts other turns than its joint's first motor: it
-// takes the same goals, and would turn against that motor by a whole turn.
+// checkShadowTurn refuses a shadow that is in another turn than its joint's first motor: it takes
+// the same goals, and would turn against that motor by a whole turn.
 func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	read, _, err := a.bus.ReadRegister(u.id, u.model.Row(table.PresentPosition))
 	if err != nil {
@@ -218,8 +218,8 @@ func (a *Arm) checkShadowTurn(u unit, turn int) error {
 	return nil
 }
 
-// checkSide refuses joints outside their range that may be on the other side of it: a servo
-// knows its place modulo one turn, and reads a joint beyond its encoder's seam at the far end.
+// checkSide refuses joints outside their range that may be on the other side of it: a servo knows
+// its position modulo one turn, and reads a joint beyond its encoder's seam at the far end.
 func (a *Arm) checkSide(joints uint32) error {
 	for i := range a.joints {
 		j, m := &a.joints[i], a.robot.Motors[i]
@@ -233,8 +233,8 @@ func (a *Arm) checkSide(joints uint32) error {
 	return nil
 }
 
-// Turn is how many counts one turn of a servo's encoder has, after which it begins anew; 0 for
-// a potentiometer, which does not turn over.
+// Turn returns the counts of one turn of a servo's encoder, after which it starts again at 0; 0 for
+// a potentiometer, which has an end.
 func Turn(m *table.Model) int {
 	if m.Protocol != table.Feetech && m.Protocol != table.Dynamixel2 {
 		return 0
@@ -242,8 +242,9 @@ func Turn(m *table.Model) int {
 	return m.Resolution
 }
 
-// OtherSide reports whether a joint that reads raw, outside its range, may be on the other
-// side of it: a whole turn from there it is nearer to the range, or hardly farther from it.
+// OtherSide reports whether a joint that reads raw, outside its range, may be on the other side of
+// it: the position a whole turn away is nearer to the range, or at most hardly times as far from
+// it.
 func OtherSide(m *table.Model, raw, low, high int) bool {
 	const hardly = 1.5 // times as far
 	off := outside(raw, low, high)
@@ -252,16 +253,16 @@ func OtherSide(m *table.Model, raw, low, high int) bool {
 	return turn > 0 && off > 0 && float64(other) < hardly*float64(off)
 }
 
-// InTurn returns a raw position moved by whole turns of so many counts to the place that is
-// nearest to a range, and there nearest to raw. A servo that counts turns forgets them at
-// power-up: its position is then known modulo one turn, and its range says which turn it is.
+// InTurn returns a raw position moved by whole turns of that many counts to the place nearest to a
+// range, and of two such places the one nearest to raw. A servo that counts turns forgets them at
+// power-up: its position is then known modulo one turn, and the range determines the turn.
 //
 //rt:noalloc
 func InTurn(raw, low, high, turn int) int {
 	if turn <= 0 || raw >= low && raw <= high {
 		return raw
 	}
-	up := low - raw // below the range: the first place at or above low, or the last below it
+	up := low - raw // below the range: to the first place at or above low, or the last below it
 	if raw > high {
 		up = high - raw
 	}
@@ -276,17 +277,17 @@ func InTurn(raw, low, high, turn int) int {
 	return near
 }
 
-// outside is how many counts raw is outside a range; 0: it is inside.
+// outside returns how many counts raw is outside a range; 0: it is inside.
 //
 //rt:noalloc
 func outside(raw, low, high int) int { return max(low-raw, raw-high, 0) }
 
-// Difference is a joint that two calibrations describe differently.
+// Difference is a joint for which two calibrations differ.
 type Difference struct {
 	Joint    string
 	Was, Is  MotorCalibration
-	Degrees  float64 // how far the same value in robot units puts the joint elsewhere, at most
-	Mirrored bool    // the motor turns the other way round
+	Degrees  float64 // largest change of the joint's position for the same value in robot units
+	Mirrored bool    // the motor turns in the opposite direction
 }
 
 func (d Difference) String() string {
@@ -298,9 +299,9 @@ func (d Difference) String() string {
 	return fmt.Sprintf("%s, which is up to %.1f degrees elsewhere", text, d.Degrees)
 }
 
-// Compare returns the joints of a robot whose calibration has changed. same: both are of one
-// arm, so that its homing offsets can be compared; of two arms only the ranges can be. A
-// motor that one of them lacks counts as a whole turn.
+// Compare returns the joints of a robot whose calibration has changed. same: both are of one arm,
+// so that their homing offsets are comparable; of two arms only the widths of the ranges are. A
+// motor that one of them lacks has a difference of a whole turn.
 func Compare(r robot.Robot, was, is Calibration, same bool) (changed []Difference) {
 	for _, m := range r.Motors {
 		a, known := was[m.Name]
@@ -318,7 +319,7 @@ func Compare(r robot.Robot, was, is Calibration, same bool) (changed []Differenc
 	return changed
 }
 
-// elsewhere returns how far a value between the ends of the range lies elsewhere, in degrees.
+// elsewhere returns how far the positions of one value differ, in degrees, at most over the range.
 func elsewhere(m robot.Motor, was, is MotorCalibration, same bool) float64 {
 	turn := float64(m.Model.MaxRaw() + 1)
 	degree := m.Model.Span / float64(m.Model.MaxRaw())

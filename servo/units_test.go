@@ -10,7 +10,7 @@ import (
 	"edgert/servo/robot"
 )
 
-// motorOf is an STS3215, whose drive_mode the host applies.
+// motorOf returns an STS3215, whose drive_mode the host applies.
 func motorOf(mode robot.NormMode) robot.Motor {
 	m := so101().Motors[0]
 	m.Norm = mode
@@ -48,8 +48,8 @@ func normRows(t *testing.T, path string) []normRow {
 
 const normGolden = "../testdata/golden/motor_norm.json"
 
-// Goal: the same numbers as LeRobot's Python, to the last bit and the last
-// encoder step, also after a trip through float32 as policies make it.
+// Goal: the same numbers as LeRobot's Python, to the last bit and the last encoder step, also after
+// a conversion to float32 as policies make it.
 func TestUnitsMatchLeRobot(t *testing.T) {
 	modes := map[string]robot.NormMode{"m100": robot.RangeM100, "p100": robot.Range0100, "deg": robot.Degrees}
 	for _, r := range normRows(t, normGolden) {
@@ -73,9 +73,9 @@ func TestUnitsGoldenIsUnchanged(t *testing.T) {
 	}
 }
 
-// Outside the range value stops at its edge, and place and count go on in the same
-// line, so that a joint that stands there can be told to stay. A range below zero, as
-// a Dynamixel of several turns has, truncates toward zero as Python does.
+// Outside the range value stops at the edge, while unclamped and raw continue on the same line, so
+// that a joint outside can get its position as a goal. A range below zero, as a Dynamixel of
+// several turns has, truncates toward zero as Python does.
 func TestOutsideTheRange(t *testing.T) {
 	tests := []struct {
 		name     string
@@ -84,7 +84,7 @@ func TestOutsideTheRange(t *testing.T) {
 		min, max int
 		in       float64
 		count    int
-		value    float64 // what the count is in the unit
+		value    float64 // the count in the unit
 	}{
 		{"degrees go on", robot.Degrees, 0, 0, 4095, -200, -227, -199.95604395604394},
 		{"degrees are bounded", robot.Degrees, 0, 0, 4095, 1e30, 11377047, 999999.956043956},

@@ -7,28 +7,28 @@ import (
 )
 
 const (
-	mismatchReads = 2                      // checks in a row that find something else: one may be of a damaged reply whose checksum fits
-	bootMin       = 100 * time.Millisecond // no servo boots in less: one without a marker that was silent for longer may have restarted
-	longGap       = 500 * time.Millisecond // without a read: one without a marker may have restarted
-	verifyFails   = 2                      // reads in one tick that bring nothing, before the next tick goes on
-	goalSlack     = 2                      // counts by which a goal register may be off
+	mismatchReads = 2                      // checks in a row with another value: one may be of a damaged reply whose checksum fits
+	bootMin       = 100 * time.Millisecond // no servo boots in less: a servo without a marker that was silent for longer may have restarted
+	longGap       = 500 * time.Millisecond // without a read: a servo without a marker may have restarted
+	verifyFails   = 2                      // failed reads in one tick, after which the rest waits for the next tick
+	goalSlack     = 2                      // counts by which a goal register may differ
 )
 
-// checks compares registers of motors with what they should hold: a motor that was
-// silent may have restarted, or have lost its torque.
+// checks compares registers of motors with their expected values: a motor that was silent may have
+// restarted, or have lost its torque.
 type checks struct {
 	torque          uint32        // joints that were switched on
 	torqueLost      uint32        // joints that have lost their torque by themselves
 	restarted       uint32        // joints of which a motor has lost its marker
 	goalMismatch    uint32        // joints whose goal register was not ours after a silence
 	unchecked       uint32        // joints that were silent and have not been checked since
-	nextCheck       int           // window that verifyUnchecked begins with
-	crowdedSince    rt.Instant    // since when no tick has had time for a check; 0: it has
+	nextCheck       int           // window with which verifyUnchecked begins
+	crowdedSince    rt.Instant    // start of the time in which no tick could make a check; 0: ticks can
 	watchdogFired   bool          // the bus watchdogs have stopped the motors
-	watchdogTimeout time.Duration // for the bus watchdogs; 0: none
+	watchdogTimeout time.Duration // timeout of the bus watchdogs; 0: no watchdog
 }
 
-// expect sets which joints should be under torque from now on.
+// expect sets the joints that should be under torque from now on.
 func (h *health) expect(joints uint32) {
 	h.torque, h.torqueLost, h.watchdogFired, h.goalMismatch = joints, 0, false, 0
 	for i := range h.readings {
@@ -36,7 +36,8 @@ func (h *health) expect(joints uint32) {
 	}
 }
 
-// checkBusWatchdog comes before the request that ends a gap.
+// checkBusWatchdog notes that the bus watchdogs have fired. It is called before the request that
+// ends the gap.
 //
 //rt:noalloc
 func (h *health) checkBusWatchdog(now rt.Instant) {
@@ -45,7 +46,7 @@ func (h *health) checkBusWatchdog(now rt.Instant) {
 	}
 }
 
-// verifyUnchecked reads the windows of motors that answer again, as far as there is time.
+// verifyUnchecked reads the windows of motors that answer again, as many as the deadline allows.
 //
 //rt:noalloc
 func (h *health) verifyUnchecked(stale uint32, deadline rt.Instant) {
@@ -65,14 +66,14 @@ func (h *health) verifyUnchecked(stale uint32, deadline rt.Instant) {
 		if h.bus.gather(w.group, healthLoss, end) == 0 {
 			h.recordWindow(w)
 		} else if failed++; failed == verifyFails {
-			h.nextCheck = (h.nextCheck + k + 1) % len(h.windows) // the others come first in the next tick
+			h.nextCheck = (h.nextCheck + k + 1) % len(h.windows) // the next tick begins with the other windows
 			return
 		}
 	}
 }
 
-// verify compares a window with what the motor should hold. What differs is read
-// once more before it counts.
+// verify compares a window with the motor's expected values. A difference is read once more before
+// the motor is reported.
 //
 //rt:noalloc
 func (h *health) verify(w *window, u *unitHealth) {
@@ -107,7 +108,7 @@ func (h *health) verify(w *window, u *unitHealth) {
 	}
 	u.unread &^= w.bit
 	if known && torque != 0 && h.reactions.Limp&bit != 0 {
-		h.disableTorque(bit) // something has switched it on again
+		h.disableTorque(bit) // its torque has been switched on again
 	}
 	if u.unread == 0 {
 		u.mismatches = 0
@@ -115,15 +116,15 @@ func (h *health) verify(w *window, u *unitHealth) {
 	}
 }
 
-// otherGoal notes a goal register that is not ours after a silence, and reports whether it
-// has to be read once more before it counts.
+// otherGoal notes a goal register that is not ours after a silence, and reports whether it must be
+// read once more before the joint is reported.
 //
 //rt:noalloc
 func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
 	joint := h.units[w.unit].joint
 	bit := uint32(1) << joint
 	goal, ok := w.value(h.rows.goal)
-	if !ok || h.unchecked&h.torque&bit == 0 || h.units[w.unit].shadow { // without torque its goal is nothing of ours
+	if !ok || h.unchecked&h.torque&bit == 0 || h.units[w.unit].shadow { // the goal of a limp motor is not ours
 		return false
 	}
 	if d := goal + h.joints[joint].shift - h.goals.raw[joint]; d <= goalSlack && d >= -goalSlack {
@@ -139,8 +140,8 @@ func (h *health) otherGoal(w *window, u *unitHealth) (again bool) {
 	return false
 }
 
-// verified ends the check of a unit that holds what it should. One without a marker
-// that was silent for as long as a boot takes counts as restarted all the same.
+// verified ends the check of a unit that has its expected values. A unit without a marker that was
+// silent for at least the time of a boot is restarted all the same.
 //
 //rt:noalloc
 func (h *health) verified(i int) {
@@ -152,13 +153,13 @@ func (h *health) verified(i int) {
 	u.silentSince = 0
 	for k := range h.readings {
 		if h.units[k].joint == h.units[i].joint && h.readings[k].unread != 0 {
-			return // the other motor of the joint
+			return // the joint's other motor is not checked yet
 		}
 	}
 	h.unchecked &^= bit
 }
 
-// recheckUnit has a unit checked that was last known to be there at an instant.
+// recheckUnit requests a check of a unit that last answered at an instant.
 //
 //rt:noalloc
 func (h *health) recheckUnit(i int, at rt.Instant) {
@@ -174,7 +175,7 @@ func (h *health) recheckUnit(i int, at rt.Instant) {
 	}
 }
 
-// Recheck has every motor checked, as after a suspend or a step of the clock.
+// Recheck requests a check of every motor, as after a suspend or a step of the clock.
 //
 //rt:noalloc
 func (a *Arm) Recheck() { a.health.recheckSince(a.clock.Now().Add(-bootMin)) }
@@ -191,7 +192,7 @@ func (h *health) recheckSince(at rt.Instant) {
 //rt:noalloc
 func (a *Arm) Unchecked() uint32 { return a.health.unchecked }
 
-// GoalMismatch returns once the joints that hold another goal after a silence than ours.
+// GoalMismatch returns, once, the joints that hold another goal than ours after a silence.
 //
 //rt:noalloc
 func (a *Arm) GoalMismatch() (joints uint32) {
@@ -204,8 +205,8 @@ func (a *Arm) GoalMismatch() (joints uint32) {
 //rt:noalloc
 func (a *Arm) TorqueLost() uint32 { return a.health.torqueLost }
 
-// BusWatchdogFired reports that Dynamixel's bus watchdogs have stopped the motors, because
-// nothing was sent for too long: they hold, and refuse goals. ArmStep clears them.
+// BusWatchdogFired reports that Dynamixel's bus watchdogs have stopped the motors, because the bus
+// was silent for too long: the motors hold, and refuse goals. ArmStep clears the watchdogs.
 //
 //rt:noalloc
 func (a *Arm) BusWatchdogFired() bool { return a.health.watchdogFired }
