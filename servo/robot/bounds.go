@@ -6,23 +6,23 @@ import (
 	"strconv"
 )
 
-// Bounds are what a motor may measure before its robot reacts, where the motor's own
-// limits are too lax: an STS3215 is the same at 7.4 V and at 12 V. 0 is no bound.
+// Bounds are the measurements of a motor from which on its robot reacts, where the motor's own
+// limits are too lax: an STS3215 has the same limits at 7.4 V and at 12 V. 0 is no bound.
 type Bounds struct {
-	HotWarn, HotAct int // degrees Celsius: from here on there is a warning, and Safety.Overheat happens
-	LowWarn, LowAct int // tenths of a volt: from here down there is a warning, and Safety.Voltage happens
+	HotWarn, HotAct int // degrees Celsius: HotWarn and above warns, HotAct and above causes Safety.Overheat
+	LowWarn, LowAct int // tenths of a volt: LowWarn and below warns, LowAct and below causes Safety.Voltage
 }
 
-// What a bound may be. The motors measure whole degrees and tenths of a volt.
+// The limits of a bound. The motors measure whole degrees and tenths of a volt.
 const (
 	minCelsius, maxCelsius = 30, 120
 	minTenths, maxTenths   = 30, 600
 )
 
-// boundKeys are the bounds in a safety block.
+// boundKeys are the keys of a safety block that set bounds.
 const boundKeys = "overheat_warn, overheat_act, undervoltage_warn or undervoltage_act"
 
-// place returns what a key sets, nil when it is no bound.
+// place returns the field that a key sets, nil when the key sets no bound.
 func (b *Bounds) place(key string) *int {
 	places := map[string]*int{
 		"overheat_warn": &b.HotWarn, "overheat_act": &b.HotAct,
@@ -46,7 +46,7 @@ func (b *Bounds) fill(file map[string]string) error {
 	return nil
 }
 
-// fillOnly is fill for a motor's own block, which has nothing else.
+// fillOnly is fill for the block of a motor, in which only bounds are allowed.
 func (b *Bounds) fillOnly(file map[string]string) error {
 	for key := range file {
 		if b.place(key) == nil {

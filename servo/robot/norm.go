@@ -2,7 +2,7 @@ package robot
 
 import "fmt"
 
-// NormMode says which unit a motor's position has outside the bus.
+// NormMode is the unit of a motor's position outside the bus.
 type NormMode uint8
 
 const (
@@ -11,7 +11,7 @@ const (
 	RangeM100                 // -100 at range_min, 100 at range_max
 )
 
-// norms are LeRobot's words.
+// norms maps LeRobot's names.
 var norms = map[string]NormMode{"degrees": Degrees, "range_0_100": Range0100, "range_m100_100": RangeM100}
 
 func (m NormMode) String() string {

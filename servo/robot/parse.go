@@ -14,9 +14,9 @@ import (
 	"edgert/servo/table"
 )
 
-// robotFile is a description as it is written.
+// robotFile is the form of a description file.
 type robotFile struct {
-	Like        string            `yaml:"like"` // a built-in arm to start from
+	Like        string            `yaml:"like"` // built-in arm whose values are the defaults
 	Name        string            `yaml:"name"`
 	Kind        string            `yaml:"kind"` // follower, leader
 	Calibration []string          `yaml:"calibration"`
@@ -53,7 +53,7 @@ type motorFile struct {
 	Safety map[string]string `yaml:"safety"` // bounds
 }
 
-// Parse reads a description; source names it in errors, which wrap ErrInvalid.
+// Parse parses a description. source is its name in errors, which wrap ErrInvalid.
 func Parse(source string, data []byte) (Robot, error) {
 	r, err := parse(data)
 	if err != nil {
@@ -84,14 +84,14 @@ func decode(data []byte) (file robotFile, err error) {
 		return file, fmt.Errorf("%d bytes, want at most %d", len(data), maxBytes)
 	}
 	if err := strictyaml.Decode(data, &file); err != nil {
-		line, _, _ := strings.Cut(err.Error(), "\n") // the rest is a drawing
+		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines are an excerpt of the file
 		return file, fmt.Errorf("%s; docs/servo.md has the form, under A robot of your own", line)
 	}
 	return file, nil
 }
 
-// like returns the built-in arm that another starts from, which has no like of its
-// own, so that descriptions do not form chains or rings.
+// like returns the built-in arm with the defaults of another description. Its file must not have
+// like itself, so that descriptions form no chains or rings.
 func like(name string) (Robot, error) {
 	data, err := builtIn.ReadFile("robots/" + name + ".yaml")
 	if err != nil {
@@ -107,7 +107,7 @@ func like(name string) (Robot, error) {
 	return parse(data)
 }
 
-// fill puts what the file says over what r has.
+// fill sets the file's values in r, over the existing ones.
 func (f *robotFile) fill(r *Robot) error {
 	r.Name, r.Baud = cmp.Or(f.Name, r.Name), cmp.Or(f.Baud, r.Baud)
 	switch f.Kind {
@@ -154,7 +154,7 @@ func (f *robotFile) fill(r *Robot) error {
 			return err
 		}
 		if len(f.Motors) == 0 {
-			*own = merge(*own, common) // what this file says wins over what came with the arm
+			*own = merge(*own, common) // this file's settings replace those of the built-in arm
 			continue
 		}
 		*own = merge(common, *own)
@@ -195,7 +195,7 @@ func (f *motorFile) motor() (m Motor, err error) {
 	return m, err
 }
 
-// settings turns names into registers, keeping the order.
+// settings converts names to registers and keeps their order.
 func settings(file yaml.MapSlice) (out []Setting, err error) {
 	for _, item := range file {
 		name := fmt.Sprint(item.Key)
@@ -223,15 +223,14 @@ func settings(file yaml.MapSlice) (out []Setting, err error) {
 	return out, nil
 }
 
-// barred are the registers no description may set: a wrong value makes a motor
-// unreachable, run away, or move at once. Phase is among them because its other
-// bits differ between servos.
+// barred are the registers that no description may set: a wrong value makes a motor unreachable,
+// run away, or move at once. Phase is included because its other bits differ between servos.
 var barred = []table.Register{
 	table.MotorID, table.BaudRate, table.ResponseStatusLevel, table.Phase, table.SecondaryID, table.ProtocolType, table.HomingOffset,
 	table.MinPositionLimit, table.MaxPositionLimit, table.TorqueEnable, table.Lock, table.GoalPosition, table.GoalVelocity, table.GoalPWM, table.BusWatchdog,
 }
 
-// merge puts the later settings over the earlier ones and behind them.
+// merge replaces earlier settings by the later ones of the same register, and appends the rest.
 func merge(earlier, later []Setting) []Setting {
 	out := slices.Clone(earlier)
 	for _, s := range later {
@@ -244,11 +243,11 @@ func merge(earlier, later []Setting) []Setting {
 	return out
 }
 
-// fill sets what the file's safety block says.
+// fill sets the values of the file's safety block.
 func (s *Safety) fill(file map[string]string) error {
 	for key, value := range file {
 		if new(Bounds).place(key) != nil {
-			continue // each motor's
+			continue // a bound belongs to the motors
 		}
 		if err := s.set(key, value); err != nil {
 			return fmt.Errorf("safety: %s: got %q, want %w", key, value, err)

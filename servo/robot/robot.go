@@ -1,9 +1,8 @@
-// Package robot describes arms as data: which motors are on the bus, in which
-// unit a policy sees them, which register settings they run with, how fast they
-// may move and what happens when a motor reports a fault.
+// Package robot describes arms as data: the motors on the bus, the unit in which a policy sees each
+// one, the register settings, the velocity limits and the reactions to a motor's faults.
 //
-// A description is a YAML file. The arms in robots/ are built in; a path to a
-// file of the same form does for any other.
+// A description is a YAML file. The arms in robots/ are built in; any other arm is a path to a file
+// of the same form.
 package robot
 
 import (
@@ -21,16 +20,15 @@ import (
 	"edgert/servo/table"
 )
 
-// ErrUnknown means that no arm has the name; ErrInvalid that a description is
-// wrong.
+// ErrUnknown means that no built-in arm has the name; ErrInvalid that a description has an error.
 var (
 	ErrUnknown = errors.New("robot: unknown robot")
 	ErrInvalid = errors.New("robot: invalid description")
 )
 
-// Bounds of a description.
+// The limits of a description.
 const (
-	maxMotors = 24 // in one arm, shadows included: a sync write must stay below Feetech's 250 bytes
+	maxMotors = 24 // in one arm, with shadows: a sync write must stay below Feetech's 250 bytes
 	maxID     = 252
 	maxBytes  = 1 << 16
 )
@@ -38,82 +36,82 @@ const (
 // Robot is an arm as data.
 type Robot struct {
 	Name        string
-	From        string   // what ByName was asked for: a built-in arm's name, or a file
-	Leader      bool     // moved by hand: it never gets torque, but for triggers and where it is Actuated
-	Actuated    bool     // a leader that a take-over brings to where the follower is
-	Calibration []string // LeRobot's folders for it below robots/ or teleoperators/, the newest first
-	Factory     bool     // calibrated by its maker: nothing to move by hand
+	From        string   // the argument of ByName: a built-in arm's name, or a file
+	Leader      bool     // moved by hand: only its triggers get torque, or all joints where it is Actuated
+	Actuated    bool     // a leader that a take-over moves to the follower's position
+	Calibration []string // LeRobot's folders for it in robots/ or teleoperators/, the newest first
+	Factory     bool     // calibrated by its maker: no joint must be moved by hand
 	Baud        int
 	Motors      []Motor // in the order of states and actions
 	Rename      Rename
 	Safety      Safety
 }
 
-// Motor is one joint: a servo, and perhaps a second one that follows it.
+// Motor is one joint: a servo, and perhaps a second one with the same goals.
 type Motor struct {
 	Name        string // LeRobot's name, such as elbow_flex
 	ID          uint8
-	Shadow      uint8 // id of a second servo that takes this one's goals; 0: none
+	Shadow      uint8 // id of a second servo that gets this one's goals; 0: no second servo
 	Model       *table.Model
 	Norm        NormMode
 	MaxVelocity float64    // in its unit per second
-	MaxStep     float64    // how far from its measured position a goal may be; 0: no such limit
-	Limits      [2]float64 // in its unit, inside the calibrated range; both 0: none of its own
-	FullTurn    bool       // has no end stops: calibrated to the whole turn without being moved
-	MinTravel   float64    // degrees that its calibrated range has at least; 0: the usual
-	DriveMode   int        // what a calibration gets
-	Homing      int        // from a factory calibration
-	Trigger     *float64   // a leader's gripper is held here, so that it can be pulled
-	Settings    []Setting  // in the order they are written
-	Bounds      Bounds     // for its temperature and supply, and a shadow's
+	MaxStep     float64    // largest distance of a goal from the measured position; 0: no such limit
+	Limits      [2]float64 // in its unit, inside the calibrated range; both 0: no own limits
+	FullTurn    bool       // has no end stops: its calibration is the whole turn, without moving it
+	MinTravel   float64    // least degrees of its calibrated range; 0: the usual
+	DriveMode   int        // drive_mode of a new calibration
+	Homing      int        // homing_offset of a factory calibration
+	Trigger     *float64   // rest position of a leader's gripper, which is held there with little torque for a person to pull
+	Settings    []Setting  // in the order of the writes
+	Bounds      Bounds     // of its temperature and supply, and its shadow's
 }
 
-// Setting is one register value a motor runs with.
+// Setting is one register value that a motor runs with.
 type Setting struct {
 	Register table.Register
 	Value    int
 }
 
-// Rename maps the names on this robot to those a policy was trained with.
+// Rename maps the names on this robot to the names in a policy's training.
 type Rename struct {
 	Cameras map[string]string
 	Joints  map[string]string
 }
 
-// Reaction says what a motor's fault leads to.
+// Reaction is the consequence of a motor's fault.
 type Reaction string
 
 const (
-	Ignore Reaction = "ignore" // it is counted and shown
-	Hold   Reaction = "hold"   // the joint keeps its goal until the fault is gone; one that pushes against something follows what relieves it
+	Ignore Reaction = "ignore" // it is only counted and shown
+	Hold   Reaction = "hold"   // the joint keeps its goal until the fault is gone; a joint that pushes against an obstacle follows goals that relieve it
 	Limp   Reaction = "limp"   // the joint's torque goes off for the rest of the run
-	Stop   Reaction = "stop"   // the run ends as --on-exit says
+	Stop   Reaction = "stop"   // the run ends as set by --on-exit
 )
 
-// Return says what happens when an arm that was gone is back.
+// Return is the behaviour after an arm has come back.
 type Return string
 
 const (
-	Resume   Return = "resume"   // it is armed where it stands, with the next chunk
+	Resume   Return = "resume"   // it is armed at its position, with the next chunk
 	Operator Return = "operator" // it waits for edge-rt ctl resume
 )
 
-// Safety is how a robot reacts to trouble.
+// Safety holds a robot's reactions to faults and interruptions.
 type Safety struct {
 	Overload    Reaction      // overload and over current
 	Overheat    Reaction      // over temperature
 	Voltage     Reaction      // supply out of range
 	Encoder     Reaction      // position sensor
-	Stall       Reaction      // works hard and does not move; hold follows only what relieves it
-	StallFor    time.Duration // for so long
-	AfterReplug Return        // the adapter was away; the motors kept their torque
-	AfterReset  Return        // a servo has restarted: its supply was away
+	Stall       Reaction      // high load without motion; hold follows only goals that relieve it
+	StallFor    time.Duration // duration of a stall before the reaction
+	AfterReplug Return        // the adapter was unplugged; the motors kept their torque
+	AfterReset  Return        // a servo has restarted: its supply was interrupted
 	BusWatchdog time.Duration // Dynamixel stops by itself after this long without a packet; 0: not armed
-	Slew        float64       // share of the velocity limit allowed at first
-	SlewFor     time.Duration // from arming on
+	Slew        float64       // share of the velocity limit right after arming
+	SlewFor     time.Duration // time until the full velocity limit
 }
 
-// defaultSafety is what a description starts from.
+// defaultSafety has the values that a description may leave out.
 var defaultSafety = Safety{
 	Overload: Hold, Overheat: Stop, Voltage: Hold, Encoder: Stop, Stall: Hold, StallFor: 500 * time.Millisecond,
 	AfterReplug: Resume, AfterReset: Operator,
@@ -123,8 +121,8 @@ var defaultSafety = Safety{
 //go:embed robots/*.yaml
 var builtIn embed.FS
 
-// ByName returns a built-in arm, or the one that a file describes when name ends
-// in .yaml or .yml. It fails with ErrUnknown or ErrInvalid.
+// ByName returns a built-in arm, or the arm that a file describes when name ends in .yaml or .yml.
+// It fails with ErrUnknown or ErrInvalid.
 func ByName(name string) (Robot, error) {
 	if ext := path.Ext(name); ext == ".yaml" || ext == ".yml" {
 		data, err := strictyaml.ReadFile(name)
@@ -146,12 +144,12 @@ func from(asked, source string, data []byte) (Robot, error) {
 	return r, err
 }
 
-// Flag is what --robot has to say to get this robot.
+// Flag returns the value of --robot for this robot.
 func (r Robot) Flag() string {
 	return cmp.Or(r.From, r.Name)
 }
 
-// Names lists the built-in arms, leaders included.
+// Names returns the names of the built-in arms, leaders included, sorted.
 func Names() []string {
 	files, _ := fs.Glob(builtIn, "robots/*.yaml")
 	names := make([]string, len(files))
@@ -172,8 +170,7 @@ func (r Robot) ActionNames() []string {
 	return names
 }
 
-// Units returns what the numbers of a state or an action are in, in the same order, such as
-// degrees.
+// Units returns the units of a state's or an action's numbers, in their order, such as degrees.
 func (r Robot) Units() []string {
 	units := make([]string, len(r.Motors))
 	for i, m := range r.Motors {
@@ -182,7 +179,7 @@ func (r Robot) Units() []string {
 	return units
 }
 
-// Joints lists the joints of a bit set by name, such as "shoulder_pan, gripper".
+// Joints returns the names of the joints of a bit set, such as "shoulder_pan, gripper".
 func (r Robot) Joints(set uint32) string {
 	var names []string
 	for j, m := range r.Motors {
@@ -193,15 +190,15 @@ func (r Robot) Joints(set uint32) string {
 	return strings.Join(names, ", ")
 }
 
-// CameraName returns what a policy calls a camera of this robot.
+// CameraName returns a policy's name for a camera of this robot.
 func (r Robot) CameraName(name string) string {
 	return cmp.Or(r.Rename.Cameras[name], name)
 }
 
-// Protocol is what every motor of the arm speaks.
+// Protocol returns the protocol of every motor of the arm.
 func (r Robot) Protocol() table.Protocol { return r.Motors[0].Model.Protocol }
 
-// IDs returns the ids of all servos, those of the joints first, shadows behind.
+// IDs returns the ids of all servos: first the joints', then their shadows'.
 func (r Robot) IDs() []uint8 {
 	var ids []uint8
 	for _, m := range r.Motors {
@@ -215,7 +212,8 @@ func (r Robot) IDs() []uint8 {
 	return ids
 }
 
-// ServosOf returns the motor with an id, its own or its shadow's, as the servo of that id.
+// ServosOf returns the motor with that id, or the motor whose shadow has it, as the servo of that
+// id; nil without one.
 func (r Robot) ServosOf(id uint8) []Motor {
 	for _, m := range r.Motors {
 		if m.ID == id || m.Shadow != 0 && m.Shadow == id {
@@ -226,7 +224,7 @@ func (r Robot) ServosOf(id uint8) []Motor {
 	return nil
 }
 
-// Role is the folder of LeRobot's calibrations: robots or teleoperators.
+// Role returns the folder of LeRobot's calibrations: robots or teleoperators.
 func (r Robot) Role() string {
 	if r.Leader {
 		return "teleoperators"
@@ -234,7 +232,8 @@ func (r Robot) Role() string {
 	return "robots"
 }
 
-// Setting returns the value a motor runs with, if it has one for the register.
+// Setting returns the value of a register that the motor runs with; ok is false without such a
+// setting.
 func (m Motor) Setting(reg table.Register) (int, bool) {
 	i := slices.IndexFunc(m.Settings, func(s Setting) bool { return s.Register == reg })
 	if i < 0 {

@@ -176,8 +176,8 @@ func TestBadDescriptions(t *testing.T) {
 	}
 }
 
-// Bounds are the robot's, and where a motor has its own, that motor's; what a
-// file says wins over what came with the arm that it is like.
+// Bounds are the robot's, or the motor's own where it has them. A file's bounds replace those of
+// the built-in arm that it is like.
 func TestBounds(t *testing.T) {
 	bounds := func(text string) (all [2]Bounds) {
 		t.Helper()
