@@ -55,8 +55,8 @@ var xRows = []Row{
 	{PresentTemperature, 146, 1, ReadOnly, Unsigned, false},
 }
 
-// loadRow is what the models without a current sensor keep at 126. LeRobot
-// calls it Present_Current there too, and so do we in a setting's name only.
+// loadRow is the register at 126 of models without a current sensor. LeRobot calls it
+// Present_Current there too; here a setting may use that name.
 var loadRow = Row{PresentLoad, 126, 2, ReadOnly, Twos, false}
 
 // axRows is the table of the AX-12A, on protocol 1.0.
@@ -91,7 +91,7 @@ var axRows = []Row{
 	{PresentTemperature, 43, 1, ReadOnly, Unsigned, false},
 	{"Registered_Instruction", 44, 1, ReadOnly, Unsigned, false},
 	{"Moving", 46, 1, ReadOnly, Unsigned, false},
-	// Lock is left out: on an AX-12 it cannot be taken back before a power cycle.
+	// Lock is missing: an AX-12 can be unlocked only by a power cycle.
 	{"Punch", 48, 2, RAM, Unsigned, false},
 }
 

@@ -2,9 +2,9 @@ package table
 
 import "slices"
 
-// smsRows is the table of STS and SMS servos. Minimum_Startup_Force is one byte
-// here, and so is the factory block: LeRobot lists two for the first, but byte
-// 25 is another register.
+// smsRows is the table of STS and SMS servos. Minimum_Startup_Force has one byte here, and so have
+// the registers of the factory block: LeRobot lists two for the first, but byte 25 is another
+// register.
 var smsRows = slices.Concat(feetechRows, []Row{
 	{"Minimum_Startup_Force", 24, 1, EEPROM, Unsigned, false},
 	{ProtectionCurrent, 28, 2, EEPROM, Unsigned, false},
@@ -27,8 +27,8 @@ var smsRows = slices.Concat(feetechRows, []Row{
 	{"Maximum_Acceleration", 85, 1, EEPROM, Unsigned, false},
 })
 
-// scsRows is the table of SCS servos. Its lock lies where STS servos keep the
-// torque limit, so that a write by address to the wrong family locks it.
+// scsRows is the table of SCS servos. Its lock is at the address of the STS servos' torque limit: a
+// write of that address to the wrong family locks the servo.
 var scsRows = slices.Concat(feetechRows, []Row{
 	{"Minimum_Startup_Force", 24, 2, EEPROM, Unsigned, false},
 	{"Protective_Torque", 37, 1, EEPROM, Unsigned, false},
@@ -40,7 +40,7 @@ var scsRows = slices.Concat(feetechRows, []Row{
 	{PresentPosition, 56, 2, ReadOnly, Unsigned, false},
 })
 
-// feetechRows are what both series keep in the same place.
+// feetechRows are the rows with the same address in both series.
 var feetechRows = []Row{
 	{"Firmware_Major_Version", 0, 1, ReadOnly, Unsigned, false},
 	{"Firmware_Minor_Version", 1, 1, ReadOnly, Unsigned, false},
@@ -73,8 +73,8 @@ var feetechRows = []Row{
 	{"Moving", 66, 1, ReadOnly, Unsigned, false},
 }
 
-// Register values that mean something on their own.
+// Register values with a meaning of their own.
 const (
-	PhaseMultiTurn = 0x10 // Phase bit 4: count turns instead of 0 to 4095
-	FactoryBlock   = 80   // from here on some Feetech firmware keeps its own values whatever is written
+	PhaseMultiTurn = 0x10 // bit 4 of Phase: positions count turns instead of 0 to 4095
+	FactoryBlock   = 80   // from this address on some Feetech firmware keeps its own values after a write
 )

@@ -1,7 +1,6 @@
 package table
 
-// models lists every servo we know. Of models that share a number the first is
-// what a scan reports.
+// models lists every supported servo. Of models with the same number a scan reports the first.
 var models = []*Model{
 	sms("sts3215", 777),
 	sms("sts3250", 2825),
@@ -21,19 +20,18 @@ var models = []*Model{
 	newModel(Model{Name: "ax-12a", Number: 12, Protocol: Dynamixel1, Resolution: 1024, Span: 300}, axRows),
 }
 
-// sms is a servo with a magnetic encoder; Present = Actual - Homing_Offset.
+// sms returns a Feetech model with a magnetic encoder; Present = Actual - Homing_Offset.
 func sms(name string, number int) *Model {
 	return newModel(Model{Name: name, Number: number, Protocol: Feetech, Resolution: 4096, Span: 360, Offset: -1, CurrentMA: 6.5}, smsRows)
 }
 
-// x is a servo of the X series with a current sensor; Present = Actual +
-// Homing_Offset. The 330 sizes have no Acceleration_Limit, and neither has the
-// newer firmware of the others.
+// x returns an X series model with a current sensor; Present = Actual + Homing_Offset. The 330
+// sizes have no Acceleration_Limit, and newer firmware of the others has not either.
 func x(name string, number int, currentMA float64) *Model {
 	return newModel(Model{Name: name, Number: number, Protocol: Dynamixel2, Resolution: 4096, Span: 360, Offset: 1, CurrentMA: currentMA}, xRows, AccelerationLimit)
 }
 
-// xLoad is one without a current sensor.
+// xLoad returns an X series model without a current sensor.
 func xLoad(name string, number int) *Model {
 	rows := append([]Row{loadRow}, xRows...)
 	return newModel(Model{Name: name, Number: number, Protocol: Dynamixel2, Resolution: 4096, Span: 360, Offset: 1}, rows,

@@ -2,8 +2,8 @@ package table
 
 import "strings"
 
-// Register is a register's name as LeRobot writes it. Those that no code names are
-// literals in the lists of rows.
+// Register is a register's name in LeRobot's spelling. Registers that no code uses are literals in
+// the lists of rows.
 type Register string
 
 const (
@@ -50,7 +50,7 @@ const (
 	PositionPGain       Register = "Position_P_Gain"
 )
 
-// aliases are the names one family has for another's register.
+// aliases maps names of single families to the common register.
 var aliases = map[string]Register{
 	"Present_Input_Voltage": PresentVoltage,
 	"Temperature_Limit":     MaxTemperatureLimit,
@@ -63,8 +63,8 @@ var aliases = map[string]Register{
 	"Max_Torque":            MaxTorqueLimit,
 }
 
-// RegisterByName returns the register of that name, in LeRobot's spelling, that some
-// model has.
+// RegisterByName returns the register with that name, in LeRobot's spelling; ok is false when no
+// model has it.
 func RegisterByName(name string) (Register, bool) {
 	if r, ok := aliases[name]; ok {
 		return r, true

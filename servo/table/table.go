@@ -1,12 +1,12 @@
-// Package table holds the control tables of the servos we drive, as data:
-// which registers a model has, where they lie and how a value is encoded.
+// Package table holds the control tables of the supported servos as data: the registers of a model,
+// their addresses and the encoding of their values.
 //
-// A Register is a noun that all models share, under LeRobot's name; a Row says
-// where one model keeps it. Adding a model is adding a Model to models, and a
-// list of rows where no list fits yet.
+// A Register is a name that all models share, LeRobot's; a Row is its address and form in one
+// model. A new model is one more entry of models, with a new list of rows only where no existing
+// list fits.
 //
-// Sources: Feetech memory tables (STS3215, SCS15), ROBOTIS e-manual (X series,
-// AX-12A), LeRobot motors/feetech/tables.py and motors/dynamixel/tables.py.
+// Sources: Feetech memory tables (STS3215, SCS15), ROBOTIS e-manual (X series, AX-12A), LeRobot
+// motors/feetech/tables.py and motors/dynamixel/tables.py.
 package table
 
 import (
@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// Protocol is what a servo speaks: the frame, and the order of a word's bytes.
+// Protocol is the protocol of a servo: the frame, and the byte order of a word.
 type Protocol uint8
 
 const (
@@ -32,8 +32,8 @@ func (p Protocol) String() string {
 // SyncRead reports whether one request can read all servos.
 func (p Protocol) SyncRead() bool { return p == Feetech || p == Dynamixel2 }
 
-// Area says what a write to a register costs: EEPROM wears out after some
-// 10,000 to 100,000 writes and stalls the servo for milliseconds.
+// Area is the memory of a register, which decides the cost of a write: EEPROM wears out after some
+// 10,000 to 100,000 writes, and a write stalls the servo for milliseconds.
 type Area uint8
 
 const (
@@ -42,13 +42,13 @@ const (
 	ReadOnly
 )
 
-// Sign says how a register encodes negative values: not at all, as two's
-// complement, or as a magnitude with the sign in bit n.
+// Sign is a register's encoding of negative values: unsigned, two's complement, or a magnitude with
+// the sign in bit n.
 type Sign int8
 
 const (
 	Unsigned Sign = 0
-	Twos     Sign = -1 // any positive Sign is the number of the sign bit
+	Twos     Sign = -1 // a positive Sign is the number of the sign bit
 )
 
 // Row is one register of one model.
@@ -58,22 +58,22 @@ type Row struct {
 	Size     int // bytes: 1, 2 or 4; 0 when the model has no such register
 	Area     Area
 	Sign     Sign
-	Big      bool // the first byte is the highest
+	Big      bool // big endian: the first byte is the highest
 }
 
 // Model is one kind of servo.
 type Model struct {
-	Name       string // as LeRobot writes it, such as xl430-w250
-	Number     int    // what Model_Number reads
+	Name       string // LeRobot's name, such as xl430-w250
+	Number     int    // value of Model_Number
 	Protocol   Protocol
 	Resolution int     // encoder steps of a turn, or of the potentiometer's range
-	Span       float64 // degrees that Resolution-1 steps stand for in LeRobot's arithmetic
+	Span       float64 // degrees of Resolution-1 steps in LeRobot's arithmetic
 	Offset     int     // Present = Actual + Offset*Homing_Offset; 0: no such register
-	CurrentMA  float64 // milliamperes of one step of Present_Current; 0: it has none
+	CurrentMA  float64 // milliamperes of one step of Present_Current; 0: no such register
 	rows       map[Register]Row
 }
 
-// newModel files a list of rows. It panics on a row that is there twice.
+// newModel returns m with these rows, except those without. It panics on a row that occurs twice.
 func newModel(m Model, rows []Row, without ...Register) *Model {
 	m.rows = make(map[Register]Row, len(rows))
 	for _, r := range rows {
@@ -89,16 +89,16 @@ func newModel(m Model, rows []Row, without ...Register) *Model {
 	return &m
 }
 
-// Row returns where the model keeps a register; its Size is 0 when it has none.
+// Row returns the model's row of a register; its Size is 0 when the model lacks the register.
 func (m *Model) Row(r Register) Row { return m.rows[r] }
 
 // Has reports whether the model has the register.
 func (m *Model) Has(r Register) bool { return m.rows[r].Size != 0 }
 
-// MaxRaw is the highest position within a turn.
+// MaxRaw returns the highest position within a turn.
 func (m *Model) MaxRaw() int { return m.Resolution - 1 }
 
-// ByName returns a model. The error names the ones there are.
+// ByName returns the model with that name. The error lists the names of all models.
 func ByName(name string) (*Model, error) {
 	for _, m := range models {
 		if m.Name == strings.ToLower(name) {
@@ -118,7 +118,7 @@ func ByNumber(number int, p Protocol) *Model {
 	return nil
 }
 
-// Names lists all models.
+// Names returns the names of all models.
 func Names() []string {
 	names := make([]string, len(models))
 	for i, m := range models {
@@ -127,13 +127,13 @@ func Names() []string {
 	return names
 }
 
-// baud is one speed a family knows and the code that its Baud_Rate holds.
+// baud is one rate of a protocol, in bits per second, with its code in Baud_Rate.
 type baud struct{ Rate, Code int }
 
-// bauds lists the speeds of a protocol's servos, the usual ones first.
+// bauds lists the rates of a protocol's servos, the usual ones first.
 //
-// Feetech's manual and LeRobot disagree on what codes 5 to 7 stand for; these
-// are LeRobot's, and a scan tries both.
+// Feetech's manual and LeRobot disagree on the meaning of codes 5 to 7; these are LeRobot's, and a
+// scan tries both.
 func (p Protocol) bauds() []baud {
 	switch p {
 	case Dynamixel2:
@@ -144,7 +144,7 @@ func (p Protocol) bauds() []baud {
 	return []baud{{1_000_000, 0}, {500_000, 1}, {250_000, 2}, {128_000, 3}, {115_200, 4}, {57_600, 5}, {38_400, 6}, {19_200, 7}}
 }
 
-// BaudCode returns the code of a rate, or false when the family has none.
+// BaudCode returns the code of a rate; ok is false when the protocol has no code for it.
 func (p Protocol) BaudCode(rate int) (int, bool) {
 	for _, b := range p.bauds() {
 		if b.Rate == rate {
@@ -199,7 +199,7 @@ func (r Row) Check(value int) error {
 	return nil
 }
 
-// Append appends the row's bytes of a value that fits.
+// Append appends the row's bytes for a value that fits.
 //
 //rt:noalloc
 func (r Row) Append(dst []byte, value int) []byte {

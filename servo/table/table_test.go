@@ -23,7 +23,7 @@ func TestModelsAreKnown(t *testing.T) {
 		}
 		for _, r := range []Register{ModelNumber, MotorID, BaudRate, ReturnDelayTime, TorqueEnable, GoalPosition, PresentPosition, PresentVoltage, PresentTemperature, PresentLoad} {
 			if r == PresentLoad && m.CurrentMA != 0 && m.Protocol == Dynamixel2 {
-				continue // these measure their current instead
+				continue // these models measure their current instead
 			}
 			if !m.Has(r) {
 				t.Errorf("%s has no %s", name, r)
@@ -55,7 +55,7 @@ func TestModelsAreKnown(t *testing.T) {
 	}
 }
 
-// No two registers of a model share a byte.
+// No two registers of a model have a byte in common.
 func TestRowsDoNotOverlap(t *testing.T) {
 	for _, m := range models {
 		owner := map[int]Register{}
