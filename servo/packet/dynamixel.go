@@ -6,16 +6,16 @@ import "bytes"
 //
 //	FF FF FD 00 | ID | LEN (2) | INST | parameters ... | CRC (2)
 //
-// LEN counts INST, parameters and CRC; a status has INST 55 and the error byte
-// before its data. Between INST and CRC an FD follows every FF FF FD, so that a
-// header cannot occur inside; LEN and CRC count it.
+// LEN counts INST, parameters and CRC; a status has INST 55 and the error byte before its data.
+// Between INST and CRC an FD is inserted after every FF FF FD, so that no header can occur inside;
+// LEN and CRC include it.
 type Dynamixel2 struct{}
 
 var dxlStart = []byte{0xFF, 0xFF, 0xFD, 0}
 
 const (
-	dxlHeader   = 7  // up to and with LEN
-	dxlOverhead = 11 // all bytes of a status that are no parameters
+	dxlHeader   = 7  // up to LEN, including it
+	dxlOverhead = 11 // all bytes of a status except its parameters
 	dxlMaxLen   = 1024
 	dxlAlert    = 0x80
 )
@@ -28,7 +28,7 @@ func dxlBegin(dst []byte, id byte, inst Instruction) []byte {
 	return append(dst, 0xFF, 0xFF, 0xFD, 0x00, id, 0, 0, byte(inst))
 }
 
-// dxlEnd stuffs what follows the header, fills in LEN and appends the CRC.
+// dxlEnd stuffs the bytes after the header, fills in LEN and appends the CRC.
 //
 //rt:noalloc
 func dxlEnd(dst []byte, start int) []byte {
@@ -76,8 +76,8 @@ func (Dynamixel2) AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte {
 	return appendSync(dst, SyncRead, addr, n, ids)
 }
 
-// AppendFastSyncRead asks like AppendSyncRead; all answers come in one frame,
-// which Fast reads.
+// AppendFastSyncRead requests the same data as AppendSyncRead; all servos answer in one frame,
+// which Fast parses.
 //
 //rt:noalloc
 func (Dynamixel2) AppendFastSyncRead(dst []byte, addr, n int, ids []byte) []byte {
@@ -113,7 +113,7 @@ func (d Dynamixel2) Cut(in []byte, params int) (r Reply, skipped int, rest []byt
 			f := in[i : i+size]
 			body := f[dxlHeader : size-2]
 			if n := unstuffedLen(body); params >= 0 && n != params+2 && !(n == 2 && d.Refused(body[1])) {
-				continue // stuffing made the length fit; the frame is another's
+				continue // stuffing made the length fit; the frame answers another request
 			}
 			data := unstuff(body)
 			return Reply{f[4], data[1], data[2:]}, i, in[i+size:], true
@@ -164,11 +164,10 @@ func beginsWith(b, header []byte) bool {
 	return bytes.Equal(b[:n], header[:n])
 }
 
-// stuffing follows the input of a stuffed body. A removed FD is no part of the
-// next match.
-type stuffing int // how far the input has matched FF FF FD
+// stuffing follows the input of a stuffed body. A removed FD is no part of the next match.
+type stuffing int // matched bytes of FF FF FD
 
-// drop takes the next byte and reports whether it was stuffed in.
+// drop takes the next byte and reports whether stuffing inserted it.
 //
 //rt:noalloc
 func (run *stuffing) drop(v byte) bool {
@@ -202,7 +201,7 @@ func unstuffedLen(b []byte) int {
 	return n
 }
 
-// unstuff takes the FD after every FF FF FD out of b, in place.
+// unstuff removes the FD after every FF FF FD from b, in place.
 //
 //rt:noalloc
 func unstuff(b []byte) []byte {
@@ -216,7 +215,7 @@ func unstuff(b []byte) []byte {
 	return b[:to]
 }
 
-// crcTable is of CRC-16 with polynomial 8005, nothing reflected.
+// crcTable is the table of CRC-16 with polynomial 8005, without reflection.
 var crcTable = func() (t [256]uint16) {
 	for i := range t {
 		c := uint16(i) << 8

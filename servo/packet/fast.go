@@ -1,26 +1,25 @@
 package packet
 
-// Fast is how far the reading of a merged status frame has come. The frame is
-// not stuffed; each servo's block ends with the CRC of everything before it, so
-// that the blocks before a missing servo are good.
+// Fast is the progress in parsing a merged status frame. The frame is not stuffed; each servo's
+// block ends with the CRC of everything before it, so that the blocks before a missing servo are
+// valid.
 type Fast struct {
-	Start int    // where the frame begins in the bytes
-	Done  int    // blocks read
+	Start int    // index of the frame's first byte
+	Done  int    // number of parsed blocks
 	crc   uint16 // over everything up to the next block
 	size  int    // bytes up to the next block
 }
 
 const (
-	fastHeader = 8 // up to and with INST
+	fastHeader = 8 // up to INST, including it
 	fastBlock  = 4 // ERR, ID and CRC of one servo
 )
 
-// FastSize is the size of a merged status of count servos with params bytes each.
+// FastSize returns the size of a merged status of count servos with params bytes each.
 func FastSize(count, params int) int { return fastHeader + count*(params+fastBlock) }
 
-// Next reads the next block of a merged status of count servos with params bytes
-// each. ok is false when it is not all there yet; broken when it never will be,
-// because the frame is damaged from there on.
+// Next returns the next block of a merged status of count servos with params bytes each. ok is
+// false while the block is incomplete; broken is true when the frame is damaged from there on.
 //
 //rt:noalloc
 func (f *Fast) Next(in []byte, count, params int) (r Reply, ok, broken bool) {

@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// Many more executions than a fuzzer manages, of mutations that know the formats: no panic, no
-// hang, progress, and no invented frame. PARSER_RUNS is the number of executions.
+// Many more executions than a fuzzer manages, with mutations that know the formats: Cut never
+// panics or hangs, makes progress, and invents no frame. PARSER_RUNS is the number of executions.
 func TestParsersUnderMutations(t *testing.T) {
 	runs := 300_000
 	if v := os.Getenv("PARSER_RUNS"); v != "" {
@@ -83,7 +83,7 @@ func TestParsersUnderMutations(t *testing.T) {
 	t.Logf("executions: %v", executions)
 }
 
-// statuses are intact replies of all formats.
+// statuses returns intact replies of all formats.
 func statuses() (all [][]byte) {
 	for n := range 11 {
 		data := make([]byte, n)

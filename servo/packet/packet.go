@@ -1,15 +1,15 @@
-// Package packet writes and reads the frames of servo buses: the frame that
-// Feetech and Dynamixel protocol 1.0 share (plain.go) and that of Dynamixel
-// protocol 2.0 (dynamixel.go). It knows no register and keeps no state.
+// Package packet encodes and decodes the frames of servo buses: the frame of Feetech and of
+// Dynamixel protocol 1.0 (plain.go) and that of Dynamixel protocol 2.0 (dynamixel.go). It knows no
+// registers and keeps no state.
 //
-// Appending never fails: what does not fit a frame is a mistake of the program
-// and panics. Cutting takes any bytes, never panics, and drops one byte at a
-// time, because a damaged frame may hide the start of the next one.
+// Appending never fails: data that do not fit a frame are a mistake of the program, and panic.
+// Cutting accepts any bytes, never panics, and drops one byte at a time, because a damaged frame
+// may hide the start of the next one.
 //
 // Sources: Feetech STS protocol manual; ROBOTIS e-manual, protocols 1.0 and 2.0.
 package packet
 
-// Broadcast is the id that every servo obeys; a servo answers it only for a ping.
+// Broadcast is the id that every servo obeys; a servo answers it only after a ping.
 const Broadcast = 0xFE
 
 // Instruction is the command of a request.
@@ -27,14 +27,14 @@ const (
 	FastSyncRead Instruction = 0x8A // protocol 2.0
 )
 
-// maxIDInReply is the last id that a servo can have.
+// maxIDInReply is the lowest id that no servo can have.
 const maxIDInReply = 0xFD
 
-// Reply is one intact status frame. Params is borrowed from the bytes it was cut
-// from, which Dynamixel 2.0 unstuffs in place.
+// Reply is one intact status frame. Params is borrowed from the input of Cut, in which Dynamixel
+// 2.0 unstuffs in place.
 type Reply struct {
 	ID     byte
-	Err    byte // as it was on the line: bits, or a code and the alert bit
+	Err    byte // as on the line: bits, or a code and the alert bit
 	Params []byte
 }
 
@@ -42,19 +42,19 @@ type Reply struct {
 type Format interface {
 	// Append appends any instruction with its parameters.
 	Append(dst []byte, id byte, inst Instruction, params ...byte) []byte
-	// AppendRead asks id for n bytes from addr.
+	// AppendRead requests n bytes from addr of id.
 	AppendRead(dst []byte, id byte, addr, n int) []byte
 	// AppendWrite sets the bytes from addr of id.
 	AppendWrite(dst []byte, id byte, addr int, data []byte) []byte
-	// AppendSyncRead asks all ids for n bytes from addr; each answers with a
-	// frame of its own.
+	// AppendSyncRead requests n bytes from addr of all ids; each servo answers with its own frame.
 	AppendSyncRead(dst []byte, addr, n int, ids []byte) []byte
-	// AppendSyncWrite sets n bytes from addr of all ids, data holding n for each; no servo answers.
+	// AppendSyncWrite sets n bytes from addr of all ids; data holds n bytes for each id. No servo
+	// answers.
 	AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
-	// Cut finds the first intact status frame in in that carries params bytes, or an error byte
-	// that explains its lack of parameters; params < 0 takes any number. ok is false without a
-	// frame, and rest is then the start of a possible frame. Where rest and the frame do not make
-	// up in, bytes were skipped: skipped counts them.
+	// Cut returns the first intact status frame in in that has params bytes, or an error byte that
+	// explains why it has no parameters; params < 0 accepts any number. ok is false without a
+	// frame; rest is then the start of a possible frame. skipped counts the bytes before the frame
+	// or rest that belong to neither.
 	Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool)
 	// Overhead is the size of a status frame without parameters.
 	Overhead() int

@@ -102,8 +102,8 @@ func TestDynamixelCut(t *testing.T) {
 	}
 }
 
-// Property: whatever a write carries, its bytes on the line have no header inside, and the value
-// that is read back is the one that was written.
+// Property: the bytes of any write have no header inside on the line, and the value that is read
+// back equals the written one.
 func TestStuffingRoundTrip(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		data := rapid.SliceOfN(rapid.SampledFrom([]byte{0xFF, 0xFF, 0xFD, 0xFD, 0x00, 0x55}), 0, 60).Draw(t, "data")
@@ -143,8 +143,8 @@ func TestNoAlloc(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, Cut makes progress, stays within them, and its rest is shorter than
-// a frame.
+// Property: for any bytes Cut makes progress, stays within them, and its rest is shorter than a
+// frame.
 func FuzzCut(f *testing.F) {
 	for _, s := range []string{"FF FF FF 01 04 00 10 08 E2", "FF FF 01 04 00 10 FF FF 02 04 00 20 08 D1", "FF FF 01 F4 00",
 		"FF FF FD 00 01 09 00 55 00 FF FF FD FD 00 D8 9C", "FF FF FD 00 FE 0E 00 55 00 01 10 08 00 00 C1 45 00 02 00 DF E1"} {
@@ -184,8 +184,7 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// overlaps reports whether an intact frame, of whatever length, begins in the noise and ends after
-// it.
+// overlaps reports whether an intact frame, of any length, begins in the noise and ends after it.
 func overlaps(in []byte, noise int) bool {
 	for i := range noise {
 		if i+Feetech.frameSize(in[i:], -1) > noise {
@@ -217,7 +216,7 @@ func FuzzCutFindsReplyBehindNoise(f *testing.F) {
 					t.Fatalf("%T: Cut(% X) never found the reply behind %d bytes of noise", tt.format, in, len(noise))
 				}
 				if len(in)-len(next) > len(noise) {
-					break // it, or a frame that shares bytes with it: the two cannot be distinguished
+					break // it, or a frame with bytes of it: the two cannot be distinguished
 				}
 				rest = next
 			}

@@ -7,12 +7,12 @@ package packet
 // LEN counts the parameters plus two. CHK is the inverted low byte of the sum of everything after
 // FF FF. Nothing is escaped: FF FF may also occur inside.
 //
-// refusals are the error bits that mean the request was not carried out: Feetech has no such bits,
+// refusals are the error bits with which a servo refuses a request: Feetech has no such bits,
 // because all of its bits are alerts.
 type plain struct{ refusals byte }
 
-// The two families that speak it. A Dynamixel refuses a goal beyond its limits
-// (angle), a value out of range, a wrong checksum and an unknown instruction.
+// The two protocols with this frame. A Dynamixel refuses a goal beyond its limits (angle), a value
+// out of range, a wrong checksum and an unknown instruction.
 var (
 	Feetech    = plain{}
 	Dynamixel1 = plain{refusals: 1<<1 | 1<<3 | 1<<4 | 1<<6}
@@ -79,9 +79,8 @@ func (p plain) AppendSyncWrite(dst []byte, addr, n int, ids, data []byte) []byte
 	return plainEnd(dst, start)
 }
 
-// Cut: knowing params beforehand keeps a damaged LEN from swallowing the next replies. An intact
-// frame of another length is passed over as a whole: its parameters may look like a frame, since
-// nothing is escaped.
+// Cut needs params to keep a damaged LEN from swallowing the next replies. It skips an intact frame
+// of another length as a whole: its parameters may look like a frame, since no bytes are escaped.
 //
 //rt:noalloc
 func (p plain) Cut(in []byte, params int) (r Reply, skipped int, rest []byte, ok bool) {
@@ -117,7 +116,7 @@ func (p plain) frameSize(b []byte, params int) int {
 	case len(b) > fault && b[fault] > plainMaxErr:
 		return -1
 	case len(b) > length && params >= 0 && int(b[length]) != params+2:
-		// Only a servo that refuses answers with less, and sets an error bit.
+		// A shorter answer is a refusal, with an error bit set.
 		if p.refusals == 0 || b[length] != 2 || len(b) > fault && !p.Refused(b[fault]) {
 			return -1
 		}

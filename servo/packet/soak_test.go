@@ -8,11 +8,12 @@ import (
 	"testing"
 )
 
-// Property: on a line that flips, loses, doubles and invents bytes, every reply that is cut out was
-// sent, but for replies whose checksum collides, which an 8-bit sum does once in some hundred times
-// and a CRC-16 hardly ever.
+// Property: on a line that flips, loses, doubles and invents bytes, every reply that Cut returns
+// was sent, except for replies whose checksum collides: an 8-bit sum does once in some hundred
+// times and a CRC-16 hardly ever.
 //
-// EDGERT_EXECUTIONS=100000000 runs as many damaged streams as that; a minute has some ten million.
+// EDGERT_EXECUTIONS=100000000 runs that many damaged streams; a minute is enough for some ten
+// million.
 func TestDamagedStreams(t *testing.T) {
 	n := 100_000
 	if text := os.Getenv("EDGERT_EXECUTIONS"); text != "" {
@@ -25,7 +26,7 @@ func TestDamagedStreams(t *testing.T) {
 		name       string
 		format     Format
 		append     func(dst []byte, id byte, data []byte) []byte
-		collisions int // in a million replies with bytes cut out
+		collisions int // in a million replies that Cut returns with bytes missing
 	}{
 		{"plain", Feetech, func(dst []byte, id byte, data []byte) []byte {
 			start := len(dst)
@@ -69,12 +70,12 @@ func TestDamagedStreams(t *testing.T) {
 	}
 }
 
-// value makes data that shows whether it was sent: two random bytes and two that follow from them
-// and the id.
+// value fills data that reveals whether it was sent: two random bytes and two that depend on them
+// and on the id.
 func value(data []byte, id byte, random uint32) {
 	data[0], data[1] = byte(random), byte(random>>8)
 	if random>>16&3 == 0 {
-		data[0], data[1] = 0xFF, 0xFF // as awkward as can be
+		data[0], data[1] = 0xFF, 0xFF // the most difficult data
 	}
 	copy(data[2:], check(id, data))
 }
@@ -99,7 +100,7 @@ func damage(rng *rand.Rand, s []byte) []byte {
 		case 2:
 			s = append(s[:at], s[at+1:]...)
 		case 3:
-			s = append(s[:at+1], s[at:]...) // doubled
+			s = append(s[:at+1], s[at:]...) // a doubled byte
 		case 4:
 			s = s[:at]
 		}

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// vector is one exchange. Requests must come out of the encoder byte for byte,
-// and every status must be cut whole and with its values.
+// vector is one exchange. The encoder must produce the request byte for byte, and Cut must return
+// every status complete and with its values.
 type vector struct {
 	name string
 	got  []byte // the encoder's bytes
@@ -71,8 +71,7 @@ const (
 	calibrate    Instruction = 0x0B
 )
 
-// Source: reference vectors F1 to F34, which vendor clients have exchanged with
-// a simulator.
+// Source: reference vectors F1 to F34, from exchanges of vendor clients with a simulator.
 func TestFeetechVectors(t *testing.T) {
 	f := Feetech
 	w := func(id byte, addr int, data ...byte) []byte { return f.AppendWrite(nil, id, addr, data) }
@@ -140,8 +139,8 @@ func TestFeetechVectors(t *testing.T) {
 
 const dxlAck = "FF FF FD 00 01 04 00 55 00 A1 0C"
 
-// Source: reference vectors D1 to D28. D8 and D9 are beyond every goal limit, so
-// a servo would refuse them; as frames they are right.
+// Source: reference vectors D1 to D28. D8 and D9 are beyond every goal limit, so a servo would
+// refuse them; as frames they are correct.
 func TestDynamixelVectors(t *testing.T) {
 	var d Dynamixel2
 	w := func(id byte, addr int, data ...byte) []byte { return d.AppendWrite(nil, id, addr, data) }
@@ -243,7 +242,7 @@ func TestFastVectors(t *testing.T) {
 			t.Errorf("%d bytes hold %d blocks, want %d", cutOff, blocks, want)
 		}
 	}
-	in[30] ^= 1 // in the third block: the two before are good
+	in[30] ^= 1 // in the third block: the two before it are valid
 	var f Fast
 	for range 2 {
 		if _, ok, broken := f.Next(in, 6, 4); !ok || broken {
