@@ -9,34 +9,34 @@ import (
 	"edgert/servo/servosim"
 )
 
-// joint is one servo as the rules see it. Guarded by Referee.mu.
+// joint is the state of one servo for the rules. Guarded by Referee.mu.
 type joint struct {
 	Joint
 	step  float64 // counts per tick
 	state servosim.Snapshot
 
-	// The goal that counts: where it is to go by the newest write.
-	first  bool // the next goal is measured from where the servo stands
+	// The effective goal of the newest write.
+	first  bool // the next goal is compared with the servo's present position
 	budget float64
 	aimAt  rt.Instant
 
 	silent   bool
 	silentAt rt.Instant
-	missed   int // ticks of a short silence: goals that it may not have got
+	missed   int // ticks of a short silence: goals that it may not have received
 
-	fellAt         rt.Instant // when it restarted or let go by itself; 0: it did not
+	fellAt         rt.Instant // time when it restarted or lost its torque by itself; 0: it did not
 	before         servosim.Snapshot
 	limp           bool
-	encoderFault   bool // the encoder, as told by the alarm
+	encoderFault   bool // the alarm reports a fault of the encoder
 	encoderFaultAt rt.Instant
 	over           bool // its overload bit is set
 	overAt         rt.Instant
-	grip           int // its goal then
-	load           int // -1 or 1: where that goal pushes; 0: nowhere
+	grip           int // its goal at that time
+	load           int // direction in which that goal pushes, -1 or 1; 0: no push
 	hasPolicyGoal  bool
 	policyGoal     int
 	policyGoalAt   rt.Instant
-	reliefRefused  bool // the relief that was wanted; told once
+	reliefRefused  bool // it did not follow the relieving goal; reported once
 }
 
 func (r *Referee) stateChanged(j *joint, e *servosim.Event) {
@@ -81,7 +81,7 @@ func (r *Referee) noteTorqueOff(at rt.Instant) {
 
 func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	if e.Before.Answers != j.state.Answers {
-		j.setSilent(false, e.At, r) // it hears: a silence that ended by time
+		j.setSilent(false, e.At, r) // it receives writes: a silence has ended by time
 	}
 	end := e.Addr + len(e.Data)
 	torque := e.Addr <= torqueAddr && torqueAddr < end
@@ -91,7 +91,7 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 		r.releasedByDriver(j, e)
 	}
 	known := j.fellAt == 0 || e.At.Sub(j.fellAt) > r.ticks(j.fallTicks())
-	held := e.Before.Torque || !known && j.before.Torque // as far as the driver can know
+	held := e.Before.Torque || !known && j.before.Torque // to the driver's knowledge
 	if (on || goal) && !held {
 		r.checkTorque(j, e)
 	}
@@ -106,8 +106,8 @@ func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
 	r.trackOverload(j, e)
 }
 
-// fallTicks is how long a driver needs to know of a fall: a restart is silence at
-// first, but a servo that lets go says no more than an alarm.
+// fallTicks is the number of ticks until a driver can know of a fall: a restart begins with a
+// silence, but a servo that switches its torque off only raises an alarm.
 func (j *joint) fallTicks() int {
 	if j.state.Boots == j.before.Boots {
 		return alarmTicks
@@ -115,7 +115,7 @@ func (j *joint) fallTicks() int {
 	return knowTicks
 }
 
-// releasedByDriver judges torque off by the driver.
+// releasedByDriver judges a torque-off that the driver wrote.
 func (r *Referee) releasedByDriver(j *joint, e *servosim.Event) {
 	if !e.Before.Torque {
 		return
@@ -127,7 +127,7 @@ func (r *Referee) releasedByDriver(j *joint, e *servosim.Event) {
 	}
 }
 
-// checkTorque judges a write that switches torque on, or does on some servos.
+// checkTorque judges a write that switches the torque on, or does so on some servos.
 func (r *Referee) checkTorque(j *joint, e *servosim.Event) {
 	switch {
 	case r.over:
@@ -170,10 +170,10 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 		from = j.before.Aim
 	}
 	if held && aim == from {
-		return // as it was
+		return // unchanged
 	}
 	r.goals++
-	again := held && math.Abs(float64(aim-from)) <= j.step+rounding // it held on to that goal all along
+	again := held && math.Abs(float64(aim-from)) <= j.step+rounding // the driver kept that goal during the silence
 	if (j.first && known || !held) && !again {
 		j.first, j.missed = false, 0
 		r.checkFirstGoal(j, e)
@@ -186,8 +186,8 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	j.missed = 0
 	far := math.Abs(float64(aim - present))
 	if was := math.Abs(float64(from - present)); far <= j.step+rounding && far < was {
-		// Back to where it stands: however far that is from the goal before, it takes
-		// force away and moves nothing.
+		// A goal back at the present position, however far from the goal before, reduces force and
+		// moves nothing.
 		r.measure(j, aim-present)
 		return
 	}
@@ -205,8 +205,8 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	}
 }
 
-// checkFirstGoal judges the first goal after arming, a silence or a restart, unless it
-// goes on from one that the servo still has: it lies where the servo stands.
+// checkFirstGoal judges the first goal after arming, a silence or a restart, unless it continues
+// from a goal that the servo still has: the goal must be the servo's present position.
 func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	travel := e.After.Aim - e.Before.Present
 	r.measure(j, travel)
@@ -216,8 +216,8 @@ func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	}
 }
 
-// spendBudget takes a step from what the time since the last one allows, and returns
-// what is left.
+// spendBudget takes a step from the travel allowed in the time since the last one, and returns the
+// rest.
 func (j *joint) spendBudget(r *Referee, at rt.Instant, size float64) float64 {
 	j.budget = min(j.budget+j.Velocity*at.Sub(j.aimAt).Seconds(), burst*j.step)
 	j.aimAt = at
@@ -232,7 +232,7 @@ func (r *Referee) measure(j *joint, travel int) {
 	}
 }
 
-// outside is how far a place is out of the joint's range.
+// outside returns the distance of a position from the joint's range; 0: it is inside.
 func (j *joint) outside(raw int) int { return max(0, j.Min-raw, raw-j.Max) }
 
 // trackOverload follows the overload bit and judges goals under it.
@@ -244,7 +244,7 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 	case !j.over:
 		j.over, j.overAt, j.grip, j.load, j.reliefRefused = true, e.At, e.After.Aim, cmp.Compare(e.After.Aim, e.After.Present), false
 	case e.Data == nil || e.At.Sub(j.overAt) <= r.ticks(alarmTicks):
-		j.grip = e.After.Aim // what the driver did before it could know
+		j.grip = e.After.Aim // a goal of the driver before it could know of the overload
 	case e.After.Aim == e.Before.Aim || j.load == 0:
 	case j.load*(e.After.Aim-j.grip) > rounding:
 		r.violation(e.At, Overload, j, "goal %d pushes further than the %d under which it was overloaded", e.After.Aim, j.grip)
@@ -255,7 +255,7 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 	}
 }
 
-// checkRelief judges whether a goal of the policy that relieves is taken up.
+// checkRelief judges whether the driver follows a goal of the policy that relieves the joint.
 func (r *Referee) checkRelief(j *joint) {
 	if !j.over || j.reliefRefused || !j.hasPolicyGoal || j.load == 0 || r.over || r.paused || j.load*(j.policyGoal-j.grip) >= -int(j.step) {
 		return

@@ -1,13 +1,13 @@
-// Package referee holds the driver of an arm against rules that it must never
-// break, by nothing but what the servos of a simulated bus receive and become.
+// Package referee checks the driver of an arm for rules that it must never break. It sees only the
+// writes that the servos of a simulated bus receive, and their state.
 //
-// It shares no line with the driver: it gets ranges and velocities as plain
-// numbers, every write from servosim.Config.Watch, and what only people and the
-// network know (the first chunk, a pause, a consent, the end) by calls of its
-// methods. Where servos differ or documents are silent it takes the unsafe
-// reading: a goal that is written to a limp servo switches its torque on.
+// It shares no line with the driver. It gets ranges and velocities as plain numbers, every write
+// from servosim.Config.Watch, and the facts that only people and the network know (the first chunk,
+// a pause, a consent, the end) through calls of its methods. Where servos differ or documents are
+// silent it assumes the unsafe behaviour: a goal that is written to a limp servo switches its
+// torque on.
 //
-// The rules, in words that a table may use, are in Rules.
+// Rules describes the rules in short phrases for tables.
 package referee
 
 import (
@@ -20,23 +20,23 @@ import (
 	"edgert/servo/servosim"
 )
 
-// Rule is one of the eight.
+// Rule is one of the eight rules.
 type Rule uint8
 
 // The rules.
 const (
-	Range    Rule = iota // a goal lies inside the joint's range; a joint outside it is only moved towards it
+	Range    Rule = iota // a goal is inside the joint's range; a joint outside it is only moved towards it
 	Step                 // from goal to goal, and from present to goal, within the velocity limit
-	Torque               // no torque before the first chunk, nor while paused
-	Restart              // no torque on a servo that restarted or let go by itself, without an operator
-	End                  // all off within 300 ms of every end, and nothing after it
+	Torque               // no torque before the first chunk or while paused
+	Restart              // no torque on a servo that restarted or lost its torque by itself, without an operator
+	End                  // all torque off within 300 ms of every end, and no write after it
 	Encoder              // a servo whose encoder reports a fault is not driven
-	Limp                 // what was let go stays so until somebody asks for it
-	Overload             // an overloaded joint keeps its force, adds none, and follows relief
+	Limp                 // a joint that was made limp stays limp until a person requests torque
+	Overload             // an overloaded joint keeps its force, adds no force, and follows relief
 	numRules
 )
 
-// Rules says what each rule demands.
+// Rules holds a short phrase for each rule.
 var Rules = [numRules]string{
 	Range: "goals within range", Step: "steps within the velocity limit", Torque: "no torque before the first chunk or while paused",
 	Restart: "no torque after a restart without an operator", End: "all off within 300 ms of the end", Encoder: "no faulted encoder is driven",
@@ -47,42 +47,42 @@ var keys = [numRules]string{"range", "step", "torque", "restart", "end", "encode
 
 func (r Rule) String() string { return keys[r] }
 
-// What the rules allow.
+// The limits of the rules.
 const (
-	stale      = 100 * time.Millisecond // silence after which a servo's first goal must be where it stands
-	leadFor    = 500 * time.Millisecond // that a goal may be ahead of a servo that lags, as time at full speed
-	offWithin  = 300 * time.Millisecond // after an end
-	chunkGrace = 200 * time.Millisecond // by which the network's news of a chunk may come after the bus's
-	reliefIn   = 500 * time.Millisecond // in which a goal that relieves is taken up
-	knowTicks  = 2                      // until a driver can know what a servo did by itself
-	alarmTicks = 4                      // until an alarm counts: three reads, and the tick under way
-	noise      = 2                      // counts that an encoder may be off
-	rounding   = 1                      // count
-	missedMost = 2                      // goals in a row that a servo may have missed without anybody's knowing
-	burst      = 6                      // ticks' travel that may come at once after a host that was away
+	stale      = 100 * time.Millisecond // silence after which a servo's first goal must be its present position
+	leadFor    = 500 * time.Millisecond // time at full speed by which a goal may be ahead of a lagging servo
+	offWithin  = 300 * time.Millisecond // time after an end
+	chunkGrace = 200 * time.Millisecond // delay by which the report of a chunk may come after the bus's events
+	reliefIn   = 500 * time.Millisecond // time until the driver follows a relieving goal
+	knowTicks  = 2                      // ticks until a driver can know that a servo acted by itself
+	alarmTicks = 4                      // ticks until the driver must react to an alarm: three reads, and the tick under way
+	noise      = 2                      // counts of an encoder's noise
+	rounding   = 1                      // counts
+	missedMost = 2                      // goals in a row that a servo may have missed unnoticed
+	burst      = 6                      // ticks' travel that may come at once after a host was away
 	keptMost   = 256                    // violations kept; all are counted
 )
 
-// Where a Feetech STS has what the rules are about.
+// The registers of a Feetech STS that the rules concern.
 const (
 	torqueAddr    = 40     // one byte
 	goalAddr      = 42     // two bytes
 	alarmOverload = 1 << 5 // bit of its alarm
 )
 
-// Joint is one servo and what may be asked of it.
+// Joint is one servo with its limits.
 type Joint struct {
 	ID       uint8
 	Name     string
 	Min, Max int     // raw
 	Velocity float64 // counts per second
-	Degree   float64 // counts, of one degree
+	Degree   float64 // counts of one degree
 }
 
-// Config is the arm to judge.
+// Config describes the arm to judge.
 type Config struct {
 	Joints []Joint
-	Period time.Duration // the driver's tick
+	Period time.Duration // period of the driver's tick
 }
 
 // Violation is one broken rule.
@@ -102,31 +102,31 @@ type Figure struct {
 	Degrees float64
 }
 
-// Referee judges one arm. Its methods may be called by any thread, in the order of
-// people's acts: one that allows something (a resume, a consent) before it begins, one
-// that forbids (a pause) after it has taken effect.
+// Referee judges one arm. Any thread may call its methods, in the order of people's acts: a method
+// that allows something (a resume, a consent) before it begins, a method that forbids something (a
+// pause) after it has taken effect.
 type Referee struct {
 	cfg Config
 
 	mu       sync.Mutex
 	joints   []joint
 	now      rt.Instant
-	chunk    rt.Instant // the first; 0: none yet
+	chunk    rt.Instant // time of the first chunk; 0: no chunk yet
 	hasChunk bool
-	early    []Violation // torque without a chunk, until the network has had its time
-	armed    bool        // some servo had torque from this run
+	early    []Violation // torque without a chunk, until chunkGrace is over
+	armed    bool        // a servo has got torque in this run
 	paused   bool
 	ended    rt.Instant
 	over     bool
-	offAt    rt.Instant // when the last servo's torque went off after the end
-	judged   bool       // the end
+	offAt    rt.Instant // time when the last servo's torque went off after the end
+	judged   bool       // the end is judged
 	counts   [numRules]int
 	kept     []Violation
 	goals    int
 	longest  Figure
 }
 
-// New returns a referee of a run that begins.
+// New returns the referee of a new run.
 func New(cfg Config) *Referee {
 	r := &Referee{cfg: cfg, joints: make([]joint, len(cfg.Joints))}
 	for i := range r.joints {
@@ -138,7 +138,7 @@ func New(cfg Config) *Referee {
 	return r
 }
 
-// Watch is for servosim.Config.
+// Watch is a function for servosim.Config.Watch.
 func (r *Referee) Watch(e *servosim.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -158,7 +158,7 @@ func (r *Referee) Watch(e *servosim.Event) {
 	r.checkDue()
 }
 
-// NewRun says that a person starts the driver (again), and has seen what came before.
+// NewRun reports that a person starts the driver (again) and knows the state of the arm.
 func (r *Referee) NewRun(at rt.Instant) {
 	r.record(at, func() {
 		r.checkDue()
@@ -170,7 +170,7 @@ func (r *Referee) NewRun(at rt.Instant) {
 	})
 }
 
-// FirstChunk says that the first chunk was on its way to the driver.
+// FirstChunk reports that the first chunk is on its way to the driver.
 func (r *Referee) FirstChunk(at rt.Instant) {
 	r.record(at, func() {
 		if r.hasChunk {
@@ -186,10 +186,10 @@ func (r *Referee) FirstChunk(at rt.Instant) {
 	})
 }
 
-// Paused says that the driver has confirmed a pause, or will be told to resume.
+// Paused reports that the driver has confirmed a pause, or is about to get a resume.
 func (r *Referee) Paused(at rt.Instant, on bool) { r.record(at, func() { r.paused = on }) }
 
-// Consent says that an operator is about to let the arm go on.
+// Consent reports that an operator is about to let the arm continue.
 func (r *Referee) Consent(at rt.Instant) {
 	r.record(at, func() {
 		for i := range r.joints {
@@ -199,7 +199,7 @@ func (r *Referee) Consent(at rt.Instant) {
 	})
 }
 
-// PolicyGoal says where the policy wants a joint to be from now on.
+// PolicyGoal reports the policy's goal for a joint from now on.
 func (r *Referee) PolicyGoal(at rt.Instant, id uint8, raw int) {
 	r.record(at, func() {
 		if j := r.joint(id); j != nil && (!j.hasPolicyGoal || j.policyGoal != raw) {
@@ -208,14 +208,14 @@ func (r *Referee) PolicyGoal(at rt.Instant, id uint8, raw int) {
 	})
 }
 
-// Ended says that the driver's process has ended, or was killed.
+// Ended reports that the driver's process has ended, or was killed.
 func (r *Referee) Ended(at rt.Instant) {
 	r.record(at, func() {
 		r.over, r.ended, r.judged, r.offAt = true, at, false, at
 	})
 }
 
-// CheckAt judges what is due by an instant.
+// CheckAt judges the rules that depend only on time, up to an instant.
 func (r *Referee) CheckAt(at rt.Instant) { r.record(at, func() {}) }
 
 func (r *Referee) record(at rt.Instant, do func()) {
@@ -235,7 +235,7 @@ func (r *Referee) joint(id uint8) *joint {
 	return nil
 }
 
-// checkDue judges what time alone decides.
+// checkDue judges the rules that depend only on time.
 func (r *Referee) checkDue() {
 	for len(r.early) > 0 && r.now.Sub(r.early[0].At) > chunkGrace {
 		r.addViolation(r.early[0])
@@ -266,16 +266,16 @@ func (r *Referee) addViolation(v Violation) {
 	}
 }
 
-// Verdict is what came of a run so far.
+// Verdict is the result of a run so far.
 type Verdict struct {
 	Violations [numRules]int // per rule
-	Kept       []Violation   // the first of them
-	Goals      int           // that were judged
+	Kept       []Violation   // the first violations, keptMost at most
+	Goals      int           // number of judged goals
 	Longest    Figure        // the longest step of a goal
-	OffAfter   time.Duration // from the end to the last servo's torque; negative: still on
+	OffAfter   time.Duration // time from the end until the last servo's torque went off; negative: still on
 }
 
-// Verdict returns what came of it so far.
+// Verdict returns the result of the run so far.
 func (r *Referee) Verdict() Verdict {
 	r.mu.Lock()
 	defer r.mu.Unlock()

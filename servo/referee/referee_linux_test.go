@@ -12,8 +12,8 @@ import (
 	"edgert/servo/servosim"
 )
 
-// match is one run on a simulated bus of two STS3215 whose clock the test moves,
-// with bytes made by hand.
+// match is one run on a simulated bus of two STS3215. The test advances its clock and builds the
+// frames by hand.
 type match struct {
 	t     *testing.T
 	clock *rttest.Clock
@@ -25,13 +25,12 @@ type match struct {
 
 const (
 	period = 10 * time.Millisecond
-	tick   = 20 // counts of a step: 2000 a second
+	tick   = 20 // counts of one step: 2000 a second
 	lift   = 1  // ids
 	grip   = 2
 )
 
-// kick is a match before its first chunk: two joints in the middle of 1000 to
-// 3000.
+// kick returns a match before its first chunk: two joints in the middle of 1000 to 3000.
 func kick(t *testing.T, cfg servosim.Config) *match {
 	t.Helper()
 	m := &match{t: t, clock: rttest.NewClock(rt.Instant(time.Second))}
@@ -61,8 +60,7 @@ func (m *match) dial() {
 	m.t.Cleanup(func() { unix.Close(fd) })
 }
 
-// write sends WRITE to a servo; a servo that hears it answers, which ends the
-// wait for it.
+// write sends WRITE to a servo and waits for the answer of a servo that receives it.
 func (m *match) write(id uint8, addr byte, data ...byte) {
 	m.t.Helper()
 	frame := append([]byte{0xFF, 0xFF, id, byte(3 + len(data)), 3, addr}, data...)
@@ -91,7 +89,7 @@ func (m *match) wait(d time.Duration)       { m.clock.Advance(d); m.CheckAt(m.cl
 func (m *match) now() rt.Instant            { return m.clock.Now() }
 func (m *match) supply(id uint8, v float64) { m.bus.SetSupply(id, v); m.wait(time.Second) }
 
-// arm brings the first chunk and both servos under torque where they stand.
+// arm sends the first chunk and gives both servos torque at their present positions.
 func (m *match) arm() {
 	m.FirstChunk(m.now())
 	for _, id := range []uint8{lift, grip} {
@@ -101,7 +99,7 @@ func (m *match) arm() {
 	m.wait(period)
 }
 
-// walk moves a goal so many steps of so many counts, one a tick.
+// walk moves a goal by that many steps of by counts, one a tick.
 func (m *match) walk(id uint8, from, by, steps int) (to int) {
 	for range steps {
 		from += by
@@ -111,8 +109,7 @@ func (m *match) walk(id uint8, from, by, steps int) (to int) {
 	return from
 }
 
-// plant is shafts that are where the goal is when torque is on, unless something
-// blocks them.
+// plant holds shafts that follow their goal at once under torque, unless they are blocked.
 type plant struct {
 	mu     sync.Mutex
 	place  [2]int // guarded by mu, like all of it
@@ -147,27 +144,27 @@ func (p *plant) move(i int) {
 	}
 }
 
-// push turns a servo's shaft from outside.
+// push turns a servo's shaft by an external force.
 func (p *plant) push(id uint8, raw int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.place[id-1] = raw
 }
 
-// block keeps the shafts where they are.
+// block keeps the shafts at their positions.
 func (p *plant) block() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.blocks = true
 }
 
-// Every rule catches what breaks it, and leaves alone what comes close.
+// Every rule detects its violations, and accepts behaviour close to one.
 func TestRules(t *testing.T) {
 	const overload, encoder = 1 << 5, 1 << 1
 	tests := []struct {
 		name string
 		play func(*match)
-		want []Rule // broken, each at least once; none other
+		want []Rule // violated rules, each at least once; no other
 	}{
 		{"arming where it stands and a walk at full speed", func(m *match) { m.arm(); m.walk(lift, 2048, tick, 40) }, nil},
 
@@ -386,8 +383,7 @@ func TestRules(t *testing.T) {
 	}
 }
 
-// squeeze blocks the grip and lets it run into an overload while its goal is 100
-// counts ahead.
+// squeeze blocks the grip and lets it run into an overload while its goal is 100 counts ahead.
 func (m *match) squeeze(bits uint8) {
 	m.arm()
 	m.shaft.block()
@@ -403,7 +399,7 @@ func (m *match) mute(id uint8, d time.Duration) {
 	m.bus.Mute(id, false)
 }
 
-// A verdict names the longest step and how long the end took.
+// A verdict contains the longest step and the duration of the end.
 func TestVerdictFigures(t *testing.T) {
 	m := kick(t, servosim.Config{})
 	m.arm()
