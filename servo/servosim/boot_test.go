@@ -9,7 +9,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// goalBytes is a goal position as a client of this servo writes it.
+// goalBytes encodes a goal position as a client of this servo does.
 func goalBytes(s *servo, goal int64) []byte {
 	b := le(goal, int(s.t.row(s.t.at.goal).size))
 	if s.t.bigEndian {
@@ -47,8 +47,8 @@ func TestWhichGoalsEnableTorque(t *testing.T) {
 	}
 }
 
-// A servo whose supply comes back is one that was never used: nothing that can be
-// written to RAM survives. What every register is set to is not what it boots with.
+// A servo whose supply returns equals an unused one: no value written to RAM survives. The test
+// writes every register a value that differs from the one after a boot.
 func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 	for i := range models {
 		name := models[i].name
@@ -105,7 +105,7 @@ func TestASupplyThatGoesLosesAllOfRAM(t *testing.T) {
 	}
 }
 
-// What a driver most relies on, in the data sheets' words.
+// The values that a driver most relies on, as in the data sheets.
 func TestWhatAServoBootsWith(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
 	s.write(55, []byte{0}, clock.Now())
@@ -165,8 +165,8 @@ func TestAServoMayBootWithTorqueOn(t *testing.T) {
 	}
 }
 
-// A servo whose goal register is empty after a boot goes to 0 with torque on, and
-// does not with the goal that it stands at; with torque from the start it holds.
+// A servo whose goal register is empty after a boot moves to 0 when torque is switched on, but not
+// after a write of its present position as the goal; when it boots with torque, it holds.
 func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	for _, name := range []string{"sts3215", "scs0009"} {
 		s, clock := one(t, name, Config{BootGoalZero: true})
@@ -189,7 +189,7 @@ func TestAServoMayBootWithAnEmptyGoal(t *testing.T) {
 	}
 }
 
-// A supply that goes again before the boot is over.
+// The supply fails again before the boot is over.
 func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{BootTorque: []uint8{1}})
 	s.reboot(clock.Now())
@@ -208,10 +208,10 @@ func TestASupplyThatGoesDuringTheBoot(t *testing.T) {
 	}
 }
 
-// What a call does ends in time although no client makes the bus look.
+// The effects of a call end in time although no client wakes the bus.
 func TestACallWakesTheBus(t *testing.T) {
 	b := open(t, Config{BootTime: 20 * time.Millisecond, BootTorque: []uint8{1, 2, 3, 4, 5, 6}})
-	for range 3 { // the bus may not have gone to sleep yet before the first
+	for range 3 { // before the first call the bus may not be asleep yet
 		b.PowerCycle()
 		if on := b.TorqueEnabled(); slices.Contains(on, true) {
 			t.Fatalf("torque %v at the beginning of the boot", on)
@@ -220,7 +220,7 @@ func TestACallWakesTheBus(t *testing.T) {
 	}
 }
 
-// The bus itself ends a boot, also when no request comes.
+// The bus ends a boot without a request.
 func TestTheBootEndsOnTime(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	b := open(t, Config{Clock: clock, BootTorque: []uint8{3}})

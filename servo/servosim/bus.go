@@ -1,25 +1,22 @@
-// Package servosim is a servo bus without hardware: any number of Feetech or
-// Dynamixel servos behind a pseudo-terminal that a driver opens like
-// /dev/ttyACM0.
+// Package servosim is a servo bus without hardware: any number of Feetech or Dynamixel servos on a
+// pseudo-terminal that a driver opens like /dev/ttyACM0.
 //
-// It is written from the datasheets alone and shares no line with the driver
-// that it tests, so that the two are independent readings of the same paper.
-// The vendors' SDKs and LeRobot's bus classes accept it.
+// It is written from the datasheets alone and shares no line with the driver under test, so that
+// the two are independent implementations of the same documents. The vendors' SDKs and LeRobot's
+// bus classes accept it.
 //
-// One goroutine on its own thread is the wire. It reads what the client wrote,
-// waits until the last byte of a request would have left a real wire at the
-// configured baud rate, lets the servos act, and makes each reply readable when
-// its last byte would have arrived. What the joints do is a Plant's business:
-// the bus carries goals there and encoder counts back.
+// One goroutine on its own thread is the wire. It reads the client's bytes, waits until the last
+// byte of a request would have left a real wire at the configured baud rate, lets the servos act,
+// and makes each reply readable when its last byte would have arrived. A Plant moves the joints:
+// the bus passes goals to it and reads encoder counts from it.
 //
-// A request goes from the terminal (pty_linux.go, link.go) through the line (wire.go),
-// its frame (frame.go) and its parameters (request.go) to the servos it names
-// (instruct.go); there it reads registers (registers.go) or writes them (write.go),
-// which moves the shaft (drive.go; package motor has the physics) and may trip a
-// protection (health.go). The reply goes back through send.go, which delays and spoils
-// what the faults say, by call (faults.go) or by script (script.go). watch.go reports
-// every write and every change to a test. Series and models are data: feetech.go,
-// dynamixel.go, model.go.
+// A request goes from the terminal (pty_linux.go, link.go) through the line (wire.go), its frame
+// (frame.go) and its parameters (request.go) to the servos that it names (instruct.go). There it
+// reads registers (registers.go) or writes them (write.go), which moves the shaft (drive.go;
+// package motor has the physics) and may trip a protection (health.go). The reply goes back through
+// send.go, which delays and damages it as the faults demand, by call (faults.go) or by script
+// (script.go). watch.go reports every write and every change to a test. Series and models are data:
+// feetech.go, dynamixel.go, model.go.
 package servosim
 
 import (
@@ -36,89 +33,87 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// Plant is what the servos' shafts are connected to. joint counts the servos
-// from 0 in the order of Config.Servos; raw is in the servo's encoder counts, 0
-// to 4095 (1023 with SCS and AX servos), and may go beyond where a servo counts
-// turns. A call must not block. now never goes backwards.
+// Plant is the mechanism on the servos' shafts. joint counts the servos from 0 in the order of
+// Config.Servos; raw is in the servo's encoder counts, 0 to 4095 (1023 with SCS and AX servos), and
+// may be beyond where a servo counts turns. A call must not block. now never decreases.
 type Plant interface {
-	// Goal says where the servo shall go; it moves only while torque is on.
+	// Goal sets the goal of a joint, which moves only under torque.
 	Goal(now rt.Instant, joint int, raw int)
 	Present(now rt.Instant, joint int) (raw int)
 	Torque(now rt.Instant, joint int, on bool)
 }
 
-// Turner is a Plant that reports how fast its shafts turn, in counts per second. For
-// any other Plant the present velocity is computed from how far a shaft has come
-// since the reading before, which may be long ago. All plants outside of tests are
-// Turners; a test's need not be.
+// Turner is a Plant that reports the speed of its shafts, in counts per second. For any other Plant
+// the present velocity is computed from the travel since the reading before, which may be long ago.
+// All plants outside of tests are Turners; a test's need not be.
 type Turner interface {
 	Plant
 	Speed(now rt.Instant, joint int) float64
 }
 
-// Sinker is a Plant whose joints have weight: without torque they turn towards a
-// place to rest at, at so many counts per second; 0: they stay where they are.
-// motor.Ideal and sim.Live are Sinkers; the motors of motor.Fitted have a load.
+// Sinker is a Plant whose joints have weight: without torque they turn towards rest, at speed
+// counts per second; 0: they stay. motor.Ideal and sim.Live are Sinkers; the motors of motor.Fitted
+// have a load.
 type Sinker interface {
 	Plant
 	Sink(now rt.Instant, joint int, rest int, speed float64)
 }
 
-// Weight is what a joint does that was driven once and is not any more.
+// Weight is the motion of a joint that has lost its torque.
 type Weight struct {
-	Rest  int     // the encoder count that it sinks to
+	Rest  int     // encoder count to which it sinks
 	Speed float64 // counts per second; 0: it stays
 }
 
-// Servo is one motor of a bus.
+// Servo is one servo of a bus.
 type Servo struct {
 	ID    uint8
 	Model string // one of Models
 }
 
-// Config describes a bus. The zero value, with a clock, is an SO-101's.
+// Config describes a bus. The zero value, with a clock, describes an SO-101's.
 type Config struct {
 	Servos []Servo // default: IDs, all of one Model
 	IDs    []uint8 // default 1 to 6
 	Model  string  // default sts3215
 
-	Baud       int          // bits per second, default 1,000,000; one that the servos know
-	Unpaced    bool         // replies at once, not at the speed of the wire
+	Baud       int          // bits per second, default 1,000,000; a rate of the servos
+	Unpaced    bool         // replies come at once, not at the speed of the wire
 	Plant      Plant        // default: shafts that turn 270 degrees a second, starting in the middle
-	Fitted     bool         // without a Plant: motors and a control loop fitted to measurements instead
+	Fitted     bool         // without a Plant: motors and a control loop fitted to measurements instead of the default
 	Loads      []motor.Load // per servo, on a fitted bus
-	Weights    []Weight     // per servo; default: of six servos on built-in shafts that sink, the second to fourth do
+	Weights    []Weight     // per servo; default: of six servos on built-in shafts the second to fourth sink
 	Weightless bool         // no default Weights
-	Noise      int          // counts by which an encoder may be off, either way
+	Noise      int          // largest deviation of an encoder, in counts either way
 	Clock      rt.Clock     // default rt.KernelClock
-	Link       string       // a symbolic link to make to the terminal, of which no other running bus has made one; none when empty
+	Link       string       // path of a symbolic link to the terminal, which no other running bus uses; empty: no link
 	Faults     Script
 
-	// Watch gets what happens to the servos, see Event. Default: none.
+	// Watch is called with the servos' events, see Event. Default: no call.
 	Watch func(*Event)
 
-	// Latency is the adapter's: it delivers what has arrived every so often, as
-	// an FTDI chip does (16 ms) or a full-speed USB port (1 ms). Default: at once.
+	// Latency is the adapter's period: it delivers the bytes that have arrived once per period, as
+	// an FTDI chip (16 ms) or a full-speed USB port (1 ms) does. Default: at once.
 	Latency time.Duration
-	// BootTime is how long a servo is silent after a reboot. Default 0.8 s, X 0.4 s.
+	// BootTime is the silence of a servo after a reboot. Default 0.8 s, X 0.4 s.
 	BootTime time.Duration
-	// Echo makes the adapter return what it is sent.
+	// Echo makes the adapter return the bytes that it receives.
 	Echo bool
-	// NoFast makes X servos have a firmware that does not know fast reads.
+	// NoFast gives X servos a firmware without fast reads.
 	NoFast bool
 
-	// What the datasheets leave open.
-	GoalLeavesTorque bool    // Feetech: a goal written with torque off leaves it off; by default it turns torque on
-	OverloadYields   bool    // Feetech: a goal that takes the load away ends an overload; by default only a second without load or torque off does
-	BootGoalZero     bool    // Feetech: the goal register is 0 after power-up; by default it is where the shaft stands
-	BootTorque       []uint8 // ids of the servos whose torque is on after power-up; by default none
+	// Behaviour that the datasheets leave open.
+	GoalLeavesTorque bool    // Feetech: a goal written with torque off leaves it off; by default it switches torque on
+	OverloadYields   bool    // Feetech: a goal that removes the load ends an overload; by default only a second without load or torque off does
+	BootGoalZero     bool    // Feetech: the goal register is 0 after power-up; by default it is the shaft's position
+	BootTorque       []uint8 // ids of the servos with torque on after power-up; by default no servo
 
-	// Worked out by check.
+	// Set by check.
 	models     []*model
 	codes      []uint8
 	joints     []motor.Joint
-	turnaround time.Duration // from the end of a request, or of the reply before, to the first bit of a reply, without the return delay
-	motors     *motor.Fitted // the Plant, where it is one
+	turnaround time.Duration // from the end of a request, or of the previous reply, to the first bit of a reply, without the return delay
+	motors     *motor.Fitted // the Plant, if it is a motor.Fitted
 }
 
 const (
@@ -128,20 +123,20 @@ const (
 	turnaroundX = 25 * time.Microsecond
 )
 
-// armJoints is how many joints the arms have whose weight is known.
+// armJoints is the number of joints of an arm with default Weights.
 const armJoints = 6
 
-// ArmWeights returns what the joints of a small arm do without torque, from its
-// base to its gripper: shoulder_lift, elbow_flex and wrist_flex sink at 60 degrees
-// a second until they hang. counts are a turn's.
+// ArmWeights returns the weights of a small arm's joints, from its base to its gripper: without
+// torque shoulder_lift, elbow_flex and wrist_flex sink at 60 degrees a second until they hang.
+// counts is the number of counts of a turn.
 func ArmWeights(counts int) []Weight {
 	w := Weight{Rest: counts / 4, Speed: float64(counts) / 6}
 	return []Weight{{}, w, w, w, {}, {}}
 }
 
-// Reasons why Open fails.
+// The reasons why Open fails.
 var (
-	ErrLink = errors.New("servosim: no link") // Config.Link cannot be made, is something else than a symbolic link, or is that of a bus that runs
+	ErrLink = errors.New("servosim: no link") // Config.Link cannot be made, exists and is not a symbolic link, or belongs to a running bus
 	ErrBaud = errors.New("servosim: no such speed")
 )
 
@@ -150,10 +145,10 @@ type Bus struct {
 	// Constant after Open.
 	cfg          Config
 	protocol2    bool          // protocol 2.0
-	silence      time.Duration // that ends an unfinished frame
+	silence      time.Duration // silence that ends an unfinished frame
 	done         chan struct{} // closed when the wire's goroutine has ended
 	plugRequests chan plugRequest
-	release      func() // removes Link; nil without one
+	release      func() // frees the lock on Link; nil without a Link
 
 	closing atomic.Bool
 	once    sync.Once
@@ -167,14 +162,14 @@ type Bus struct {
 	servos   []servo    // guarded by mu
 	rail     rail       // guarded by mu
 	timeline timeline   // guarded by mu
-	plugged  bool       // guarded by mu: what the script wants
-	flood    int        // guarded by mu: bytes of garbage a millisecond
+	plugged  bool       // guarded by mu: the state that the script demands
+	flood    int        // guarded by mu: bytes of garbage per millisecond
 	path     string     // guarded by mu
 
 	counters counters // atomic
 }
 
-// Open makes the terminal and starts the bus. Close ends it.
+// Open creates the terminal and starts the bus. Close ends it.
 func Open(cfg Config) (*Bus, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -267,16 +262,16 @@ func (c *Config) fill() error {
 	return nil
 }
 
-// Path returns the terminal's device node, which is what Link points to. It is
-// another one after the bus was unplugged and plugged in again.
+// Path returns the terminal's device node, the target of Link. It changes when the bus is unplugged
+// and plugged in again.
 func (b *Bus) Path() string {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.path
 }
 
-// Close unplugs the bus: it ends the goroutine, hangs up every client and
-// removes the link. A second call does nothing.
+// Close unplugs the bus: it ends the goroutine, hangs up every client and removes the link. A
+// second call does nothing.
 func (b *Bus) Close() error {
 	b.once.Do(func() {
 		b.closing.Store(true)
@@ -291,7 +286,7 @@ func (b *Bus) Close() error {
 	return nil
 }
 
-// run is the wire, until Close.
+// run is the wire's goroutine, until Close.
 func (b *Bus) run() {
 	runtime.LockOSThread() // never unlocked: the thread ends with the goroutine
 	defer close(b.done)
@@ -316,8 +311,8 @@ func (b *Bus) run() {
 	}
 }
 
-// pause does what is due and returns how long nothing else is; negative for
-// ever.
+// pause does the work that is due and returns the time until the next work; negative: no work is
+// scheduled.
 //
 //rt:noalloc
 func (b *Bus) pause() time.Duration {
@@ -338,7 +333,7 @@ func (b *Bus) pause() time.Duration {
 	return max(at.Sub(now), 0)
 }
 
-// next returns when something is due that no client asks for.
+// next returns the instant of the next work that does not need a client's request.
 //
 //rt:noalloc
 func (b *Bus) next() rt.Instant {

@@ -39,8 +39,8 @@ func TestWhatIsNotAnswered(t *testing.T) {
 	}
 }
 
-// A control cycle of six servos at 1 Mbaud is 260 us of sync write, 140 us of
-// request and six replies of 80 us, each 50 us after what came before it.
+// A control cycle of six servos at 1 Mbaud is 260 us of sync write, 140 us of request and six
+// replies of 80 us, each 50 us after the end of the bytes before it.
 func TestRepliesArriveAtTheWiresPace(t *testing.T) {
 	tests := []struct {
 		name    string
@@ -82,20 +82,20 @@ func TestADroppedReplyStillTakesItsTime(t *testing.T) {
 	if got := c.receive(6, patience); !bytes.Equal(got, pong) {
 		t.Fatalf("got % X, want % X", got, pong)
 	}
-	// Request 60, turnaround 50, silence 60, turnaround 50, reply 60: the second
-	// request came while the first servo would have answered.
+	// Request 60, turnaround 50, silence 60, turnaround 50, reply 60: the second request came at
+	// the time of the first servo's lost answer.
 	if got := clock.Now().Sub(1_000_000); got != 280*time.Microsecond {
 		t.Errorf("the second reply arrived after %v, want 280us", got)
 	}
 }
 
-// diary is a plant that remembers when it was asked for what.
+// diary is a plant that records the instants of its calls.
 type diary struct {
 	*posed
 	clock   rt.Clock
 	goals   []rt.Instant
 	present []rt.Instant
-	early   bool // it was told about an instant that had not come yet
+	early   bool // a call was for an instant in the future
 }
 
 func (d *diary) Goal(now rt.Instant, joint, raw int) {
@@ -108,8 +108,8 @@ func (d *diary) Present(now rt.Instant, joint int) int {
 	return d.posed.Present(now, joint)
 }
 
-// A goal takes effect when its frame has left the wire, and a position is
-// measured when its servo begins to answer.
+// A goal takes effect when its frame has left the wire, and a position is measured when its servo
+// begins to answer.
 func TestThePlantIsAskedAtTheInstantsOfTheWire(t *testing.T) {
 	const start = 1_000_000
 	clock := rttest.NewClock(start)
@@ -120,7 +120,7 @@ func TestThePlantIsAskedAtTheInstantsOfTheWire(t *testing.T) {
 	if got := c.receive(16, patience); len(got) != 16 {
 		t.Fatalf("got %d bytes, want 16", len(got))
 	}
-	b.Close() // so that the plant is ours
+	b.Close() // from here on only the test uses the plant
 	us := func(n int) rt.Instant { return start + rt.Instant(n)*rt.Instant(time.Microsecond) }
 	if want := []rt.Instant{us(140), us(140)}; !slices.Equal(plant.goals, want) || plant.early {
 		t.Errorf("goals at %v, early %v, want %v", plant.goals, plant.early, want)
@@ -146,7 +146,7 @@ func TestAPacedReplyIsNotEarly(t *testing.T) {
 	}
 }
 
-// watchedClock tells a test that the wire has looked at the time.
+// watchedClock counts the wire's readings of the time.
 type watchedClock struct {
 	*rttest.Clock
 	looks atomic.Int64
@@ -157,8 +157,7 @@ func (c *watchedClock) Now() rt.Instant {
 	return c.Clock.Now()
 }
 
-// A client that is killed in the middle of a request must not swallow the next
-// one's.
+// Half a request of a killed client must not swallow the next client's request.
 func TestHalfAFrameIsForgottenAfterASilence(t *testing.T) {
 	clock := &watchedClock{Clock: rttest.NewClock(1)}
 	b := open(t, Config{Clock: clock})
@@ -255,7 +254,7 @@ func TestALinkIsOfOneRunningBus(t *testing.T) {
 	open(t, Config{Link: path})
 }
 
-// A bus that could not be made leaves its link to the next one.
+// A bus that failed to open leaves its link free for the next one.
 func TestAFailedOpenHoldsNoLink(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "bus")
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
@@ -302,7 +301,7 @@ func TestClientsMayComeAndGo(t *testing.T) {
 	}
 }
 
-// The bus's own descriptor must not keep alive what a last close ends.
+// The bus's own descriptor must not preserve the state that the last close of a real tty ends.
 func TestTheLastCloseDropsTheReplyAndTheExclusiveUse(t *testing.T) {
 	b := open(t, Config{Unpaced: true})
 	first := dial(t, b)
@@ -348,7 +347,7 @@ func TestTwoBusesAndManyServos(t *testing.T) {
 	}
 }
 
-// Process-wide, because the program that embeds a bus promises it process-wide.
+// The count is process-wide, because the program that embeds a bus guarantees it process-wide.
 func TestACycleNoAlloc(t *testing.T) {
 	b := open(t, Config{Unpaced: true})
 	c := dial(t, b)

@@ -41,7 +41,7 @@ func (c *client) send(request []byte) {
 	}
 }
 
-// receive reads want bytes, or what there is when nothing more comes in time.
+// receive reads want bytes, or the bytes that came until no more come for patience.
 func (c *client) receive(want int, patience time.Duration) []byte {
 	n := 0
 	for n < want {
@@ -60,12 +60,11 @@ func (c *client) receive(want int, patience time.Duration) []byte {
 	return c.buf[:n]
 }
 
-// patience is how long a test waits for bytes that should come. No test waits
-// for silence: see ask.
+// patience is how long a test waits for bytes that should come. No test waits for silence: see ask.
 const patience = 5 * time.Second
 
-// ask sends a request in hex and wants exactly this reply, also in hex. A ping of
-// servo 6 follows, whose answer proves that nothing more came before it.
+// ask sends a request in hex and expects exactly this reply, also in hex. A ping of servo 6
+// follows; its answer proves that no bytes came before it.
 func (c *client) ask(request, want string) {
 	c.t.Helper()
 	c.send(unhex(c.t, request))

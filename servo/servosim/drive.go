@@ -25,8 +25,7 @@ func (s *servo) setDriven(now rt.Instant, on bool) {
 	s.cfg.Plant.Torque(now, s.joint, on)
 }
 
-// applyWeight lets a joint sink that was driven once and is not any more: before that it
-// lies where it was put.
+// applyWeight lets a joint sink that has lost its torque. Before its first torque it lies still.
 //
 //rt:noalloc
 func (s *servo) applyWeight(now rt.Instant) {
@@ -41,10 +40,10 @@ func (s *servo) applyWeight(now rt.Instant) {
 	p.Sink(now, s.joint, s.obstacle.Clamp(w.Rest), w.Speed)
 }
 
-// damped is how much of its speed a sinking joint has whose windings are shorted.
+// damped is the factor on the speed of a sinking joint whose windings are shorted.
 const damped = 0.1
 
-// driveTo sends the shaft to where the encoder will read raw.
+// driveTo moves the shaft to the position at which the encoder reads raw.
 //
 //rt:noalloc
 func (s *servo) driveTo(now rt.Instant, raw int) {
@@ -56,8 +55,7 @@ func (s *servo) driveTo(now rt.Instant, raw int) {
 	s.cfg.Plant.Goal(now, s.joint, raw)
 }
 
-// driveAgain aims again, because what the encoder says or what is in the way has
-// changed.
+// driveAgain recomputes the goal, because the encoder's fault or the obstacle has changed.
 //
 //rt:noalloc
 func (s *servo) driveAgain(now rt.Instant) {
@@ -66,8 +64,8 @@ func (s *servo) driveAgain(now rt.Instant) {
 	}
 }
 
-// block puts something in the shaft's way: at a place that a client reads as at, or
-// where the shaft stands, which it then cannot leave.
+// block puts an obstacle in the shaft's way: at the position that a client reads as at, or with
+// here at the shaft's position, which it then cannot leave.
 //
 //rt:noalloc
 func (s *servo) block(at int, here, holds bool, now rt.Instant) {
@@ -95,8 +93,8 @@ func (s *servo) setObstacle(o motor.Obstacle, now rt.Instant) {
 	s.applyWeight(now)
 }
 
-// pressing returns by how many counts the motor wants to go beyond what is in its
-// way; 0 when it does not press.
+// pressing returns how many counts beyond the obstacle the motor's target is; 0 when it does not
+// press.
 //
 //rt:noalloc
 func (s *servo) pressing(now rt.Instant) int {
@@ -109,7 +107,7 @@ func (s *servo) pressing(now rt.Instant) int {
 	return 0
 }
 
-// checkObject lets an object fall that is not pressed any more.
+// checkObject drops an object when the motor does not press on it any more.
 //
 //rt:noalloc
 func (s *servo) checkObject(now rt.Instant) {

@@ -12,8 +12,8 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// passes lets a servo's time pass while a client reads it every 10 ms, and
-// returns what it reads in the end.
+// passes advances the time of a servo while a client reads it every 10 ms, and returns the last
+// position read.
 func passes(s *servo, clock *rttest.Clock, d time.Duration) (reads int) {
 	for range d / (10 * time.Millisecond) {
 		clock.Advance(10 * time.Millisecond)
@@ -24,14 +24,14 @@ func passes(s *servo, clock *rttest.Clock, d time.Duration) (reads int) {
 
 func stands(s *servo, clock *rttest.Clock) int { return s.cfg.Plant.Present(clock.Now(), s.joint) }
 
-// told switches a servo on towards a goal.
+// told writes a goal to a servo and switches its torque on.
 func told(s *servo, clock *rttest.Clock, goal int) {
 	s.write(s.t.at.goal, goalBytes(s, int64(goal)), clock.Now())
 	s.write(s.t.at.torque, []byte{1}, clock.Now())
 }
 
-// The servo's loop follows its encoder: it drives the shaft until the wrong reading
-// is the goal, and back when the encoder reads right again.
+// The servo's loop follows its encoder: it drives the shaft until the wrong reading equals the
+// goal, and back when the encoder reads correctly again.
 func TestAFaultyEncoder(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		for _, tt := range []struct {
@@ -71,8 +71,8 @@ func TestAFaultyEncoder(t *testing.T) {
 	}
 }
 
-// The loop of a servo whose encoder is stuck never sees the shaft arrive: it runs
-// to the end of its range, and nobody sees it. Held where it is, it stays.
+// The loop of a servo with a stuck encoder never reads that the shaft arrives: the shaft runs to
+// the end of its range, which no reading shows. With the stuck reading as its goal it stays.
 func TestAnEncoderThatIsStuck(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
 	told(s, clock, 2048)
@@ -86,8 +86,8 @@ func TestAnEncoderThatIsStuck(t *testing.T) {
 	}
 }
 
-// An X servo keeps the bit until a reboot; its factory's shutdown mask does not
-// have it, so that torque stays.
+// An X servo keeps the bit until a reboot; its factory's shutdown mask lacks the bit, so that
+// torque stays.
 func TestAnXServoKeepsItsEncoderError(t *testing.T) {
 	s, clock := one(t, "xl430-w250", Config{})
 	told(s, clock, 2048)
@@ -120,9 +120,8 @@ func TestALowSupplyThatAServoComplainsOf(t *testing.T) {
 	}
 }
 
-// A shaft that something is in the way of presses against it: load and current
-// rise, the protection trips by itself and leaves Protective_Torque, and stays
-// tripped until the load has been gone for a second.
+// A shaft presses against an obstacle: load and current rise, the protection trips by itself and
+// leaves Protective_Torque, and it stays tripped until the load has been gone for a second.
 func TestABlockedJointOfAnyPlantTripsItsProtection(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		t.Run(fmt.Sprint("fitted ", fitted), func(t *testing.T) {
@@ -187,7 +186,7 @@ func TestTorqueOffOrAGoalMayEndAnOverload(t *testing.T) {
 	}
 }
 
-// One that a script has tripped has no load that could go.
+// A servo that a script has tripped has no load that could go.
 func TestAScriptedOverloadStaysUntilTorqueIsOff(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{})
 	told(s, clock, 2100)
@@ -222,8 +221,8 @@ func TestOtherBlockedJoints(t *testing.T) {
 	}
 }
 
-// An obstacle stands where a client reads it, also by an X servo that counts the
-// other way round, or with an offset.
+// An obstacle is at the position that a client reads, also for an X servo that counts in reverse,
+// or with an offset.
 func TestAnObstacleStandsWhereAClientReadsIt(t *testing.T) {
 	for _, tt := range []struct {
 		name, model string
@@ -259,9 +258,8 @@ func TestAWedgedShaftLeavesNeitherWay(t *testing.T) {
 	}
 }
 
-// An object stays in the gripper as long as the gripper presses, even with a fifth
-// of its torque. It falls when the goal is where the gripper stands, or when torque
-// or the supply is off.
+// An object stays in the gripper as long as the gripper presses, even with a fifth of its torque.
+// It falls when the goal is the gripper's position, or when torque or the supply is off.
 func TestWhatAGripperHolds(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -299,7 +297,7 @@ func TestWhatAGripperHolds(t *testing.T) {
 	}
 }
 
-// An arm that was held and is not any more sinks; one that was never held lies.
+// An arm that has lost its torque sinks; an arm that never had torque lies still.
 func TestALimpArmSinks(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	cfg := Config{Clock: clock}
@@ -376,9 +374,9 @@ func TestNothingSinksOnAWeightlessArm(t *testing.T) {
 	}
 }
 
-// A servo holds its goal inside its own limits and goes there as fast as it can,
-// while the goal register reads back as written: torque on moves it although the
-// goal is where it stands.
+// A servo limits its goal to its own range and moves there as fast as it can, while the goal
+// register reads as written: switching torque on moves it although the goal is its present
+// position.
 func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	for _, name := range []string{"sts3215", "scs0009"} {
 		s, clock := one(t, name, Config{})
@@ -409,8 +407,8 @@ func TestTorqueOnOutsideOfTheRangeOfTheEEPROM(t *testing.T) {
 	}
 }
 
-// Goal: an X servo's Realtime_Tick counts the milliseconds since its power-up, and begins anew
-// after 32767 of them, as the e-manual has it.
+// Goal: an X servo's Realtime_Tick counts the milliseconds since its power-up, and starts again at
+// 0 after 32767, as the e-manual describes.
 func TestRealtimeTickCounts(t *testing.T) {
 	s, clock := one(t, "xl430-w250", Config{})
 	ticks := func(after time.Duration) int {
@@ -433,7 +431,7 @@ func TestRealtimeTickCounts(t *testing.T) {
 	}
 }
 
-// Goal: a Goal_Velocity of 0 stops an STS unless its Phase says that 0 is the highest speed.
+// Goal: a Goal_Velocity of 0 stops an STS unless its Phase makes 0 the highest speed.
 func TestGoalVelocityZero(t *testing.T) {
 	for phase, moves := range map[byte]bool{12: true, 4: false} {
 		s, clock := one(t, "sts3215", Config{Fitted: true})

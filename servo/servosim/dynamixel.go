@@ -7,9 +7,8 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// The memory of the Dynamixel X series. Values are little endian, signed ones
-// two's complement. Factory values are the XL430-W250's; dynamixelModels lists
-// what the others have instead.
+// The memory of the Dynamixel X series. Values are little endian, signed ones two's complement.
+// Factory values are the XL430-W250's; dynamixelModels lists the other models' differences.
 //
 // Source: ROBOTIS e-manual, control tables of the X series.
 const (
@@ -43,11 +42,11 @@ const (
 	xPresentLoad    = 126
 	xPresent        = 132
 	xIndirect       = 168
-	xIndirectLow    = 64        // what an indirect address may name, up to the last byte of memory
+	xIndirectLow    = 64        // lowest target of an indirect address; the highest is the last byte of memory
 	xGoalRange      = 1_048_575 // in extended position mode
 	xHomingLimit    = 1024      // in position mode
-	xFaultEncoder   = 1 << 3    // a hardware error
-	xFastReads      = 45        // firmware that knows them
+	xFaultEncoder   = 1 << 3    // a bit of the hardware error
+	xFastReads      = 45        // lowest firmware version with fast reads
 	xModeCurrent    = 0
 	xModeVelocity   = 1
 	xModePosition   = 3
@@ -70,13 +69,12 @@ const (
 
 var xBauds = []baud{{0, 9600}, {1, 57_600}, {2, 115_200}, {3, 1_000_000}, {4, 2_000_000}, {5, 3_000_000}, {6, 4_000_000}, {7, 4_500_000}}
 
-// window is a stretch of memory whose bytes stand for those that a list of addresses
-// names.
+// window is a range of memory whose bytes are aliases of the bytes that a list of addresses names.
 type window struct {
-	list, data, n int // where the addresses begin, two bytes each, and where their data does
+	list, data, n int // address of the list, two bytes an entry; address of the data; number of entries
 }
 
-// The indirect addresses. Those of an X330 are fewer, their data right behind them.
+// The indirect addresses. An X330 has fewer, with their data directly after them.
 var (
 	xTable    = xSeries(662, window{xIndirect, 224, 28}, window{578, 634, 28})
 	x330Table = xSeries(228, window{xIndirect, 208, 20})
@@ -121,7 +119,7 @@ var xCommon = table{
 		{48, 4, rw, 4095, 0, 4095},                 // upper position limit
 		{52, 4, rw, 0, 0, 4095},                    // lower position limit
 		{60, 1, rw, 0, 0, 3},                       // startup configuration
-		{xShutdown, 1, rw, 52, 0, 63},              // hardware errors that cut torque
+		{xShutdown, 1, rw, 52, 0, 63},              // hardware errors that switch torque off
 		{xTorque, 1, rw, 0, 0, 1},                  // torque enable
 		{65, 1, rw, 0, 0, 1},                       // LED
 		{68, 1, rw, 2, 0, 2},                       // status return level
@@ -201,7 +199,7 @@ var axTable = indexed(table{
 		{axMaxTorque, 2, rw, 1023, 0, 1023}, // torque limit at power-up
 		{16, 1, rw, 2, 0, 2},                // status return level
 		{17, 1, rw, 36, 0, 127},             // faults that light the LED
-		{axShutdown, 1, rw, 36, 0, 127},     // faults that cut torque
+		{axShutdown, 1, rw, 36, 0, 127},     // faults that switch torque off
 		{axTorque, 1, rw, 0, 0, 1},          // torque enable
 		{25, 1, rw, 0, 0, 1},                // LED
 		{axMargin, 1, rw, 1, 0, 255},        // clockwise compliance margin
@@ -223,8 +221,8 @@ var axTable = indexed(table{
 	},
 })
 
-// The XL330's motor is fitted to measurements; the others' constants follow from
-// the data sheets' stall torque and no-load speed.
+// The XL330's motor is fitted to measurements; the constants of the others follow from the data
+// sheets' stall torque and no-load speed.
 //
 // Source: Rhoban/bam, xl330; ROBOTIS e-manual.
 var dynamixelModels = []model{

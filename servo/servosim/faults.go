@@ -9,24 +9,24 @@ import (
 	"edgert/rt"
 )
 
-// Mute cuts a servo off the bus, or brings it back.
+// Mute disconnects a servo from the bus, or connects it again.
 func (b *Bus) Mute(id uint8, on bool) { b.script(id, func(s *servo, _ rt.Instant) { s.mute = on }) }
 
-// SetFault sets the error bits that a servo reports in every status packet, for
-// instance 0x20 for an overload; an X servo reports an alert and has the bits in
-// its hardware error register. The packet's data stays valid, and torque stays.
+// SetFault sets the error bits that a servo reports in every status packet, for instance 0x20 for
+// an overload; an X servo reports an alert and has the bits in its hardware error register. The
+// packet's data stay valid, and torque stays on.
 func (b *Bus) SetFault(id uint8, bits uint8) {
 	b.script(id, func(s *servo, _ rt.Instant) { s.forced = bits })
 }
 
-// SetSupply sets the voltage of a servo's supply without load. Below some 4 V the
-// servo goes out; it boots when the voltage is back.
+// SetSupply sets the voltage of a servo's supply without load. Below some 4 V the servo stops; it
+// boots when the voltage returns.
 func (b *Bus) SetSupply(id uint8, volts float64) {
 	b.script(id, func(s *servo, now rt.Instant) { s.supply(volts, now) })
 }
 
-// Power switches the supply of these servos, of all when none is named: without one
-// a servo is silent and limp, and what was in its RAM is lost; with one it boots.
+// Power switches the supply of these servos, or without ids of all. Without supply a servo is
+// silent and limp and loses its RAM; with supply it boots.
 func (b *Bus) Power(on bool, ids ...uint8) {
 	b.alter(ids, func(s *servo, now rt.Instant) {
 		volts := 0.0
@@ -37,27 +37,26 @@ func (b *Bus) Power(on bool, ids ...uint8) {
 	})
 }
 
-// Block puts something in the way of a servo's shaft, which then cannot pass the
-// position at, as a client reads it: the motor presses against it, and its
-// protection trips. An object (holds) falls, and is gone, when the motor has ceased
-// to press on it: State.Holds, Counters.Dropped.
+// Block puts an obstacle in the way of a servo's shaft, which then cannot pass the position that a
+// client reads as at: the motor presses against it, and its protection trips. With holds it is an
+// object, which falls and is gone when the motor has stopped pressing on it: State.Holds,
+// Counters.Dropped.
 func (b *Bus) Block(id uint8, at int, holds bool) {
 	b.script(id, func(s *servo, now rt.Instant) { s.block(at, false, holds, now) })
 }
 
-// PowerCycle switches the supply of all servos off and on: torque and all RAM are
-// gone, and none answers before the boot is over.
+// PowerCycle switches the supply of all servos off and on: they lose torque and RAM, and do not
+// answer before the boot is over.
 func (b *Bus) PowerCycle() { b.alter(nil, func(s *servo, now rt.Instant) { s.reboot(now) }) }
 
-// Unplug pulls the adapter out: every client is hung up, and the link is gone.
-// The servos stay as they are.
+// Unplug removes the adapter: every client is hung up, and the link is removed. The servos keep
+// their state.
 func (b *Bus) Unplug() error { return b.requestPlug(false) }
 
-// Replug puts the adapter back: a new terminal at the same link.
+// Replug plugs the adapter in again: a new terminal at the same link.
 func (b *Bus) Replug() error { return b.requestPlug(true) }
 
-// Inject begins a script now, beside those that are under way; its times count
-// from here.
+// Inject starts a script now, in addition to the running ones; its times count from now.
 func (b *Bus) Inject(s Script) error {
 	if err := s.check(); err != nil {
 		return err
@@ -65,7 +64,7 @@ func (b *Bus) Inject(s Script) error {
 	b.mu.Lock()
 	if len(b.timeline.lines)+len(s.Faults) > faultLinesMax {
 		now := b.cfg.Clock.Now()
-		b.timeline.lines = slices.DeleteFunc(b.timeline.lines, func(l line) bool { // that are over
+		b.timeline.lines = slices.DeleteFunc(b.timeline.lines, func(l line) bool { // lines that are over
 			return l.ended || l.left == 0 || l.kind <= kindGarble && now >= l.until
 		})
 	}
@@ -82,8 +81,8 @@ func (b *Bus) Inject(s Script) error {
 
 func (b *Bus) script(id uint8, change func(*servo, rt.Instant)) { b.alter([]uint8{id}, change) }
 
-// alter changes every servo of these ids, all when there are none, and wakes the
-// bus, because what is due next may be another thing then.
+// alter changes every servo of these ids, or without ids all, and wakes the bus, because the next
+// scheduled work may have changed.
 func (b *Bus) alter(ids []uint8, change func(*servo, rt.Instant)) {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()
@@ -97,7 +96,7 @@ func (b *Bus) alter(ids []uint8, change func(*servo, rt.Instant)) {
 	b.pty.wake()
 }
 
-// fault is what happens to one reply.
+// fault is the fault of one reply.
 type fault struct {
 	kind kind
 	by   time.Duration
@@ -108,7 +107,7 @@ type fault struct {
 //rt:noalloc
 func (f fault) dice(i int) uint64 { return mix(f.seed + uint64(i)) }
 
-// mix is a finalizer: neighbouring numbers become unrelated ones.
+// mix is a finalizer: it maps neighbouring numbers to unrelated ones.
 //
 // Source: SplitMix64.
 //
@@ -120,25 +119,25 @@ func mix(v uint64) uint64 {
 	return v ^ v>>31
 }
 
-// counters are written by the wire's goroutine and read by anyone.
+// counters are written by the wire's goroutine; any goroutine may read them.
 type counters struct {
 	requests, replies, badChecksums, garbage                 atomic.Uint64
 	wrongBaud, ignored, collisions, overflow, faults, forged atomic.Uint64
 }
 
-// Counters is what the bus has seen since Open.
+// Counters counts the bus's events since Open.
 type Counters struct {
 	Requests     uint64 // intact frames from the client
 	Replies      uint64 // status packets sent
-	BadChecksums uint64 // frames left unanswered for their checksum
+	BadChecksums uint64 // frames without an answer because of their checksum
 	GarbageBytes uint64 // bytes that belonged to no intact frame
-	WrongBaud    uint64 // requests that no servo could hear at the client's baud rate
+	WrongBaud    uint64 // requests that no servo received, because of the client's baud rate
 	Ignored      uint64 // intact frames that no servo obeys
-	Collisions   uint64 // replies of two servos with one id
+	Collisions   uint64 // replies of two servos with the same id
 	Overflow     uint64 // bytes lost because the client does not read
 	Faults       uint64 // scripted faults that have happened
-	Forged       uint64 // spoiled replies whose checksum fits: no client can know
-	Dropped      uint64 // objects that a joint held and let fall
+	Forged       uint64 // damaged replies whose checksum fits: no client can detect them
+	Dropped      uint64 // objects that a joint held and dropped
 }
 
 // Counters returns the counts so far.

@@ -28,7 +28,7 @@ func TestScriptedFaults(t *testing.T) {
 		name           string
 		set            func(*Bus)
 		request, reply string
-		next           string // the reply to the same request, afterwards
+		next           string // the reply to the same request afterwards
 	}{
 		{"a mute servo", func(b *Bus) { b.Mute(1, true) }, ping1, "", ""},
 		{"a mute servo in a sync read", func(b *Bus) { b.Mute(2, true) }, syncRead3,
@@ -85,13 +85,13 @@ func TestTwoServosOfOneIDAnswerOnTopOfEachOther(t *testing.T) {
 func TestReturnLevelZeroAnswersReadsOnly(t *testing.T) {
 	b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
 	c := dial(t, b)
-	c.ask("FF FF 01 04 03 08 00 EF", "FF FF 01 02 00 FC") // at the level so far
+	c.ask("FF FF 01 04 03 08 00 EF", "FF FF 01 02 00 FC") // at the return level before the write
 	c.ask("FF FF 01 04 03 28 01 CE", "")
 	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
 	c.ask("FF FF 01 04 02 38 02 BE", "FF FF 01 04 00 10 08 E2")
 }
 
-// setBaud is what a client does before it speaks.
+// setBaud sets the client's baud rate.
 func (c *client) setBaud(baud int) {
 	t, err := unix.IoctlGetTermios(c.fd, unix.TCGETS2)
 	if err != nil {
@@ -111,7 +111,7 @@ func TestTheWrongBaudRateIsNotHeard(t *testing.T) {
 	c.send(unhex(t, "FF FF 01 02 01 FB"))
 	rttest.Eventually(t, "the request", func() bool { return b.Counters().WrongBaud == 1 })
 	c.setBaud(1_000_000)
-	c.ask("FF FF 01 04 03 06 01 F0", "FF FF 01 02 00 FC") // from here on 500,000
+	c.ask("FF FF 01 04 03 06 01 F0", "FF FF 01 02 00 FC") // now the servo is at 500,000
 	c.ask("FF FF 01 02 01 FB", "")
 	c.setBaud(500_000)
 	c.send(unhex(t, "FF FF 01 02 01 FB"))
@@ -146,7 +146,7 @@ func TestAClientThatDoesNotReadLosesBytes(t *testing.T) {
 	c.close()
 	again := dial(t, b)
 	rttest.Eventually(t, "an answer after the flood", func() bool {
-		unix.Write(again.fd, ping) // may itself be lost as long as old requests and replies flow
+		unix.Write(again.fd, ping) // may itself be lost while old requests and replies are in the buffers
 		return bytes.HasSuffix(again.receive(len(again.buf), 20*time.Millisecond), pong)
 	})
 }

@@ -43,15 +43,15 @@ const (
 	scsOverload     = 39
 )
 
-// Bits and values of special meaning.
+// Bits and values with a special meaning.
 const (
 	torqueOn      = 1
 	torqueDamp    = 2   // written to stsTorque: limp with shorted windings
-	torqueCentre  = 128 // written to stsTorque: the shaft stands at 2048
+	torqueCentre  = 128 // written to stsTorque: the present position becomes 2048
 	centre        = 2048
-	phaseSteps    = 1 << 2 // velocities are in counts per second, else in 50 of them
-	phaseZeroFast = 1 << 3 // a goal velocity of 0 is the highest speed, else a stop
-	phaseTurns    = 1 << 4 // positions are counted over several turns
+	phaseSteps    = 1 << 2 // velocities are in counts per second, otherwise in units of 50
+	phaseZeroFast = 1 << 3 // a goal velocity of 0 is the highest speed, otherwise a stop
+	phaseTurns    = 1 << 4 // positions count several turns
 	signPosition  = 1 << 15
 	signOffset    = 1 << 11
 	signLoad      = 1 << 10
@@ -71,7 +71,7 @@ const (
 	faultOverload    = 1 << 5
 )
 
-// feetechRows are what both series keep in the same place.
+// feetechRows are the rows with the same address in both series.
 var feetechRows = []register{
 	{0, 1, ro, 0, 0, 0},            // firmware, major
 	{1, 1, ro, 0, 0, 0},            // firmware, minor
@@ -110,7 +110,7 @@ var stsTable = indexed(table{
 		{9, 2, rw, 0, 0, 0},                  // lower position limit
 		{11, 2, rw, 4095, 0, 0},              // upper position limit
 		{stsMaxTorque, 2, rw, 1000, 0, 1000}, // torque limit at power-up, 0.1 %
-		{stsUnload, 1, rw, 44, 0, 0},         // faults that cut torque
+		{stsUnload, 1, rw, 44, 0, 0},         // faults that switch torque off
 		{20, 1, rw, 47, 0, 0},                // faults that light the LED
 		{stsP, 1, rw, 32, 0, 254},            // position P
 		{stsD, 1, rw, 32, 0, 254},            // position D
@@ -144,8 +144,8 @@ var stsTable = indexed(table{
 	}),
 })
 
-// The SCS series: big endian, 1024 counts in 300 degrees, no sync read, no
-// position offset; its lock is where an STS has its torque limit.
+// The SCS series: big endian, 1024 counts in 300 degrees, no sync read, no position offset; its
+// lock has the address of an STS's torque limit.
 //
 // Source: Feetech SCS15 and SCS0009 memory tables.
 var scsTable = indexed(table{
@@ -158,7 +158,7 @@ var scsTable = indexed(table{
 		{9, 2, rw, 20, 0, 1023},              // lower position limit
 		{11, 2, rw, 1003, 0, 1023},           // upper position limit
 		{stsMaxTorque, 2, rw, 1000, 0, 1000}, // torque limit, 0.1 %
-		{stsUnload, 1, rw, 37, 0, 0},         // faults that cut torque
+		{stsUnload, 1, rw, 37, 0, 0},         // faults that switch torque off
 		{20, 1, rw, 37, 0, 0},                // faults that light the LED
 		{stsP, 1, rw, 15, 0, 254},            // position P
 		{stsD, 1, rw, 0, 0, 254},             // position D
@@ -179,10 +179,9 @@ var scsTable = indexed(table{
 	}),
 })
 
-// The STS3215's motor is fitted to measurements of the 7.4 V variant; its fit
-// gives more than the data sheet's stall torque, which therefore is the limit.
-// The others' constants follow from the data sheets' stall torque and no-load
-// speed.
+// The STS3215's motor is fitted to measurements of the 7.4 V variant. The fit gives more than the
+// data sheet's stall torque, which is therefore the limit. The constants of the other models follow
+// from the data sheets' stall torque and no-load speed.
 //
 // Source: Rhoban/bam, sts3215; Feetech data sheets.
 var feetechModels = []model{

@@ -4,13 +4,11 @@ package servosim
 //
 //	FF FF | id | length | instruction or error | parameters ... | checksum
 //
-// length counts what follows it. The checksum is the complement of the sum of
-// everything between the two FF and itself. Nothing is stuffed, so FF FF may
-// occur inside a frame, and a receiver that lost its place drops one byte and
-// looks again.
+// length counts the bytes after it. The checksum is the complement of the sum of the bytes between
+// FF FF and itself. Nothing is stuffed, so FF FF may occur inside a frame, and a receiver without
+// synchronization drops one byte and tries again.
 //
-// Source: Feetech communication protocol manual, section 1; ROBOTIS e-manual,
-// protocol 1.0.
+// Source: Feetech communication protocol manual, section 1; ROBOTIS e-manual, protocol 1.0.
 const (
 	broadcast     = 0xFE
 	frameOverhead = 6 // bytes of a frame without parameters
@@ -18,11 +16,10 @@ const (
 	dataMax       = lengthMax - 2 // data bytes in a reply
 )
 
-// cut finds the first intact request in buf and returns how many bytes it used
-// up, garbage before it included. ok is false when used bytes were garbage or,
-// with used == 0, when the frame has not come to its end yet. bad says that the
-// garbage began like a frame whose checksum was wrong; r.id is whom it named.
-// params are borrowed.
+// cut finds the first intact request in buf. used is the number of bytes it consumes, including
+// garbage before the request. ok is false when all used bytes were garbage or, with used == 0, when
+// the frame is not complete yet. bad: the garbage began like a frame with a wrong checksum, for the
+// servo r.id. params are borrowed.
 //
 //rt:noalloc
 func cut(buf []byte) (r frame, used int, ok, bad bool) {
@@ -71,17 +68,17 @@ func checksum(b []byte) byte {
 //
 //	FF FF FD 00 | id | length (2) | instruction | parameters ... | CRC (2)
 //
-// length counts what follows it. Between length and CRC an FD is stuffed in
-// after every FF FF FD, so that a header can only be a header, and a receiver
-// that lost its place begins again at the next one. length and CRC count the
-// stuffed bytes. The merged status of a fast read is not stuffed.
+// length counts the bytes after it. Between length and CRC an FD is stuffed in after every FF FF
+// FD, so that a header cannot occur inside, and a receiver without synchronization continues at the
+// next header. length and CRC include the stuffed bytes. The merged status of a fast read is not
+// stuffed.
 //
 // Source: ROBOTIS e-manual, protocol 2.0.
 const (
 	packetOverhead = 10 // bytes of a packet without parameters
 	packetHead     = 7
 	packetMin      = 3    // the smallest length
-	packetMax      = 3000 // the longest that a servo here takes
+	packetMax      = 3000 // the greatest length that a servo here accepts
 	statusInst     = 0x55
 )
 
@@ -108,7 +105,7 @@ func crc(b []byte) (c uint16) {
 	return c
 }
 
-// isHeader reports whether b may begin a packet, as far as there is any of it.
+// isHeader reports whether b begins a packet, as far as b goes.
 //
 //rt:noalloc
 func isHeader(b []byte) bool {
@@ -121,8 +118,8 @@ func isHeader(b []byte) bool {
 	return true
 }
 
-// cutPacket is what cut is for frames. The parameters go into room without their
-// stuffing. A packet whose body has an FF FF FD that nobody stuffed is bad.
+// cutPacket is cut for packets. It writes the parameters without their stuffing into room. A packet
+// whose body has an FF FF FD without stuffing is bad.
 //
 //rt:noalloc
 func cutPacket(buf, room []byte) (r frame, used int, ok, bad bool) {
@@ -159,7 +156,7 @@ func cutPacket(buf, room []byte) (r frame, used int, ok, bad bool) {
 	return frame{}, used, false, false
 }
 
-// headerIn returns where b has a whole header, -1 when it has none.
+// headerIn returns the index of the first complete header in b, -1 without one.
 //
 //rt:noalloc
 func headerIn(b []byte) int {
@@ -171,8 +168,8 @@ func headerIn(b []byte) int {
 	return -1
 }
 
-// unstuff appends src without the FD behind every FF FF FD. clean is false when
-// one was missing. Only bytes that came count for a match.
+// unstuff appends src without the FD after every FF FF FD. clean is false when such an FD is
+// missing. Only received bytes are part of a match.
 //
 //rt:noalloc
 func unstuff(dst, src []byte) (out []byte, clean bool) {

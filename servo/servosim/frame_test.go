@@ -36,8 +36,8 @@ func TestCutResynchronises(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, cut makes progress or waits for a frame that fits
-// the buffer, uses no more than there is, and a request it returns is intact.
+// Property: for any bytes cut makes progress or waits for a frame that fits the buffer, uses no
+// more bytes than it gets, and returns only intact requests.
 func FuzzCut(f *testing.F) {
 	f.Add([]byte{0xFF, 0xFF, 1, 2, 1, 0xFB})
 	f.Add([]byte{0, 0xFF, 0xFF, 0xFF, 0xFE, 10, 0x82, 56, 2, 1, 2, 3, 4, 5, 6, 0x26, 0xFF})
@@ -52,7 +52,7 @@ func FuzzCut(f *testing.F) {
 			}
 			if ok {
 				frame := rest[used-len(r.params)-frameOverhead : used]
-				again := appendStatus(nil, r.id, r.inst, r.params) // the same shape
+				again := appendStatus(nil, r.id, r.inst, r.params) // a request has the same shape
 				if !bytes.Equal(again, frame) {
 					t.Fatalf("request % X is not the frame % X", again, frame)
 				}
@@ -81,8 +81,8 @@ func FuzzCut(f *testing.F) {
 	})
 }
 
-// Property: no request can make a servo panic or answer more than a reply holds,
-// and whatever it was told, it still has an id and a baud rate.
+// Property: no request can make a servo panic or answer more than a reply holds, and after any
+// request it still has an id and a baud rate.
 func FuzzServo(f *testing.F) {
 	f.Add(uint8(0), uint8(instWrite), []byte{40, 1, 0, 0, 8})
 	f.Add(uint8(0), uint8(instRead), []byte{250, 250})

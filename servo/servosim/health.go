@@ -8,8 +8,7 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// health is what a servo measures of itself: what it draws, how warm it is; and what
-// it protects itself from.
+// health is the servo's own measurements, of load and temperature, and its protections.
 //
 // Guarded by Bus.mu.
 type health struct {
@@ -17,38 +16,38 @@ type health struct {
 	amps                             float64
 	heat                             motor.Heat
 	volts                            float64 // supply without load
-	rail                             float64 // as measured, with the load of all
-	demand                           float64 // the duty that the control loop would like
-	capped                           bool    // after an overload
+	rail                             float64 // measured supply, with the load of all servos
+	demand                           float64 // duty of the control loop before its limit
+	capped                           bool    // torque is limited after an overload
 	tripped                          bool    // capped by Overload, without a load
-	low                              bool    // LowSupply: out of its limits, whatever they are
+	low                              bool    // LowSupply: the supply is out of its limits at any voltage
 	overSince, surgeSince, idleSince rt.Instant
 }
 
-// rail is what all servos of a bus hang on.
+// rail is the supply and the adapter that all servos of a bus share.
 type rail struct {
 	supply    motor.Rail
-	unplugged bool // the adapter, with which all of them go silent
+	unplugged bool // the adapter is out, and with it all servos are silent
 }
 
 const (
-	resetVolts   = 4.0  // below it a 7.4 V servo's processor stops
-	resetShare   = 0.54 // the same for any servo, of its nominal supply
-	unobserved   = 0.1  // s without a reading
+	resetVolts   = 4.0  // below it the processor of a 7.4 V servo stops
+	resetShare   = 0.54 // the same for any servo, as a share of its nominal supply
+	unobserved   = 0.1  // s between two readings, above which effort is unknown
 	overloadDuty = 0.8
 	overloadTime = 2 * time.Second // for a servo without registers for it
-	overloadGone = time.Second     // without a load until a Feetech's overload is forgotten
-	idleDuty     = 0.05            // share of the duty that counts as no load
+	overloadGone = time.Second     // time without a load until a Feetech ends an overload
+	idleDuty     = 0.05            // largest share of the duty that is no load
 )
 
-// monitor brings the measurements up to an instant, and with them the error bits.
+// monitor updates the measurements to an instant, and the error bits with them.
 //
 //rt:noalloc
 func (s *servo) monitor(now rt.Instant) {
 	h := &s.health
 	s.expire(now)
 	if s.encoder.Faulty() {
-		s.driveAgain(now) // it may drift
+		s.driveAgain(now) // its reading may drift
 	}
 	s.measureVelocity(now)
 	s.measureEffort(now)
@@ -58,8 +57,8 @@ func (s *servo) monitor(now rt.Instant) {
 	s.emitChange(now)
 }
 
-// measureEffort finds out how much the motor works. What an ideal shaft took between two
-// readings far apart is not known, and trips nothing, unless the shaft presses against something.
+// measureEffort computes the load of the motor. The effort of an ideal shaft between two readings
+// far apart is unknown and trips no protection, unless the shaft presses against an obstacle.
 //
 //rt:noalloc
 func (s *servo) measureEffort(now rt.Instant) {
@@ -82,7 +81,7 @@ func (s *servo) measureEffort(now rt.Instant) {
 	s.rail.supply.Draw(old, math.Abs(h.amps*h.duty)) // the bridge draws amps only while it is on
 }
 
-// protect sets the error bits and does what they demand.
+// protect sets the error bits and applies their consequences.
 //
 //rt:noalloc
 func (s *servo) protect(now rt.Instant) {
@@ -101,7 +100,7 @@ func (s *servo) protect(now rt.Instant) {
 	if s.t.series.feetech() {
 		s.protectFeetech(low, hot, over, now)
 	} else {
-		// Both Dynamixel series have these three at the same bits.
+		// Both Dynamixel series have these three faults at the same bits.
 		if s.t.series == seriesAX {
 			s.alarm &^= axVoltage | axOverheat
 		}
@@ -115,9 +114,9 @@ func (s *servo) protect(now rt.Instant) {
 	}
 }
 
-// protectFeetech is what only a Feetech servo does: its bits come and go, but an
-// overload stays, and leaves a fifth of the torque, until the load has been gone
-// for a while or torque is switched. Sources disagree, see Config.OverloadYields.
+// protectFeetech sets the bits of a Feetech servo. They are cleared when their cause has gone,
+// except an overload: it stays, and leaves a fifth of the torque, until the load has been gone for
+// a while or torque is switched. Sources disagree, see Config.OverloadYields.
 //
 //rt:noalloc
 func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
@@ -141,7 +140,7 @@ func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
 	}
 }
 
-// endOverload ends a Feetech's overload: it has all its torque again.
+// endOverload ends a Feetech's overload: the servo has its full torque again.
 //
 //rt:noalloc
 func (s *servo) endOverload(now rt.Instant) {
@@ -195,15 +194,15 @@ func (s *servo) overload(now rt.Instant) {
 	s.tune(now)
 }
 
-// State is what a servo is and does at an instant, in its own registers' terms.
+// State is the state of a servo at an instant, in the units of its own registers.
 type State struct {
 	ID       uint8
 	Model    string
 	Torque   bool
 	Powered  bool // its supply is on
-	Boots    bool // and it is silent yet
-	Position int  // as a client would read it
-	Place    int  // where the shaft really is, in encoder counts
+	Boots    bool // it is powered but still boots
+	Position int  // position that a client would read
+	Place    int  // true position of the shaft, in encoder counts
 	Pressed  bool // the motor presses the shaft against an obstacle
 	Holds    bool // it holds an object: see Block
 	Goal     int
@@ -214,7 +213,7 @@ type State struct {
 	Fault    uint8 // Feetech, AX: the error bits; X: the hardware error
 }
 
-// States returns what every servo does now, in the order of Config.Servos.
+// States returns the present state of every servo, in the order of Config.Servos.
 func (b *Bus) States() []State {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()
@@ -233,8 +232,7 @@ func (b *Bus) States() []State {
 	return all
 }
 
-// TorqueEnabled says for each servo, in the order of Config.Servos, whether it
-// holds torque.
+// TorqueEnabled reports for each servo, in the order of Config.Servos, whether its torque is on.
 func (b *Bus) TorqueEnabled() []bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -6,13 +6,13 @@ import (
 	"edgert/rt"
 )
 
-// obey executes one request and appends the data of its reply. code is the
-// result for the status packet; answers follows the return level.
+// obey executes one request and appends the data of its reply to dst. code is the result for the
+// status packet; answers follows the return level.
 //
 //rt:noalloc
 func (s *servo) obey(r *request, dst []byte, now rt.Instant) (data []byte, code uint8, answers bool) {
 	s.monitor(now)
-	answers = s.answers(r) // at the level so far
+	answers = s.answers(r) // at the return level before the request
 	switch r.inst {
 	case instPing:
 		if s.t.series == seriesX {
@@ -55,8 +55,7 @@ func (s *servo) answers(r *request) bool {
 	return r.inst == instPing || reads && level >= 1 || level >= 2
 }
 
-// answer appends what a read asks for. A Dynamixel has nothing to say about
-// memory that it does not have.
+// answer appends the data of a read. A Dynamixel refuses a read of memory that it does not have.
 //
 //rt:noalloc
 func (s *servo) answer(dst []byte, addr, size int, now rt.Instant) ([]byte, uint8) {
@@ -76,8 +75,7 @@ func (s *servo) answer(dst []byte, addr, size int, now rt.Instant) ([]byte, uint
 	return s.read(dst, addr, size, now), 0
 }
 
-// stage keeps a write for the next action; a second one takes the first one's
-// place.
+// stage keeps a write for the next action; a second write replaces the first.
 //
 //rt:noalloc
 func (s *servo) stage(addr int, data []byte) uint8 {
@@ -91,7 +89,7 @@ func (s *servo) stage(addr int, data []byte) uint8 {
 	return 0
 }
 
-// special executes what only one maker's servos have.
+// special executes the instructions that only one maker's servos have.
 //
 //rt:noalloc
 func (s *servo) special(r *request, now rt.Instant) uint8 {
@@ -101,7 +99,7 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 	case r.inst == instFactoryReset:
 		return s.factoryReset(r, now)
 	case r.inst != instClear || s.t.series != seriesX:
-		return axInstruction // bulk instructions come another way
+		return axInstruction // bulk instructions do not come here
 	case string(r.data) != magicClear || s.mem[s.t.at.moving] != 0:
 		return resultFail
 	default:
@@ -113,13 +111,13 @@ func (s *servo) special(r *request, now rt.Instant) uint8 {
 	return 0
 }
 
-// factoryReset of an AX forgets its id too; an X keeps as much as its one parameter
-// says.
+// factoryReset of an AX also resets its id; the parameter of an X selects the registers that it
+// keeps.
 //
 //rt:noalloc
 func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
 	const all, keepID, keepIDAndBaud = 0xFF, 1, 2
-	id, baud := uint8(1), uint8(1) // AX: 1 Mbit/s, X: 57,600 bit/s
+	id, baud := uint8(1), uint8(1) // code 1: AX 1 Mbit/s, X 57,600 bit/s
 	if s.t.series == seriesX {
 		if len(r.data) != 1 {
 			return resultLength
@@ -142,7 +140,7 @@ func (s *servo) factoryReset(r *request, now rt.Instant) uint8 {
 	return 0
 }
 
-// magicClear is the parameter that keeps a corrupt packet from clearing turns.
+// magicClear is the parameter that prevents a corrupt packet from clearing turns.
 const magicClear = "\x01\x44\x58\x4C\x22" // 01 DXL 22
 
 //rt:noalloc
@@ -164,7 +162,7 @@ func (s *servo) changeMode(now rt.Instant) {
 	s.put(xGoal, int64(s.present(raw)))
 }
 
-// resetGoals sets an X servo's goals and gains to what its mode begins with.
+// resetGoals sets an X servo's goals and gains to the initial values of its mode.
 //
 //rt:noalloc
 func (s *servo) resetGoals() {
@@ -177,9 +175,9 @@ func (s *servo) resetGoals() {
 	s.put(xProfile, 0)
 }
 
-// expire does what is due: it ends a boot, and fires an X servo's bus watchdog if
-// nothing was heard for its time: the shaft stops, still under torque, and goals
-// are refused until it is cleared.
+// expire does the work that is due: it ends a boot, and fires an X servo's bus watchdog when the
+// bus was silent for its time. The shaft then stops under torque, and goals are refused until the
+// watchdog is cleared.
 //
 //rt:noalloc
 func (s *servo) expire(now rt.Instant) {
@@ -202,14 +200,14 @@ func (s *servo) watchdog() (at rt.Instant, armed bool) {
 	return s.lastRequest.Add(time.Duration(n) * watchdogUnit), n > 0 && n != watchdogFired && s.mem[xTorque] == torqueOn
 }
 
-// misread is a position that the line changes so that the checksum fits, as one damaged
-// reply in 256 does. The shaft and the servo's own control know nothing of it.
+// misread is a position that the line damages so that the checksum fits, as in one damaged reply of
+// 256. The shaft and the servo's own control loop are not affected.
 type misread struct {
-	left   int // replies; -1: any
+	left   int // replies left; -1: no limit
 	offset int // counts
 }
 
-// spoilPosition changes the reply to a read of the position alone.
+// spoilPosition changes the reply to a read of only the position.
 //
 //rt:noalloc
 func (s *servo) spoilPosition(r *request, reply []byte) {

@@ -13,8 +13,8 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// scripted runs a script on a bus in simulated time: at(d) is what the servos are
-// d after the start.
+// scripted runs a script on a bus in simulated time; at(d) returns the states of the servos at d
+// after the start.
 func scripted(t *testing.T, cfg Config, script string) (b *Bus, at func(time.Duration) []State) {
 	t.Helper()
 	clock := rttest.NewClock(rt.Instant(time.Second))
@@ -69,8 +69,8 @@ func TestAScriptMaySwitchTheSupplyOfSome(t *testing.T) {
 	}
 }
 
-// A plug that is out does not hide a power cycle from the servos: when it is back,
-// they are limp and have forgotten their RAM.
+// A removed adapter does not hide a power cycle from the servos: afterwards they are limp and have
+// lost their RAM.
 func TestUnplugPowerCycleReplug(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "bus")
 	byScript := Config{Link: link, BootTime: 10 * time.Millisecond,
@@ -170,8 +170,7 @@ func TestCallsForAnEncoderAndAnObject(t *testing.T) {
 	}
 }
 
-// The servos still answer in the middle of a flood of garbage. After its end nothing
-// comes that was not asked for.
+// The servos still answer during a flood of garbage. After its end only requested bytes come.
 func TestAFlood(t *testing.T) {
 	b := open(t, Config{})
 	c := dial(t, b)
@@ -188,7 +187,7 @@ func TestAFlood(t *testing.T) {
 }
 
 func TestAFloodFromAScript(t *testing.T) {
-	rttest.RealTime(t) // bytes a millisecond
+	rttest.RealTime(t) // bytes per millisecond
 	b := open(t, Config{Faults: parseScript(t, "faults: [{kind: flood, bytes: 5, until: 100ms}]")})
 	c := dial(t, b)
 	got := 0
@@ -197,7 +196,7 @@ func TestAFloodFromAScript(t *testing.T) {
 		got += n
 		return n == 0
 	})
-	if got < 10 || got > 500 { // fewer where the machine is busy
+	if got < 10 || got > 500 { // fewer on a busy machine
 		t.Errorf("%d bytes in 100 ms of 5 a millisecond", got)
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// link makes path point to target in one step, so that a client never finds it
-// half made. An older link is replaced, anything else is left alone.
+// link makes path point to target in one step, so that a client never finds it incomplete. It
+// replaces an older link and refuses anything else.
 func link(target, path string) error {
 	if info, err := os.Lstat(path); err == nil && info.Mode()&fs.ModeSymlink == 0 {
 		return fmt.Errorf("%w: %s is not a symbolic link; choose another path or remove it", ErrLink, path)
@@ -26,8 +26,8 @@ func link(target, path string) error {
 	return nil
 }
 
-// lockLink takes path for this process until release, so that no bus takes the link
-// of one that still runs. A bus that was killed has released it.
+// lockLink locks path for this process until release, so that no bus takes the link of a running
+// one. The kernel releases the lock of a killed bus.
 func lockLink(path string) (release func(), err error) {
 	release, err = lockName(path)
 	switch {
@@ -39,17 +39,17 @@ func lockLink(path string) (release func(), err error) {
 	return release, nil
 }
 
-// errLocked is of hold: another bus has the link.
+// errLocked is the error of lockName when another bus has the link.
 var errLocked = errors.New("held")
 
-// unlink removes path if it still points to target; somebody else's link stays.
+// unlink removes path if it still points to target; another bus's link stays.
 func unlink(target, path string) {
 	if now, err := os.Readlink(path); err == nil && now == target {
 		os.Remove(path)
 	}
 }
 
-// plugRequest is a hand that pulls the adapter out or puts it in.
+// plugRequest asks the wire to plug the adapter in or to remove it.
 type plugRequest struct {
 	plug bool
 	done chan error
@@ -88,7 +88,7 @@ func (b *Bus) publish() error {
 	return nil
 }
 
-// plugPending reports whether the adapter is to be plugged in or pulled out.
+// plugPending reports whether the adapter is to be plugged in or removed.
 //
 //rt:noalloc
 func (b *Bus) plugPending() bool {
@@ -119,7 +119,7 @@ func (b *Bus) plug() error {
 	return b.publish()
 }
 
-// emitPlug reports to the watcher that the adapter is in or out.
+// emitPlug reports to the watcher that the adapter was plugged in or removed.
 func (b *Bus) emitPlug() {
 	now := b.cfg.Clock.Now()
 	b.mu.Lock()

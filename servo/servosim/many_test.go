@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// runs is how many executions a test of mutations makes: PARSER_RUNS, or few.
+// runs returns the number of executions of a mutation test: PARSER_RUNS, or few.
 func runs(t *testing.T) int {
 	if v := os.Getenv("PARSER_RUNS"); v != "" {
 		n, err := strconv.Atoi(v)
@@ -18,8 +18,7 @@ func runs(t *testing.T) int {
 	return 300_000
 }
 
-// dice is a small fast generator: the mutations must not cost more than what they
-// are for.
+// dice is a small fast generator: the mutations must not cost more than the code under test.
 type dice uint64
 
 func (d *dice) roll(n int) int {
@@ -29,8 +28,8 @@ func (d *dice) roll(n int) int {
 	return int(uint64(*d) % uint64(n))
 }
 
-// mutate makes bytes for a parser: good frames behind each other, some of them
-// spoiled by flips, by what headers are made of, by losses and by cuts.
+// mutate builds bytes for a parser: valid frames one after the other, some of them damaged by
+// flips, by header bytes, by losses and by cuts.
 func (d *dice) mutate(dst []byte, good [][]byte) []byte {
 	dst = dst[:0]
 	for range 1 + d.roll(3) {
@@ -55,9 +54,9 @@ func (d *dice) mutate(dst []byte, good [][]byte) []byte {
 	return dst
 }
 
-// Many more executions than a fuzzer manages, of mutations that know the formats:
-// no panic, no hang, progress, and what a servo is told leaves it in order. Twenty
-// servos of all series obey what comes through.
+// Many more executions than a fuzzer manages, with mutations that know the formats: no panic, no
+// hang, progress, and servos in order after any request. Twenty servos of all series obey the
+// frames that are accepted.
 func TestParsersUnderMutations(t *testing.T) {
 	var good [][]byte
 	for _, v := range [][]vector{feetechVectors, scsVectors, xVectors, axVectors} {

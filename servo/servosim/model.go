@@ -8,7 +8,7 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// series is a family of servos that share a memory table and its rules.
+// series is a family of servos with the same memory table and the same rules.
 type series uint8
 
 const (
@@ -22,7 +22,7 @@ func (s series) protocol2() bool { return s == seriesX }
 
 func (s series) feetech() bool { return s == seriesSTS || s == seriesSCS }
 
-// access is what a client may do with a register.
+// access is the permission of a client for a register.
 type access uint8
 
 const (
@@ -30,9 +30,8 @@ const (
 	rw
 )
 
-// register is one row of a memory table: its first address, its width in bytes,
-// its value as it leaves the factory, and the range of values that the servo
-// takes; lo = hi means any.
+// register is one row of a memory table: its first address, its width in bytes, its factory value,
+// and the range of accepted values; lo = hi means any.
 type register struct {
 	addr    uint16
 	size    uint8
@@ -41,8 +40,8 @@ type register struct {
 	lo, hi  int64
 }
 
-// addresses are the addresses of the registers that the simulator itself acts on;
-// none where a series has no such register.
+// addresses are the addresses of the registers that the simulator itself uses; the constant none
+// where a series has no such register.
 type addresses struct {
 	model, id, baud, returnDelay, returnLevel int
 	minLimit, maxLimit, offset, mode          int
@@ -59,17 +58,17 @@ type table struct {
 	series    series
 	bigEndian bool
 	size      int     // bytes of memory
-	eeprom    int     // below it a byte survives a power cycle
+	eeprom    int     // first address that does not survive a power cycle
 	counts    int     // encoder counts in arc
 	arc       float64 // radians
 	bauds     []baud
 	at        addresses
 	windows   []window // indirect addresses
 	rows      []register
-	index     [memSize]uint8 // for each byte of memory: 1 + its row, 0 for none
+	index     [memSize]uint8 // for each byte of memory: 1 + the index of its row, 0 without a row
 }
 
-// baud is a rate and the code that names it in the memory.
+// baud is a rate, in bits per second, with its code in the memory.
 type baud struct {
 	code uint8
 	rate int
@@ -77,17 +76,16 @@ type baud struct {
 
 const memSize = 1024 // bytes of the largest memory
 
-// model is one kind of servo: what is its own in its series' table, and its
-// motor.
+// model is one kind of servo: its differences from its series' table, and its motor.
 type model struct {
 	name     string // LeRobot's
 	number   uint16
-	firmware [2]byte // major and minor; one byte where the series has one
+	firmware [2]byte // major and minor; the first byte alone where the series has one
 	table    *table
 	factory  []setting
-	amp      float64 // X: what a unit of current is, in A; 0 where there is a load instead
+	amp      float64 // X: A of one unit of current; 0 where the register is a load instead
 	motor    motor.Motor
-	gainDuty float64 // counts times P gain that make a duty of 1
+	gainDuty float64 // product of counts and P gain at a duty of 1
 }
 
 type setting struct {
@@ -105,7 +103,7 @@ func indexed(t table) *table {
 	return &t
 }
 
-// row returns the register that covers a byte, nil where there is none.
+// row returns the register that covers a byte, nil without one.
 //
 //rt:noalloc
 func (t *table) row(addr int) *register {
@@ -115,7 +113,7 @@ func (t *table) row(addr int) *register {
 	return &t.rows[t.index[addr]-1]
 }
 
-// rate returns the speed that a baud code names, 0 for none.
+// rate returns the rate of a baud code, 0 without one.
 //
 //rt:noalloc
 func (t *table) rate(code uint8) int {
@@ -145,8 +143,7 @@ func (t *table) rates() (all []int) {
 
 var models = slices.Concat(feetechModels, dynamixelModels)
 
-// Models returns the names of the servos that there are, LeRobot's where it has
-// one.
+// Models returns the names of all models, in LeRobot's spelling where LeRobot has the model.
 func Models() (names []string) {
 	for i := range models {
 		names = append(names, models[i].name)

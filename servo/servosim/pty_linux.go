@@ -12,18 +12,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pty is a pseudo-terminal in raw mode. The master's end is the wire; one
-// descriptor of the client's end stays open, so that clients may come and go
-// without the master reading EIO or the settings being forgotten.
+// pty is a pseudo-terminal in raw mode. The master's end is the wire. One descriptor of the
+// client's end stays open, so that clients may come and go without an EIO for the master or a loss
+// of the settings.
 //
-// It is read with poll(2) on the raw descriptor and not through os.File, whose
-// netpoller would put another thread between a request and its reply.
+// It is read with poll(2) on the raw descriptor and not through os.File, whose netpoller would put
+// another thread between a request and its reply.
 type pty struct {
 	name   string
 	master int
 	slave  int
 	bell   int // eventfd that ends a blocked read
-	watch  int // inotify of clients that come and go; -1 where the kernel has none to give
+	watch  int // inotify for clients that come and go; -1 where the kernel has no instance left
 
 	poll     [3]unix.PollFd
 	left     unix.Timespec
@@ -34,7 +34,7 @@ type pty struct {
 
 const eventBuffer = 16 * unix.SizeofInotifyEvent
 
-// open makes the bell and plugs the terminal in.
+// open creates the bell and plugs the terminal in.
 func (p *pty) open(baud int) (err error) {
 	p.master, p.slave, p.watch = -1, -1, -1
 	if p.bell, err = unix.Eventfd(0, unix.EFD_CLOEXEC|unix.EFD_NONBLOCK); err != nil {
@@ -83,8 +83,7 @@ func (p *pty) plug(baud int) (err error) {
 	return nil
 }
 
-// watched says what a read waits for; a descriptor that is not there does not
-// count.
+// watched sets the descriptors that a read waits for; poll(2) ignores a negative one.
 func (p *pty) watched() {
 	for i, fd := range [...]int{p.master, p.bell, p.watch} {
 		p.poll[i] = unix.PollFd{Fd: int32(fd), Events: unix.POLLIN}
@@ -109,9 +108,8 @@ func (p *pty) close() {
 	}
 }
 
-// read blocks until there are bytes, and returns how many it put into dst; 0
-// when it was woken or the time has passed, -1 when the terminal is beyond use.
-// A negative time is for ever.
+// read blocks until bytes arrive, and returns their number in dst; 0 when it was woken or the time
+// has passed, -1 when the terminal is unusable. A negative timeout is for ever.
 //
 //rt:noalloc
 func (p *pty) read(dst []byte, timeout time.Duration) int {
@@ -152,10 +150,9 @@ func (p *pty) read(dst []byte, timeout time.Duration) int {
 	}
 }
 
-// clientsChanged counts who has the terminal open. When the last client is gone
-// it does what the last close of a real tty does, and what our own descriptor on
-// the client's end prevents: replies that nobody read are forgotten, and
-// exclusive use ends, without which only root could open the terminal again.
+// clientsChanged counts the clients that have the terminal open. After the last one it does the
+// work of the last close of a real tty, which our own descriptor on the client's end prevents: it
+// drops unread replies, and ends exclusive use, with which only root could open the terminal again.
 //
 //rt:noalloc
 func (p *pty) clientsChanged() {
@@ -183,8 +180,8 @@ func (p *pty) clientsChanged() {
 	}
 }
 
-// write returns how many bytes the terminal took, which is all of them unless
-// the client has not read for thousands of bytes.
+// write returns how many bytes the terminal accepted: all of them unless the client has left
+// thousands of bytes unread.
 //
 //rt:noalloc
 func (p *pty) write(src []byte) (done int) {
@@ -205,7 +202,7 @@ func (p *pty) write(src []byte) (done int) {
 //
 //rt:noalloc
 func (p *pty) baud() int {
-	// The wrapper in unix returns its result on the heap.
+	// The wrapper in unix allocates its result on the heap.
 	_, _, errno := unix.Syscall(unix.SYS_IOCTL, uintptr(p.master), unix.TCGETS2, uintptr(unsafe.Pointer(&p.settings)))
 	if errno != 0 {
 		return 0
@@ -219,9 +216,9 @@ func (p *pty) wake() {
 	unix.Write(p.bell, one[:])
 }
 
-// lockName binds an abstract socket that is named after the link's folder (device and
-// inode, so that all ways of writing the path are one) and its name. The kernel
-// lets it go with the process, and there is no file to be left behind.
+// lockName binds an abstract socket whose name is made of the link's folder (device and inode, so
+// that all spellings of the path are equal) and its name. The kernel frees it when the process
+// ends, and no file is left.
 func lockName(path string) (release func(), err error) {
 	var dir unix.Stat_t
 	if err := unix.Stat(filepath.Dir(path), &dir); err != nil {

@@ -26,7 +26,7 @@ func (s *servo) read(dst []byte, addr, size int, now rt.Instant) []byte {
 	return dst
 }
 
-// indirect returns which byte of memory an address really means.
+// indirect returns the address of the byte that an address refers to, also through a window.
 //
 //rt:noalloc
 func (s *servo) indirect(a int) int {
@@ -39,7 +39,7 @@ func (s *servo) indirect(a int) int {
 	return a
 }
 
-// refresh measures: position, velocity, load, movement, health.
+// refresh updates the measured registers: position, velocity, load, motion, health.
 //
 //rt:noalloc
 func (s *servo) refresh(now rt.Instant) {
@@ -83,9 +83,9 @@ func (s *servo) refresh(now rt.Instant) {
 	}
 }
 
-// measureVelocity measures how fast the shaft turns: as far as it came since a moment ago,
-// because an ideal one runs and rests between the goals of a client that streams
-// them, but what it does right now when the last reading is older.
+// measureVelocity measures the speed of the shaft. It uses the travel since the last reading,
+// because an ideal shaft runs and rests between the goals of a client that streams them. When the
+// last reading is older than velocityStale, it uses the speed of the moment.
 //
 //rt:noalloc
 func (s *servo) measureVelocity(now rt.Instant) {
@@ -101,9 +101,9 @@ func (s *servo) measureVelocity(now rt.Instant) {
 	}
 }
 
-// isMoving says what the moving flag says: a servo under torque turns, or was sent a
-// moment ago to go somewhere else. One that holds short of its goal, against a load
-// or because its watchdog has stopped it, does not move.
+// isMoving returns the moving flag: a servo under torque turns, or was sent to another position a
+// moment ago. A servo that holds short of its goal, against a load or because its watchdog has
+// stopped it, does not move.
 //
 //rt:noalloc
 func (s *servo) isMoving(off int, now rt.Instant) bool {
@@ -117,9 +117,9 @@ func (s *servo) isMoving(off int, now rt.Instant) bool {
 	return (off > 1 || off < -1) && (turns || now.Sub(s.goalAt) < goalGrace)
 }
 
-// noise is by how many counts the encoder is off at an instant: new every
-// millisecond, and the same again for the same seed and servo. The firmware's
-// own loop and its present velocity do not see it.
+// noise returns the deviation of the encoder at an instant in counts: new every millisecond, and
+// the same for the same seed and servo. The firmware's own loop and its present velocity do not
+// include it.
 //
 //rt:noalloc
 func (s *servo) noise(now rt.Instant) int {
@@ -139,7 +139,7 @@ const (
 	xAccelUnit  = 214.577 * 4096 / 3600         // 214.577 rev/min2, in counts/s2
 )
 
-// xTickMax is the last millisecond of a Realtime_Tick, which then begins anew.
+// xTickMax is the last millisecond of Realtime_Tick before it starts again at 0.
 const xTickMax = 32767
 
 //rt:noalloc
@@ -159,7 +159,7 @@ func (s *servo) refreshX(raw int) {
 //rt:noalloc
 func turnsOf(raw int) int { return raw &^ 4095 }
 
-// direction is -1 for an X servo whose drive mode turns it round.
+// direction returns -1 for an X servo whose drive mode is reversed, otherwise 1.
 //
 //rt:noalloc
 func (s *servo) direction() int {
@@ -169,7 +169,7 @@ func (s *servo) direction() int {
 	return 1
 }
 
-// present turns an encoder count into what the client reads.
+// present converts an encoder count to the client's reading.
 //
 //rt:noalloc
 func (s *servo) present(raw int) int {
@@ -177,7 +177,7 @@ func (s *servo) present(raw int) int {
 	case seriesSTS:
 		p := raw - s.offset()
 		if s.mem[s.t.at.mode] == modeStep {
-			return s.stepGoal - raw // the steps that are left
+			return s.stepGoal - raw // the remaining steps
 		}
 		if s.mem[stsPhase]&phaseTurns == 0 {
 			p &= 4095
@@ -193,8 +193,8 @@ func (s *servo) present(raw int) int {
 	return min(max(raw, 0), s.t.counts-1)
 }
 
-// goal returns the goal position held inside the limits, in the client's counts
-// and in the encoder's.
+// goal returns the goal position, limited to the range, in the client's counts and in the
+// encoder's.
 //
 //rt:noalloc
 func (s *servo) goal() (goal, raw int) {
@@ -229,8 +229,8 @@ func (s *servo) goal() (goal, raw int) {
 	return goal, goal
 }
 
-// offset is what an STS subtracts from its encoder and an X adds to it. In
-// position mode an X does not obey one of more than a quarter turn.
+// offset returns the value that an STS subtracts from its encoder and an X adds to it. In position
+// mode an X ignores an offset of more than a quarter turn.
 //
 //rt:noalloc
 func (s *servo) offset() int {
@@ -245,8 +245,7 @@ func (s *servo) offset() int {
 	return 0
 }
 
-// tune works out what the registers say to the control loop, and hands it to a
-// plant that has one.
+// tune computes the control loop from the registers, and passes it to a plant with a control loop.
 //
 //rt:noalloc
 func (s *servo) tune(now rt.Instant) {
@@ -277,7 +276,7 @@ func (s *servo) tune(now rt.Instant) {
 	}
 }
 
-// afterTrip is how much of its torque a Feetech servo keeps after an overload.
+// afterTrip returns the share of its torque that a Feetech servo keeps after an overload.
 //
 //rt:noalloc
 func (s *servo) afterTrip() float64 {
@@ -317,13 +316,13 @@ func (s *servo) tuneSTS(v *motor.Loop) {
 	}
 }
 
-// standstill is the speed of a servo whose goal velocity is 0; 0 would be no limit.
+// standstill is the speed of a servo whose goal velocity is 0; the value 0 would mean no limit.
 const standstill = 1e-6
 
-// Feetech's D and I gains, in units of its P gain; the maker says none. D, per
-// step, is such that the factory's D of an STS3215 makes all the viscous friction
-// of its fit, which was made at that D: so it is counted from there, and 0 leaves
-// none. I is such that an error that lasts gets as much again every second.
+// Feetech's D and I gains, in units of its P gain; the maker does not document them. feetechD, per
+// step, is such that the factory's D of an STS3215 makes all the viscous friction of its fit, which
+// was made at that D. So D is counted from the factory's value, and a D of 0 leaves no viscous
+// friction. feetechI is such that a lasting error gains its own P effort again every second.
 const (
 	feetechD    = 3.3
 	feetechI    = 1.0 / 1000

@@ -1,7 +1,6 @@
 package servosim
 
-// The instructions. Feetech and both Dynamixel protocols share the codes of the
-// first seven.
+// The instructions. Feetech and both Dynamixel protocols have the same codes for the first seven.
 const (
 	instPing         = 0x01
 	instRead         = 0x02
@@ -19,16 +18,15 @@ const (
 	instFastBulkRead = 0x9A // Dynamixel
 )
 
-// request is what a frame asks for. data is what to write, the rest of the
-// parameters of an instruction to many, or all parameters of any other.
+// request is the content of a frame. data is the data of a write, the unread rest of the parameters
+// of an instruction to many, or all parameters of any other instruction.
 type request struct {
 	id, inst   uint8
 	addr, size int
 	data       []byte
 }
 
-// parse takes a frame's parameters apart. fits is false when their number is
-// not what the instruction needs.
+// parse splits a frame's parameters. fits is false when their number does not fit the instruction.
 //
 //rt:noalloc
 func parse(f frame, packets bool) (r request, fits bool) {
@@ -76,8 +74,7 @@ type part struct {
 	data       []byte // data of a write
 }
 
-// next takes the next share off r.data; ok is false at the end, or when what is
-// left is too short.
+// next removes the next share from r.data; ok is false at the end, or when the rest is too short.
 //
 //rt:noalloc
 func (r *request) next() (p part, ok bool) {
@@ -105,7 +102,7 @@ func (r *request) next() (p part, ok bool) {
 	return p, true
 }
 
-// toMany reports whether the instruction names the servos it is for.
+// toMany reports whether the instruction lists the ids of its servos.
 //
 //rt:noalloc
 func toMany(inst uint8) bool {

@@ -30,7 +30,7 @@ func one(t *testing.T, name string, cfg Config) (*servo, *rttest.Clock) {
 	return s, clock
 }
 
-// le is a value's bytes, little endian.
+// le encodes a value in n bytes, little endian.
 func le(v int64, n int) (b []byte) {
 	for i := range n {
 		b = append(b, byte(v>>(8*i)))
@@ -116,7 +116,7 @@ func TestTheBusWatchdogStopsAndHolds(t *testing.T) {
 func TestAHardwareErrorCutsTorqueUntilAReboot(t *testing.T) {
 	s, clock := one(t, "xl330-m288", Config{})
 	s.write(xTorque, []byte{1}, clock.Now())
-	s.supply(3.2, clock.Now()) // below 3.5 V; its shutdown mask has the voltage
+	s.supply(3.2, clock.Now()) // below 3.5 V; its shutdown mask includes the voltage
 	s.monitor(clock.Now())
 	if s.mem[xTorque] != 0 || s.error(0) != alert {
 		t.Fatalf("torque %d, error %#x after a dip of the supply", s.mem[xTorque], s.error(0))
@@ -144,7 +144,7 @@ func TestAFactoryResetKeepsWhatItIsTold(t *testing.T) {
 		data             []byte
 		code             uint8
 		wantID, wantBaud uint8
-		kept             bool // what was set
+		kept             bool // the earlier settings are kept
 	}{
 		{"all but id and baud rate", "xl430-w250", 5, []byte{2}, 0, 5, 3, false},
 		{"all but the id", "xl430-w250", 5, []byte{1}, 0, 5, 1, false},
@@ -172,9 +172,9 @@ func TestAFactoryResetKeepsWhatItIsTold(t *testing.T) {
 	}
 }
 
-// What a fitted motor does in a mode without goal positions.
+// The motion of a fitted motor in a mode without goal positions.
 func TestOtherModesMoveAFittedMotor(t *testing.T) {
-	const velocity, load = 1, 2 // what is read in the end
+	const velocity, load = 1, 2 // quantity that the test reads in the end
 	type write struct {
 		addr, size int
 		value      int64
@@ -186,7 +186,7 @@ func TestOtherModesMoveAFittedMotor(t *testing.T) {
 		writes      []write
 		reads       int
 		want, off   int
-		turns       int // which way the shaft goes
+		turns       int // sign of the shaft's motion
 	}{
 		{"an STS's wheel mode", "sts3215", motor.Load{}, []write{{33, 1, modeVelocity}, {stsTorque, 1, 1}, {stsGoalVelocity, 2, 1000}}, velocity, 1000, 100, 1},
 		{"and backwards", "sts3215", motor.Load{}, []write{{33, 1, modeVelocity}, {stsTorque, 1, 1}, {stsGoalVelocity, 2, signed(-1000, signPosition)}}, velocity, -1000, 100, -1},
@@ -228,7 +228,8 @@ func TestOtherModesMoveAFittedMotor(t *testing.T) {
 	}
 }
 
-// In step mode an STS goes so many counts from where it is, and says how many are left.
+// In step mode an STS moves by a number of counts from its position, and its position register
+// holds the rest.
 func TestStepsAddUp(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{Fitted: true})
 	s.write(33, []byte{modeStep}, clock.Now())
@@ -327,7 +328,7 @@ func TestIndirectAddressesPackAWindow(t *testing.T) {
 	}
 }
 
-// An X330's memory is smaller, and so is what its indirect addresses may name.
+// An X330's memory is smaller, and so is the range of its indirect addresses.
 func TestIndirectAddressesOfAnX330EndEarlier(t *testing.T) {
 	for _, tt := range []struct {
 		model    string
@@ -352,8 +353,8 @@ func TestIndirectAddressesOfAnX330EndEarlier(t *testing.T) {
 	}
 }
 
-// An encoder is off by a count at times, in the same way for the same seed, and
-// neither the present velocity nor the moving flag see it.
+// An encoder deviates by a count at times, in the same way for the same seed; neither the present
+// velocity nor the moving flag change with it.
 func TestEncoderNoise(t *testing.T) {
 	for _, model := range []string{"sts3215", "scs0009", "xl330-m288", "ax-12a"} {
 		trace := func(cfg Config) (offs []int) {
@@ -390,7 +391,7 @@ func TestAFeetechHoldsValuesInTheirRange(t *testing.T) {
 	}
 }
 
-// settled runs a fitted servo towards a goal and returns where it is then.
+// settled runs a fitted servo towards a goal and returns its position after wait.
 func settled(s *servo, clock *rttest.Clock, goal int64, wait time.Duration) int {
 	s.write(s.t.at.torque, []byte{1}, clock.Now())
 	s.write(s.t.at.goal, le(goal, int(s.t.row(s.t.at.goal).size)), clock.Now())
@@ -447,7 +448,8 @@ func TestAFittedMotorSagsUnderALoad(t *testing.T) {
 	}
 }
 
-// A Dynamixel's I gain lifts what P alone lets sag; its D gain takes the swing out of a step.
+// A Dynamixel's I gain removes the sag that P alone leaves; its D gain damps the swing after a
+// step.
 func TestTheOtherGainsOfADynamixel(t *testing.T) {
 	load := []motor.Load{{Gravity: 0.5, Level: 2048}}
 	sag := func(i int64) int {
@@ -475,8 +477,8 @@ func TestTheOtherGainsOfADynamixel(t *testing.T) {
 	}
 }
 
-// So do a Feetech's, in units that are assumed: its integral limit bounds what I
-// lifts, and D is counted from the factory's, at which the motor was measured.
+// So do a Feetech's gains, in assumed units: the integral limit bounds the effect of I, and D is
+// counted from the factory's value, at which the motor was measured.
 func TestTheOtherGainsOfAFeetech(t *testing.T) {
 	sag := func(model string, i, limit byte) int {
 		s, clock := one(t, model, Config{Fitted: true, Loads: []motor.Load{{Gravity: 0.9, Level: 2048}}})
@@ -514,8 +516,8 @@ func TestTheOtherGainsOfAFeetech(t *testing.T) {
 	}
 }
 
-// Two seconds against a stop trip the overload protection: the flag is up, and a
-// fifth of the torque is left, until torque is switched.
+// Two seconds against a stop trip the overload protection: the flag is set, and a fifth of the
+// torque is left, until torque is switched.
 func TestABlockedJointTripsItsProtection(t *testing.T) {
 	s, clock := one(t, "sts3215", Config{Fitted: true, Loads: []motor.Load{{StopMin: 1000, StopMax: 2200}}})
 	settled(s, clock, 3500, 4*time.Second)

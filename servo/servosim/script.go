@@ -16,11 +16,10 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// ErrScript means that a fault script is not one.
+// ErrScript means that a fault script is invalid.
 var ErrScript = errors.New("servosim: fault script does not fit")
 
-// Script is what goes wrong on a bus, and when. The same script and requests
-// give the same faults.
+// Script is a list of faults with their times. The same script and requests give the same faults.
 //
 //	seed: 7
 //	faults:
@@ -37,30 +36,30 @@ type Script struct {
 type Fault struct {
 	Kind        string        `yaml:"kind"`        // one of kindNames
 	IDs         []uint8       `yaml:"ids"`         // default: all servos
-	Probability float64       `yaml:"probability"` // that a reply is hit; default 1
-	Count       int           `yaml:"count"`       // replies at most; default any
+	Probability float64       `yaml:"probability"` // share of the replies with the fault; default 1
+	Count       int           `yaml:"count"`       // most replies with the fault; default: no limit
 	From        time.Duration `yaml:"from"`
 	Until       time.Duration `yaml:"until"`   // default: for ever
-	By          time.Duration `yaml:"by"`      // late, stall: how long; default 5 ms
-	Bits        int           `yaml:"bits"`    // corrupt: how many flip; default 1
-	Bytes       int           `yaml:"bytes"`   // noise: how many; default 8, at most 64; flood: each millisecond, default 64
+	By          time.Duration `yaml:"by"`      // late, stall: duration; default 5 ms
+	Bits        int           `yaml:"bits"`    // corrupt: number of flipped bits; default 1
+	Bytes       int           `yaml:"bytes"`   // noise: number; default 8, at most 64; flood: number each millisecond, default 64
 	Volts       float64       `yaml:"volts"`   // brownout, voltage: of the supply
-	Degrees     float64       `yaml:"degrees"` // heat: on top of what the motor makes
+	Degrees     float64       `yaml:"degrees"` // heat: in addition to the motor's own heat
 	Torque      float64       `yaml:"torque"`  // push: N m, on a fitted bus
-	Offset      int           `yaml:"offset"`  // encoder, misread: counts on top of what is true
-	Drift       float64       `yaml:"drift"`   // encoder: counts per second on top
-	Stuck       bool          `yaml:"stuck"`   // encoder: it reads what it read at first
-	Silent      bool          `yaml:"silent"`  // encoder: no error bit tells
-	At          *int          `yaml:"at"`      // block: the position that the shaft cannot pass; default: it cannot leave where it is
-	Holds       bool          `yaml:"holds"`   // block: an object, which falls when nothing presses on it
+	Offset      int           `yaml:"offset"`  // encoder, misread: counts, added to the true position
+	Drift       float64       `yaml:"drift"`   // encoder: counts per second, added
+	Stuck       bool          `yaml:"stuck"`   // encoder: its reading stays as it was at first
+	Silent      bool          `yaml:"silent"`  // encoder: no error bit reports the fault
+	At          *int          `yaml:"at"`      // block: the position that the shaft cannot pass; default: the shaft cannot leave its position
+	Holds       bool          `yaml:"holds"`   // block: an object, which falls when the shaft does not press on it any more
 }
 
-// kind says what a fault does.
+// kind is the effect of a fault.
 type kind uint8
 
 const (
 	kindNone kind = iota
-	// To a reply.
+	// On a reply.
 	kindDrop
 	kindCorrupt
 	kindTruncate
@@ -118,7 +117,7 @@ func LoadScript(path string) (s Script, err error) {
 	return s, nil
 }
 
-// ParseScript reads a script. It fails with ErrScript.
+// ParseScript parses a script. It fails with ErrScript.
 func ParseScript(text []byte) (s Script, err error) {
 	if len(text) > scriptBytesMax {
 		return s, fmt.Errorf("%w: %d bytes, want at most %d", ErrScript, len(text), scriptBytesMax)
@@ -171,7 +170,7 @@ func (f *Fault) check() error {
 	return nil
 }
 
-// timeline is a script under way. Guarded by Bus.mu.
+// timeline is a running script. Guarded by Bus.mu.
 type timeline struct {
 	start rt.Instant
 	lines []line
@@ -182,13 +181,13 @@ type line struct {
 	kind         kind
 	ids          [256]bool
 	threshold    uint64 // a random number below it hits
-	left         int    // replies; -1: any
+	left         int    // replies left; -1: no limit
 	from, until  rt.Instant
 	by           time.Duration
 	n            int
 	value        float64
 	fault        Fault
-	tries        []uint64 // replies so far, per servo: the dice depend on nothing else
+	tries        []uint64 // replies so far, per servo: the only input of the dice
 	begun, ended bool
 }
 
@@ -224,7 +223,7 @@ func newTimeline(s Script, servos int, now rt.Instant) timeline {
 	return t
 }
 
-// draw returns the fault of a reply that is due, and uses it up.
+// draw returns the fault of a reply, and subtracts it from the replies left.
 //
 //rt:noalloc
 func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
@@ -246,7 +245,7 @@ func (t *timeline) draw(servo int, s *servo, now rt.Instant) fault {
 	return fault{}
 }
 
-// next returns when the next line begins or ends.
+// next returns the instant at which the next line begins or ends.
 //
 //rt:noalloc
 func (t *timeline) next() rt.Instant {
@@ -263,7 +262,7 @@ func (t *timeline) next() rt.Instant {
 	return at
 }
 
-// echoes reports whether the adapter returns what it is sent.
+// echoes reports whether the adapter returns the bytes that it receives.
 //
 //rt:noalloc
 func (b *Bus) echoes(now rt.Instant) bool {
@@ -280,8 +279,7 @@ func (b *Bus) echoes(now rt.Instant) bool {
 	return false
 }
 
-// tick does what is due: the beginnings and ends of the script's spans, and the
-// watchdogs.
+// tick does the work that is due: the beginnings and ends of the script's lines, and the watchdogs.
 //
 //rt:noalloc
 func (b *Bus) tick(now rt.Instant) {

@@ -63,7 +63,7 @@ func FuzzParseScript(f *testing.F) {
 	})
 }
 
-// What happens depends on the seed and on the replies, not on the clock.
+// The faults depend on the seed and on the replies, not on the clock.
 func TestAScriptIsTheSameEveryTime(t *testing.T) {
 	const text = "seed: 5\nfaults: [{kind: drop, probability: 0.3}, {kind: corrupt, ids: [2], probability: 0.5}]"
 	run := func(text string) []byte {
@@ -125,7 +125,7 @@ func TestScriptedRepliesAreSpoiled(t *testing.T) {
 	}
 }
 
-// A late reply comes in the middle of the next exchange.
+// A late reply comes during the next exchange.
 func TestALateReplyComesWithTheNext(t *testing.T) {
 	b := open(t, Config{Plant: newPosed(), Faults: parseScript(t, "faults: [{kind: late, ids: [1], by: 50ms, count: 1}]")})
 	c := dial(t, b)
@@ -146,7 +146,7 @@ func TestAnAdapterMayEcho(t *testing.T) {
 	}
 }
 
-// Two replies that arrive within one period of the adapter come together.
+// Two replies that arrive within one period of the adapter are delivered together.
 func TestAnAdapterMayBeSlow(t *testing.T) {
 	clock := rttest.NewClock(1)
 	b := open(t, Config{Latency: 16 * time.Millisecond, Clock: clock})
@@ -196,7 +196,7 @@ func TestAScriptMayUnplug(t *testing.T) {
 	dial(t, b).ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
 }
 
-// A servo takes a header in a parameter for a header when it is not stuffed.
+// A servo takes an unstuffed header in a parameter for the header of a packet.
 func TestUnstuffedHeadersAreHeaders(t *testing.T) {
 	frame := []byte{0xFF, 0xFF, 0xFD, 0, 1, 9, 0, instWrite, xOffset, 0, 0xFF, 0xFF, 0xFD, 0xFF}
 	frame = appendCRC(frame, crc(frame))
@@ -227,8 +227,8 @@ func TestAFastReadEndsAtWhoIsNotThere(t *testing.T) {
 	}
 }
 
-// A script that comes while the bus runs counts its times from there, and those
-// that are over make room.
+// The times of a script that comes while the bus runs count from its injection, and lines that are
+// over make room.
 func TestInject(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
 	b := open(t, Config{Clock: clock, Unpaced: true})
@@ -238,7 +238,7 @@ func TestInject(t *testing.T) {
 			t.Fatal(err)
 		}
 		clock.Advance(2 * time.Second)
-		c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC") // the bus looks at its timeline
+		c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC") // the bus updates its timeline
 	}
 	if err := b.Inject(Script{Faults: []Fault{{Kind: "mute", IDs: []uint8{3}, From: time.Second}}}); err != nil {
 		t.Fatal(err)

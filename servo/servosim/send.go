@@ -9,21 +9,21 @@ import (
 
 const (
 	noiseMax   = 64 // bytes of one burst
-	delayedMax = 16 // replies that may be under way late at once
+	delayedMax = 16 // most replies that are late at the same time
 )
 
-// outbox holds what the adapter has not delivered yet.
+// outbox holds the bytes that the adapter has not delivered yet.
 //
 // Owner: the wire's goroutine.
 type outbox struct {
 	transferBuf  [2 * replyMax]byte // for the adapter's next transfer
 	transferLen  int
 	due          rt.Instant
-	overtaken    [2*replyMax + noiseMax]byte // a reply that its successor overtakes
+	overtaken    [2*replyMax + noiseMax]byte // a reply that comes after its successor
 	overtakenLen int
 	delayed      [delayedMax]delayedReply
 	delayedLen   int
-	missed       uint64         // late replies that found no room
+	missed       uint64         // late replies lost for lack of space
 	garbage      [noiseMax]byte // bytes of a flood
 	floodSent    uint64         // bytes of the flood sent so far
 	floodDue     rt.Instant     // when its next bytes are due
@@ -31,13 +31,13 @@ type outbox struct {
 
 type delayedReply struct {
 	at   rt.Instant
-	from int // the servo
+	from int // index of the servo
 	n    int
 	b    [replyMax]byte
 }
 
-// send makes a reply that begins at start readable when its last byte would have
-// arrived, and returns that instant. A fault may spoil it.
+// send makes a reply that begins at start readable when its last byte would have arrived, and
+// returns that instant. A fault may damage the reply.
 //
 //rt:noalloc
 func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
@@ -84,8 +84,8 @@ func (b *Bus) send(from int, reply []byte, start rt.Instant) rt.Instant {
 	return end
 }
 
-// queueReply gives bytes that have arrived at end to the client: at once, or with the
-// adapter's next transfer.
+// queueReply passes bytes that have arrived at end to the client: at once, or with the adapter's
+// next transfer.
 //
 //rt:noalloc
 func (b *Bus) queueReply(bytes []byte, end rt.Instant) {
@@ -111,7 +111,7 @@ func (b *Bus) transfer() {
 	o.transferLen = 0
 }
 
-// flush delivers what is still held when a request has been answered.
+// flush delivers the bytes that are still queued after the answer to a request.
 //
 //rt:noalloc
 func (b *Bus) flush() {
@@ -132,9 +132,8 @@ func (b *Bus) deliver(bytes []byte) {
 	}
 }
 
-// delayReply keeps a reply back while the line goes on. It still comes before
-// anything that its servo says later: bytes of one servo do not overtake each
-// other.
+// delayReply holds a reply back while the line continues. It still comes before any later reply of
+// its servo: the bytes of one servo do not overtake each other.
 //
 //rt:noalloc
 func (b *Bus) delayReply(from int, reply []byte, at rt.Instant) {
@@ -160,8 +159,7 @@ func (b *Bus) expedite(from int, now rt.Instant) {
 	}
 }
 
-// sendDelayed delivers the postponed replies that are due by an instant, sleeping to
-// each.
+// sendDelayed delivers the delayed replies that are due by an instant, and sleeps until each.
 //
 //rt:noalloc
 func (b *Bus) sendDelayed(until rt.Instant) {
@@ -186,7 +184,7 @@ func (b *Bus) sendDelayed(until rt.Instant) {
 	}
 }
 
-// spoilReply returns the bytes that a fault leaves of a reply.
+// spoilReply returns the bytes of a reply after a fault.
 //
 //rt:noalloc
 func (b *Bus) spoilReply(f fault, reply []byte) []byte {
@@ -211,7 +209,7 @@ func (b *Bus) spoilReply(f fault, reply []byte) []byte {
 		for i := range min(f.n, noiseMax) {
 			v := byte(f.dice(i))
 			if v < 0x60 {
-				v = 0xFF // what a floating line mostly reads as
+				v = 0xFF // a floating line mostly reads as FF
 			}
 			out = append(out, v)
 		}
@@ -223,15 +221,15 @@ func (b *Bus) spoilReply(f fault, reply []byte) []byte {
 	return out
 }
 
-// forged reports whether spoiled bytes hold an intact frame that is not the
-// reply: no client can know that it is wrong.
+// forged reports whether damaged bytes contain an intact frame that is not the reply: no client can
+// detect that it is wrong.
 //
 //rt:noalloc
 func (b *Bus) forged(out, reply []byte) bool {
 	for rest := out; len(rest) > 0; {
 		_, used, ok, _ := b.cut(rest)
 		if used == 0 {
-			rest = rest[1:] // an unfinished frame hides what is behind it
+			rest = rest[1:] // an unfinished frame hides the bytes after it
 			continue
 		}
 		if ok && !bytes.HasSuffix(rest[:used], reply) {
@@ -242,7 +240,7 @@ func (b *Bus) forged(out, reply []byte) bool {
 	return false
 }
 
-// renumber gives a reply another id, with a checksum that fits.
+// renumber changes the id of a reply, and its checksum with it.
 //
 //rt:noalloc
 func (b *Bus) renumber(reply []byte, id uint8) {
@@ -257,14 +255,14 @@ func (b *Bus) renumber(reply []byte, id uint8) {
 	reply[end-1] = checksum(reply[2 : end-1])
 }
 
-// garble spoils a reply so that its checksum cannot be right.
+// garble damages a reply so that its checksum is wrong.
 //
 //rt:noalloc
 func garble(reply []byte) { reply[len(reply)-2] ^= 0x55 }
 
-// readFast lets the listed servos answer in one packet: each appends its error
-// byte, id, data and the CRC of all that came before. It ends at the first servo
-// that is not there. The packet is not stuffed.
+// readFast lets the listed servos answer in one packet: each appends its error byte, id, data and
+// the CRC of all bytes before. The packet ends at the first servo that does not answer. It is not
+// stuffed.
 //
 //rt:noalloc
 func (b *Bus) readFast(r request, end rt.Instant) {
@@ -291,7 +289,7 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 		s := &b.servos[i]
 		b.mu.Lock()
 		if sent == 0 {
-			end = end.Add(s.delay()) // its successors follow at once
+			end = end.Add(s.delay()) // the next servos follow at once
 		}
 		one := request{id: p.id, inst: instRead, addr: p.addr, size: p.size}
 		data, code, _ := s.obey(&one, w.data[:0], end)
@@ -307,11 +305,11 @@ func (b *Bus) readFast(r request, end rt.Instant) {
 	}
 }
 
-// floodEvery is how often a flood's bytes come.
+// floodEvery is the period of a flood's bytes.
 const floodEvery = time.Millisecond
 
-// sendFlood delivers the garbage that a flood brings by now. Garbage that came while
-// the bus slept is not made up for.
+// sendFlood delivers the garbage of a flood that is due. Garbage of the time in which the bus slept
+// is dropped.
 //
 //rt:noalloc
 func (b *Bus) sendFlood(now rt.Instant) {
@@ -329,7 +327,7 @@ func (b *Bus) sendFlood(now rt.Instant) {
 	b.deliver(o.garbage[:n])
 }
 
-// nextFlood returns when a flood's next bytes are due. Guarded by mu.
+// nextFlood returns the instant of a flood's next bytes. Guarded by mu.
 //
 //rt:noalloc
 func (b *Bus) nextFlood() rt.Instant {

@@ -8,8 +8,7 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// servo is one motor as seen from the bus. What its shaft does is the plant's
-// business.
+// servo is one servo, as the bus sees it. The plant moves its shaft.
 //
 // Guarded by Bus.mu.
 type servo struct {
@@ -19,45 +18,45 @@ type servo struct {
 	rail  *rail
 	joint int
 
-	mem   [memSize]byte // what the bus sees
-	flash [memSize]byte // what survives a power cycle; the first t.eeprom bytes count
-	pin   [memSize]pin  // bytes that a stuck sensor holds, whatever is measured
+	mem   [memSize]byte // memory that the bus sees
+	flash [memSize]byte // memory that survives a power cycle; only the first t.eeprom bytes are used
+	pin   [memSize]pin  // bytes whose value a stuck sensor fixes
 
 	staged     [memSize]byte // a registered write that waits for its action
 	stagedAddr int
 	stagedSize int
 
 	forced      uint8 // error bits that a test has set; they change nothing but the status
-	alarm       uint8 // error bits that the servo itself sees; X: latched
-	mute        bool  // deaf and dumb, as if unplugged
+	alarm       uint8 // error bits of the servo itself; X: latched
+	mute        bool  // neither receives nor sends, as if unplugged
 	silentUntil rt.Instant
 	unpowered   bool       // the supply is too low to run
-	booting     bool       // until deaf
+	booting     bool       // until silentUntil
 	bootTorque  bool       // torque is on after the boot
 	driven      bool       // the shaft is driven
-	wasDriven   bool       // it has been
-	lastRequest rt.Instant // X: the last instruction on the bus
-	turnOrigin  int        // X: counts of the turns that were forgotten
-	bootedAt    rt.Instant // the supply came
-	stepGoal    int        // STS, step mode: where the steps end, in counts of the encoder
+	wasDriven   bool       // the shaft was driven before
+	lastRequest rt.Instant // X: time of the last instruction on the bus
+	turnOrigin  int        // X: counts of the turns that a reset has cleared
+	bootedAt    rt.Instant // time when the supply came
+	stepGoal    int        // STS, step mode: end of the steps, in counts of the encoder
 	health      health
-	loop        motor.Loop // what the registers say to the control loop
-	target      int        // where the control loop goes, in counts of the encoder
+	loop        motor.Loop // control loop that the registers describe
+	target      int        // target of the control loop, in counts of the encoder
 	encoder     motor.Encoder
 	obstacle    motor.Obstacle
 	misread     misread
-	dropped     uint64 // objects
+	dropped     uint64 // number of dropped objects
 
 	boots      uint32
-	muteEvents bool     // nothing is told of what a restart does on its way
+	muteEvents bool     // no events of the intermediate states of a restart
 	event      Event    // lent to Config.Watch
-	lastState  Snapshot // by its newest event
+	lastState  Snapshot // state in its newest event
 
 	// The last measurement, for the present velocity.
 	measuredAt rt.Instant
 	measured   int
 	velocity   int        // counts per second
-	goalAt     rt.Instant // when it was last told to move
+	goalAt     rt.Instant // time of its last order to move
 }
 
 type pin struct {
@@ -67,16 +66,16 @@ type pin struct {
 
 const (
 	velocityWindow = time.Millisecond      // measurements closer than this keep the old velocity
-	velocityStale  = 50 * time.Millisecond // and those farther apart say nothing of now
+	velocityStale  = 50 * time.Millisecond // measurements farther apart do not reveal the present velocity
 	speedMax       = 3400                  // counts per second, of an STS
 	delayUnit      = 2 * time.Microsecond
-	baudTolerance  = 40 // one part in it: 2.5 %
+	baudTolerance  = 40 // one part in that many: 2.5 %
 	watchdogUnit   = 20 * time.Millisecond
-	goalGrace      = 50 * time.Millisecond // after an order, until a shaft that stands counts as not moving
+	goalGrace      = 50 * time.Millisecond // time after an order, in which a shaft without motion is still moving
 	watchdogFired  = 0xFF
 )
 
-// powerUp makes s what the factory ships, with this id and the bus's baud rate.
+// powerUp initializes s with the factory values, its id and the bus's baud rate.
 func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
 	m := cfg.models[joint]
 	*s = servo{cfg: cfg, rail: rail, model: m, t: m.table, joint: joint}
@@ -112,8 +111,8 @@ func (s *servo) factory(id, baud uint8) {
 	s.flash, s.mem = s.mem, mem
 }
 
-// hears reports whether the servo is there at an instant and listens at this
-// baud rate.
+// hears reports whether the servo is connected and powered, has booted at an instant, and receives
+// at this baud rate.
 //
 //rt:noalloc
 func (s *servo) hears(baud int, now rt.Instant) bool {
@@ -122,8 +121,8 @@ func (s *servo) hears(baud int, now rt.Instant) bool {
 	return !s.mute && !s.unpowered && now >= s.silentUntil && off*baudTolerance <= own && -off*baudTolerance <= own
 }
 
-// addressed reports whether an id means this servo, and whether it answers to it: an
-// X servo also obeys its secondary id, in silence.
+// addressed reports whether the servo obeys an id, and whether it answers to it: an X servo also
+// obeys its secondary id, in silence.
 //
 //rt:noalloc
 func (s *servo) addressed(id uint8) (obeys, answers bool) {
@@ -141,8 +140,7 @@ func (s *servo) delay() time.Duration {
 	return s.cfg.turnaround + time.Duration(s.mem[s.t.at.returnDelay])*delayUnit
 }
 
-// error is the error byte of a status packet; code is the result of the
-// instruction.
+// error returns the error byte of a status packet; code is the result of the instruction.
 //
 //rt:noalloc
 func (s *servo) error(code uint8) uint8 {
@@ -155,7 +153,7 @@ func (s *servo) error(code uint8) uint8 {
 	return code
 }
 
-// get returns a register's value, X's with its sign.
+// get returns a register's value, an X's with its sign.
 //
 //rt:noalloc
 func (s *servo) get(addr int) int64 {
@@ -182,7 +180,7 @@ func (t *table) load(mem *[memSize]byte, r *register) (v int64) {
 	return v
 }
 
-// signed reports whether a register of two's complement may be negative.
+// signed reports whether a two's complement register may be negative.
 //
 //rt:noalloc
 func (r *register) signed() bool {
@@ -204,7 +202,7 @@ func (s *servo) put(addr int, v int64) {
 	}
 }
 
-// signed encodes v by sign and magnitude.
+// signed encodes v as sign and magnitude.
 //
 //rt:noalloc
 func signed(v int, sign uint16) int64 {
@@ -214,7 +212,7 @@ func signed(v int, sign uint16) int64 {
 	return int64(uint16(v) & (sign - 1))
 }
 
-// magnitude decodes what signed encodes.
+// magnitude decodes the encoding of signed.
 //
 //rt:noalloc
 func magnitude(w int64, sign uint16) int {
@@ -224,13 +222,13 @@ func magnitude(w int64, sign uint16) int {
 	return int(uint16(w) & (sign - 1))
 }
 
-// How long a servo takes to boot.
+// The duration of a boot.
 const (
 	feetechBoot = 800 * time.Millisecond
 	xBoot       = 400 * time.Millisecond
 )
 
-// restart is a power cycle whose boot is over at once.
+// restart is a power cycle without a boot time.
 //
 //rt:noalloc
 func (s *servo) restart(now rt.Instant) {
@@ -258,8 +256,8 @@ func (s *servo) bootTime() time.Duration {
 	return xBoot
 }
 
-// reset is what a processor does when its supply comes: settings come back from
-// flash, what was in RAM and the turns are forgotten, torque is off.
+// reset does the work of a processor when its supply comes: settings are read from flash, RAM and
+// turns are cleared, torque is off.
 //
 //rt:noalloc
 func (s *servo) reset(now rt.Instant) {
@@ -276,8 +274,7 @@ func (s *servo) reset(now rt.Instant) {
 	s.muteEvents = false
 }
 
-// resetRAM makes the goal the place where the shaft is, and RAM what it is at
-// power-up.
+// resetRAM sets the goal to the shaft's position, and the rest of RAM to the values of a power-up.
 //
 //rt:noalloc
 func (s *servo) resetRAM(now rt.Instant) {
@@ -299,8 +296,8 @@ func (s *servo) resetRAM(now rt.Instant) {
 	s.tune(now)
 }
 
-// bootDone ends the boot: the goal is where the shaft is by now, and a servo that
-// boots with torque on holds it there.
+// bootDone ends the boot: the goal is the shaft's present position, and a servo that boots with
+// torque on holds it there.
 //
 //rt:noalloc
 func (s *servo) bootDone(now rt.Instant) {
@@ -311,14 +308,14 @@ func (s *servo) bootDone(now rt.Instant) {
 		s.torque(0, now)
 	}
 	if s.cfg.BootGoalZero && s.t.series.feetech() {
-		s.put(s.t.at.goal, 0) // whatever it holds
+		s.put(s.t.at.goal, 0) // the register alone: a servo under torque holds its position
 	}
 	s.muteEvents = false
 	s.emitChange(now)
 }
 
-// supply sets the voltage without load. Too low a one stops the servo, and when
-// it is back the servo boots: RAM is forgotten then.
+// supply sets the voltage without load. A voltage that is too low stops the servo; when it returns,
+// the servo boots with a cleared RAM.
 //
 //rt:noalloc
 func (s *servo) supply(volts float64, now rt.Instant) {

@@ -10,7 +10,7 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// posed is a plant whose shafts stand where the published vectors have them.
+// posed is a plant whose shafts have the positions of the published vectors.
 type posed struct {
 	place  [7]int
 	goal   [7]int
@@ -99,7 +99,7 @@ func TestTheLockDecidesWhatSurvives(t *testing.T) {
 	}
 }
 
-// What is written with the lock closed must not reach flash with a later write.
+// Values written with the lock closed must not reach flash with a later write.
 func TestOpeningTheLockDoesNotSaveWhatWasWrittenBefore(t *testing.T) {
 	s, _, clock := alone(t, Config{})
 	s.write(21, []byte{16}, clock.Now())
@@ -115,7 +115,7 @@ func TestReadOnlyMemoryStays(t *testing.T) {
 	s, _, clock := alone(t, Config{})
 	s.write(0, []byte{9, 9, 9, 9, 9}, clock.Now())
 	s.write(62, []byte{1}, clock.Now())
-	s.write(255, []byte{1, 2, 3}, clock.Now()) // runs over the end
+	s.write(255, []byte{1, 2, 3}, clock.Now()) // extends beyond the end of the memory
 	if got := s.read(nil, 0, 5, clock.Now()); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
 		t.Errorf("memory 0 to 4 = %v, want 3 10 0 9 3", got)
 	}
@@ -224,8 +224,7 @@ func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
 	}
 }
 
-// A write that covers torque and goal in one frame turns torque on towards the
-// new goal.
+// A write of torque and goal in one frame switches torque on towards the new goal.
 func TestOneWriteOverSeveralRegisters(t *testing.T) {
 	s, plant, clock := alone(t, Config{})
 	s.write(stsTorque, []byte{1, 50, 0xB8, 0x0B}, clock.Now())
@@ -298,8 +297,8 @@ func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
 	}
 }
 
-// A shaft whose velocity is seldom read reports how fast it turns now, not the
-// average since the reading before.
+// A shaft whose velocity is seldom read reports its speed of the moment, not the average since the
+// reading before.
 func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	for _, fitted := range []bool{false, true} {
 		clock := rttest.NewClock(rt.Instant(time.Second))
@@ -323,7 +322,7 @@ func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 			t.Errorf("fitted %v: at rest velocity %d, moving %d", fitted, v, moving)
 		}
 		clock.Advance(time.Minute)
-		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}, clock.Now()) // 2048 to 1000
+		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}, clock.Now()) // from 2048 to 1000
 		if v, moving := look(200 * time.Millisecond); v > -1000 || moving != 1 {
 			t.Errorf("fitted %v: under way velocity %d, moving %d, want below -1000, 1", fitted, v, moving)
 		}
@@ -333,7 +332,7 @@ func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
 	}
 }
 
-// A client that streams goals, each reached before the next one comes.
+// A client streams goals, and the shaft reaches each before the next one comes.
 func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	cfg := Config{IDs: []uint8{1}, Clock: clock}
@@ -354,7 +353,7 @@ func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
 	}
 }
 
-// Two looks at a shaft under way, seconds apart, are not seconds of effort.
+// Two readings of a moving shaft, seconds apart, are not taken for seconds of effort.
 func TestNoOverloadBetweenReadingsFarApart(t *testing.T) {
 	s, plant, clock := alone(t, Config{})
 	s.write(stsOverload, []byte{1}, clock.Now()) // any effort is too much

@@ -9,9 +9,8 @@ import (
 	"edgert/rt/rttest"
 )
 
-// vector is one exchange: a request and what the servos answer to it, both in
-// hex; an empty reply is silence. before are requests whose replies do not
-// count; pins are sensors that stick.
+// vector is one exchange: a request and the servos' answers, both in hex; an empty reply is
+// silence. The replies to the requests in before are not checked; pins are stuck sensors.
 type vector struct {
 	name, request, reply string
 	before               string
@@ -41,11 +40,9 @@ const (
 	readX        = "FF FF FD 00 01 07 00 02 84 00 04 00 1D 15"
 )
 
-// The exchanges of the Feetech manuals and of the vendor's and LeRobot's
-// programs.
+// The exchanges of the Feetech manuals and of the vendor's and LeRobot's programs.
 //
-// Source: vendor documents and captures of the programs' bytes; none was made by
-// this package.
+// Source: vendor documents and captures of the programs' bytes; this package has made no vector.
 var feetechVectors = []vector{
 	{name: "F1 ping", request: "FF FF 01 02 01 FB", reply: ack},
 	{name: "F2 model", request: "FF FF 01 04 02 03 02 F3", reply: "FF FF 01 04 00 09 03 EE"},
@@ -141,7 +138,7 @@ var xVectors = []vector{
 		reply: "FF FF FD 00 FE 31 00 55 00 01 10 08 00 00 E1 CF 00 02 20 08 00 00 57 CC 00 03 30 08 00 00 FE E1 00 04 40 08 00 00 E9 6F" +
 			"00 05 50 08 00 00 64 AC 00 06 60 08 00 00 B9 47"},
 	{name: "D15 fast sync read, the manual's", request: "FF FF FD 00 FE 0A 00 8A 84 00 04 00 03 07 04 20 F2",
-		reply: "FF FF FD 00 FE 19 00 55 00 03 A6 00 00 00 84 08", pins: []pinned{{3, xPresent, []byte{0xA6, 0, 0, 0}}}}, // 7 is not there
+		reply: "FF FF FD 00 FE 19 00 55 00 03 A6 00 00 00 84 08", pins: []pinned{{3, xPresent, []byte{0xA6, 0, 0, 0}}}}, // servo 7 does not exist
 	{name: "D16 sync write", request: "FF FF FD 00 FE 25 00 83 74 00 04 00 01 00 08 00 00 02 00 08 00 00 03 00 08 00 00 04 00 08 00 00 05 00 08 00 00 06 00 08 00 00 81 BB"},
 	{name: "D16 sync write, the manual's", request: "FF FF FD 00 FE 11 00 83 74 00 04 00 01 96 00 00 00 02 AA 00 00 00 82 87"},
 	{name: "D17 sync read of two", request: "FF FF FD 00 FE 09 00 82 84 00 04 00 01 02 CE FA", pins: place(166, 2079),
@@ -169,8 +166,8 @@ var xVectors = []vector{
 // warm pins servo 2's temperature at 0.
 func warm(p []pinned) []pinned { return append([]pinned{{2, 146, []byte{0}}}, p...) }
 
-// D21: the requests that read load, velocity and position; the replies' CRCs are
-// checked by every client that takes them.
+// D21: the requests that read load, velocity and position. Every client checks the CRCs of the
+// replies.
 var axVectors = []vector{
 	{name: "A1 ping", request: "FF FF 01 02 01 FB", reply: ack},
 	{name: "A2 model", request: "FF FF 01 04 02 00 02 F6", reply: "FF FF 01 04 00 0C 00 EE"},
@@ -212,8 +209,7 @@ func TestVectors(t *testing.T) {
 	}
 }
 
-// sentinel is a servo that is asked after every request, so that nobody waits
-// for silence.
+// sentinel is a servo that gets a ping after every request, so that no test waits for silence.
 const sentinel = 200
 
 func (v *vector) check(t *testing.T, model string, posed bool) {
@@ -283,7 +279,7 @@ func TestEverybodyAnswersAPingForAll(t *testing.T) {
 	}
 }
 
-// pinSensor makes these bytes of a servo's memory read as data, whatever is measured.
+// pinSensor makes these bytes of a servo's memory read as data at any measurement.
 func (b *Bus) pinSensor(id uint8, addr int, data []byte) {
 	b.alter([]uint8{id}, func(s *servo, _ rt.Instant) {
 		for i, v := range data {

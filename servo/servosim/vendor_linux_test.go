@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// The vendor's SDK is the judge that shares no author with this package.
+// The vendor's SDK is an independent judge: it shares no author with this package.
 func TestTheVendorsSDKAcceptsTheBus(t *testing.T) {
 	python := findPython(t, "scservo_sdk")
 	link := filepath.Join(t.TempDir(), "bus")

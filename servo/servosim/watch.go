@@ -2,31 +2,30 @@ package servosim
 
 import "edgert/rt"
 
-// Event is something that happened to a servo: a write that it received, or a
-// change that it made by itself. Config.Watch is called with each of them, in
-// order, on the wire's goroutine with the bus's lock held: it must neither block
-// nor call the bus, and must not keep what it is lent.
+// Event is a write that a servo received, or a change that it made by itself. Config.Watch is
+// called with each event, in order, on the wire's goroutine with the bus's lock held: it must
+// neither block nor call the bus, and must not keep the event.
 type Event struct {
 	At          rt.Instant
 	ID          uint8
 	Addr        int    // first address of a write
-	Data        []byte // bytes of a write, as they came; nil for a change
-	NotReceived bool   // a write that was meant for it and that it did not hear
+	Data        []byte // bytes of a write, as received; nil for a change
+	NotReceived bool   // a write to this servo that it did not receive
 	Before      Snapshot
 	After       Snapshot
 }
 
-// Snapshot is what a servo is at an instant, in its own registers' terms.
+// Snapshot is the state of a servo at an instant, in the units of its own registers.
 type Snapshot struct {
 	Torque    bool
-	Present   int // as a client would read it
+	Present   int // position that a client would read
 	Goal      int // the goal register
-	Aim       int // where that goal takes it: a Feetech servo holds a goal inside its EEPROM range
+	Aim       int // position of that goal: a Feetech servo limits a goal to its EEPROM range
 	Alarm     uint8
-	Boots     uint32 // power-ups and reboots so far, the first one included
-	Answers   bool   // it hears the client, and the client could hear it
+	Boots     uint32 // power-ups and reboots so far, including the first one
+	Answers   bool   // it receives the client's bytes, and its replies reach the client
 	Unplugged bool   // the adapter is out
-	EncoderOK bool   // no error bit reports its encoder
+	EncoderOK bool   // no error bit reports a fault of its encoder
 }
 
 //rt:noalloc
@@ -63,7 +62,7 @@ func (s *servo) goalRegister() int {
 	return int(v)
 }
 
-// emitWrite reports a write that has taken effect; s.event.Before was before it.
+// emitWrite reports a write that has taken effect; s.event.Before is the state before it.
 //
 //rt:noalloc
 func (s *servo) emitWrite(addr int, data []byte, now rt.Instant) {
@@ -74,7 +73,7 @@ func (s *servo) emitWrite(addr int, data []byte, now rt.Instant) {
 	s.emit(Event{At: now, Addr: addr, Data: data, Before: s.event.Before, After: s.lastState})
 }
 
-// emitUnheard reports a write that the servo does not hear.
+// emitUnheard reports a write that the servo does not receive.
 //
 //rt:noalloc
 func (s *servo) emitUnheard(addr int, data []byte, now rt.Instant) {
@@ -85,8 +84,7 @@ func (s *servo) emitUnheard(addr int, data []byte, now rt.Instant) {
 	s.emit(Event{At: now, Addr: addr, Data: data, NotReceived: true, Before: is, After: is})
 }
 
-// emitChange reports a change that no write has made. What moves all the time,
-// positions, is not one.
+// emitChange reports a change that no write has made. A change of position alone is not reported.
 //
 //rt:noalloc
 func (s *servo) emitChange(now rt.Instant) {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// watched returns a servo whose events are kept.
+// watched returns a servo and its recorded events.
 func watched(t *testing.T, cfg Config) (s *servo, events *[]Event, tick func()) {
 	t.Helper()
 	events = new([]Event)
@@ -22,7 +22,7 @@ func watched(t *testing.T, cfg Config) (s *servo, events *[]Event, tick func()) 
 	return s, events, func() { clock.Advance(10 * time.Millisecond) }
 }
 
-// A write is told with what the servo was before it and is after it.
+// A write is reported with the servo's states before and after it.
 func TestAWriteIsTold(t *testing.T) {
 	s, events, _ := watched(t, Config{})
 	s.write(stsGoal, le(2100, 2), s.cfg.Clock.Now())
@@ -41,8 +41,8 @@ func TestAWriteIsTold(t *testing.T) {
 	}
 }
 
-// The goal register and the place that the servo goes to differ where its EEPROM
-// range excludes the goal.
+// The goal register and the position that the servo moves to differ where its EEPROM range excludes
+// the goal.
 func TestTheEEPROMRangeShowsInTheAim(t *testing.T) {
 	s, events, _ := watched(t, Config{})
 	now := s.cfg.Clock.Now()
@@ -54,7 +54,7 @@ func TestTheEEPROMRangeShowsInTheAim(t *testing.T) {
 	}
 }
 
-// What a servo does by itself is told once, when it happens.
+// A change that a servo makes by itself is reported once, when it happens.
 func TestAChangeIsTold(t *testing.T) {
 	tests := []struct {
 		name   string
@@ -90,8 +90,8 @@ func TestAChangeIsTold(t *testing.T) {
 	}
 }
 
-// A reboot is told when it begins, and when the servo is there again, with torque on
-// where it boots so.
+// A reboot is reported when it begins, and again when the servo is ready, with torque on where it
+// boots so.
 func TestABootIsTold(t *testing.T) {
 	s, events, _ := watched(t, Config{BootTorque: []uint8{1}, BootTime: 5 * time.Millisecond})
 	now := s.cfg.Clock.Now()

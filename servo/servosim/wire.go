@@ -9,9 +9,8 @@ import (
 const (
 	bitsPerByte = 10 // 8 data bits, start and stop
 
-	// A frame whose rest does not come is forgotten after this silence, so that a
-	// client killed in the middle of a request does not swallow the next one's.
-	// Dynamixel's is longer.
+	// A frame whose rest does not come is dropped after this silence, so that half a request of a
+	// killed client does not swallow the next client's request. Dynamixel's is longer.
 	interByteMax  = 20 * time.Millisecond
 	interByteMaxX = 100 * time.Millisecond
 
@@ -30,7 +29,7 @@ type wire struct {
 	baud     int
 	byteTime time.Duration // 0 when unpaced
 	lastRead rt.Instant
-	lineEnd  rt.Instant // when the last byte known of has left the wire
+	lineEnd  rt.Instant // when the last known byte has left the wire
 
 	data    [memSize]byte
 	reply   [replyMax]byte
@@ -38,8 +37,8 @@ type wire struct {
 	out     outbox
 }
 
-// room returns where the next bytes go. An unfinished frame is shorter than the
-// buffer, so there always is some.
+// room returns the space for the next bytes. An unfinished frame is shorter than the buffer, so the
+// space is never empty.
 //
 //rt:noalloc
 func (w *wire) room() []byte {
@@ -92,7 +91,7 @@ func (b *Bus) receive(n int) {
 		}
 		b.counters.badChecksums.Add(1)
 		b.counters.garbage.Add(uint64(used))
-		if f.id != broadcast { // a Feetech servo says nothing
+		if f.id != broadcast { // a Feetech servo does not answer
 			b.sendError(request{id: f.id}, resultCRC, axChecksum, end)
 		}
 	}
@@ -135,7 +134,7 @@ func (b *Bus) execute(f frame, end rt.Instant) {
 	}
 }
 
-// feed feeds the bus watchdogs, if some servo listens at the client's baud rate.
+// feed resets the bus watchdogs, if any servo receives at the client's baud rate.
 //
 //rt:noalloc
 func (b *Bus) feed(now rt.Instant) (heard bool) {
@@ -165,10 +164,9 @@ func (b *Bus) unicast(r request, end rt.Instant) {
 	}
 }
 
-// executeOne lets the servos of r.id obey, and returns the status packet of the one
-// that answers; from is -1 when none does. Two servos that have the same id both
-// obey, and answer on top of each other. has is false when a servo hears it
-// and lacks the instruction.
+// executeOne lets the servos of r.id obey, and returns the status packet of the servo that answers;
+// from is -1 without an answer. Two servos with the same id both obey, and their answers collide.
+// has is false when a servo receives the request and lacks the instruction.
 //
 //rt:noalloc
 func (b *Bus) executeOne(r *request, end rt.Instant) (reply []byte, start rt.Instant, from int, has bool) {
@@ -215,8 +213,8 @@ func (b *Bus) status(id, fault uint8, data []byte) []byte {
 	return appendStatus(b.wire.reply[:0], id, fault, data)
 }
 
-// sendError answers a request that a Dynamixel does not understand. A Feetech
-// servo says nothing.
+// sendError answers a request that a Dynamixel does not understand. A Feetech servo does not answer
+// it.
 //
 //rt:noalloc
 func (b *Bus) sendError(r request, x, ax uint8, end rt.Instant) {
@@ -237,8 +235,8 @@ func (b *Bus) sendError(r request, x, ax uint8, end rt.Instant) {
 	}
 }
 
-// broadcast executes a request to all servos. Only a ping is answered, by one
-// after the other in the order of their ids.
+// broadcast executes a request to all servos. Only a ping is answered, by the servos one after the
+// other in the order of their ids.
 //
 //rt:noalloc
 func (b *Bus) broadcast(r request, end rt.Instant) {
@@ -260,8 +258,8 @@ func (b *Bus) broadcast(r request, end rt.Instant) {
 	}
 }
 
-// readMany lets the listed servos answer in the order of the list. A servo that
-// is not there leaves its slot empty.
+// readMany lets the listed servos answer in the order of the list. The slot of a servo without an
+// answer stays empty.
 //
 //rt:noalloc
 func (b *Bus) readMany(r request, end rt.Instant) {
@@ -285,8 +283,8 @@ func (b *Bus) readMany(r request, end rt.Instant) {
 	}
 }
 
-// find returns the first servo of this id that hears the client and has the
-// instruction, -1 when there is none.
+// find returns the first servo of this id that receives at the client's rate and has the
+// instruction, -1 without one.
 //
 //rt:noalloc
 func (b *Bus) find(id, inst uint8, now rt.Instant) int {
@@ -304,7 +302,7 @@ func (b *Bus) find(id, inst uint8, now rt.Instant) int {
 	return -1
 }
 
-// writeMany hands every listed servo its part; none answers.
+// writeMany gives every listed servo its part. No servo answers.
 //
 //rt:noalloc
 func (b *Bus) writeMany(r request, end rt.Instant) {

@@ -2,10 +2,9 @@ package servosim
 
 import "edgert/rt"
 
-// write stores data from addr on, lets it take effect, and returns the code for
-// the status packet. A Feetech servo never complains: it passes over what is
-// read-only and holds the rest inside its range. A Dynamixel refuses the whole
-// write. Below t.eeprom a write survives a power cycle, with Feetech only if the
+// write stores data from addr on, applies it, and returns the code for the status packet. A Feetech
+// servo refuses nothing: it skips read-only bytes and limits the others to their range. A Dynamixel
+// refuses the whole write. Below t.eeprom a write survives a power cycle, with Feetech only if the
 // lock was open.
 //
 //rt:noalloc
@@ -18,9 +17,9 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 			return code
 		}
 	}
-	open := !s.t.series.feetech() || s.mem[s.t.at.lock] == 0 // or EEPROM writes do not last
+	open := !s.t.series.feetech() || s.mem[s.t.at.lock] == 0 // otherwise EEPROM writes do not last
 	old := s.effects()
-	from, to := s.t.size, 0 // what was touched
+	from, to := s.t.size, 0 // range of the written registers
 	for i, v := range data {
 		a := s.indirect(addr + i)
 		r := s.t.row(a)
@@ -40,7 +39,7 @@ func (s *servo) write(addr int, data []byte, now rt.Instant) uint8 {
 	return 0
 }
 
-// before is what a write's effects depend on.
+// before holds the values on which the effects of a write depend.
 type before struct{ torque, id, baud, mode uint8 }
 
 //rt:noalloc
@@ -53,7 +52,7 @@ func (s *servo) effects() before {
 	return b
 }
 
-// clampRanges keeps what a Feetech servo was given inside its registers' ranges.
+// clampRanges limits the written values of a Feetech servo to their registers' ranges.
 //
 //rt:noalloc
 func (s *servo) clampRanges(from, to int) {
@@ -92,7 +91,7 @@ func (s *servo) applyWrite(old before, from, to int, now rt.Instant) {
 		s.follow(now)
 	case limits && s.driven && s.positions():
 		_, raw := s.goal()
-		s.driveTo(now, raw) // the loop holds its goal inside them
+		s.driveTo(now, raw) // the loop limits its goal to them
 	}
 	if s.t.series == seriesAX && covers(axTorqueLimit) && s.get(axTorqueLimit) > 0 {
 		s.alarm &^= axOverload
@@ -125,7 +124,7 @@ func (s *servo) torque(before uint8, now rt.Instant) {
 	}
 }
 
-// centreHere sets an STS's offset so that the shaft's place reads as the centre.
+// centreHere sets an STS's offset so that the shaft's position reads as the centre.
 //
 //rt:noalloc
 func (s *servo) centreHere(now rt.Instant) {
@@ -136,7 +135,7 @@ func (s *servo) centreHere(now rt.Instant) {
 	}
 }
 
-// follow hands the goal register to the plant.
+// follow passes the goal register to the plant.
 //
 //rt:noalloc
 func (s *servo) follow(now rt.Instant) {
@@ -157,7 +156,7 @@ func (s *servo) follow(now rt.Instant) {
 	}
 }
 
-// positions reports whether the servo goes where its goal position is.
+// positions reports whether the servo moves to its goal position.
 //
 //rt:noalloc
 func (s *servo) positions() bool {
@@ -171,7 +170,7 @@ func (s *servo) positions() bool {
 	return true
 }
 
-// check returns the code with which a Dynamixel refuses a write, 0 for none.
+// check returns the code with which a Dynamixel refuses a write, 0 when it accepts the write.
 //
 //rt:noalloc
 func (s *servo) check(addr int, data []byte) uint8 {
@@ -210,7 +209,7 @@ func (s *servo) check(addr int, data []byte) uint8 {
 	return 0
 }
 
-// code is the result of a refused write, in the series' own words.
+// code returns the result of a refused write, in the series' own codes.
 //
 //rt:noalloc
 func (s *servo) code(x, ax uint8) uint8 {
@@ -220,8 +219,7 @@ func (s *servo) code(x, ax uint8) uint8 {
 	return ax
 }
 
-// has reports whether this model has the register at all: some X servos have no
-// current control.
+// has reports whether this model has the register: some X servos have no current control.
 //
 //rt:noalloc
 func (s *servo) has(addr int) bool {
@@ -234,7 +232,8 @@ func (s *servo) beyond(v int64) bool {
 	return (lo != 0 || hi != 0) && (v < lo || v > hi)
 }
 
-// checkX returns the code with which an X servo refuses one register's value, 0 for none.
+// checkX returns the code with which an X servo refuses one register's value, 0 when it accepts the
+// value.
 //
 //rt:noalloc
 func (s *servo) checkX(addr int, v int64, next *[memSize]byte) uint8 {

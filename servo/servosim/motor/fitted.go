@@ -7,17 +7,17 @@ import (
 	"edgert/rt"
 )
 
-// Load is what hangs on one shaft. The zero value is a shaft without a load.
+// Load is the load on one shaft. The zero value is no load.
 type Load struct {
 	Gravity float64 // N m when the link is level
-	Level   int     // the encoder count at which it is; gravity pulls towards lower counts
+	Level   int     // encoder count of the level position; gravity pulls towards lower counts
 	Inertia float64 // kg m2, added to the motor's own
-	// Where the joint's stops are, in counts; none when both are 0.
+	// The joint's stops, in counts; both 0: no stops.
 	StopMin, StopMax int
-	Backlash         int // counts of play that the encoder sees
+	Backlash         int // counts of play, visible to the encoder
 }
 
-// Mode is what a servo's firmware controls.
+// Mode is the controlled quantity of a servo's firmware.
 type Mode uint8
 
 const (
@@ -27,20 +27,20 @@ const (
 	Current
 )
 
-// Loop is what a servo's firmware does under torque: gains, limits and the goals of
-// the other modes in the motor's own units.
+// Loop is the control loop of a servo's firmware under torque: gains, limits and the goals of the
+// other modes in the motor's own units.
 type Loop struct {
 	Mode      Mode
 	Gain      float64 // P: duty per count of error
 	Sum       float64 // I: duty per count of error and step
-	SumMax    float64 // duty that the I gain may come to; 0: any
-	Brake     float64 // D: duty per count that the error changes by in a step
+	SumMax    float64 // limit of the duty of the I gain; 0: no limit
+	Brake     float64 // D: duty per count of the error's change in a step
 	DutyMax   float64
 	AmpsMax   float64
-	Speed     float64 // counts/s of the trajectory; 0: as fast as it can
-	Accel     float64 // counts/s2; 0: at once
+	Speed     float64 // counts/s of the trajectory; 0: no limit
+	Accel     float64 // counts/s2; 0: no limit
 	DeadBand  float64 // counts around the goal without effort
-	StartDuty float64 // duty below which nothing happens
+	StartDuty float64 // duty below which the motor gets no power
 
 	SpeedGoal float64 // counts/s, in mode Velocity
 	DutyGoal  float64 // in mode PWM
@@ -48,9 +48,8 @@ type Loop struct {
 	Damped    bool    // without torque the windings are shorted, which brakes
 }
 
-// Fitted is a chain of DC motors whose constants were fitted to measurements, each
-// with a position loop, friction and a load, integrated at 1 kHz whenever it is
-// asked for something.
+// Fitted is a chain of DC motors whose constants were fitted to measurements, each with a position
+// loop, friction and a load. Every call integrates them at 1 kHz up to its instant.
 //
 // Source: Rhoban/bam.
 type Fitted struct{ joints []fittedJoint }
@@ -58,17 +57,17 @@ type Fitted struct{ joints []fittedJoint }
 type fittedJoint struct {
 	Joint
 	at  rt.Instant
-	rad float64 // per count
+	rad float64 // radians per count
 	v   Loop
 
 	place, speed float64 // counts, counts/s
-	lo, hi       float64 // where obstacles are; infinite without
-	seen         float64 // what the encoder sees, behind the play
+	lo, hi       float64 // positions of obstacles; infinite without one
+	seen         float64 // position that the encoder sees, after the play
 	goal         float64
-	target, pace float64 // the trajectory's
+	target, pace float64 // of the trajectory
 	torque       bool
-	summed       float64 // duty that the I gain has come to
-	off          float64 // the error of the step before
+	summed       float64 // duty of the I gain
+	off          float64 // error of the step before
 	extra        float64 // N m that a script adds
 	duty, amps   float64
 	wish         float64 // duty without its limit
@@ -76,13 +75,13 @@ type fittedJoint struct {
 
 const (
 	fittedStep = time.Millisecond
-	catchUpMax = 2000 // steps that one look makes up for; what is older is taken as rest
+	catchUpMax = 2000 // most steps that one call integrates; in the time before them nothing moves
 	dutyMax    = 0.97
-	stuckBelow = 1e-3 // rad/s at which friction may hold the shaft
+	stuckBelow = 1e-3 // rad/s below which friction may hold the shaft
 	speedGain  = 4.0  // mode Velocity: duty per unit of relative error
 )
 
-// NewFitted returns motors that stand in the middle of their range.
+// NewFitted returns motors in the middle of their range.
 func NewFitted(joints []Joint, now rt.Instant) *Fitted {
 	f := &Fitted{joints: make([]fittedJoint, len(joints))}
 	for i := range joints {
@@ -163,7 +162,7 @@ func (j *fittedJoint) settle(now rt.Instant) {
 	}
 }
 
-// step is one period of the firmware and of the physics.
+// step integrates one period of the firmware and of the physics.
 //
 //rt:noalloc
 func (j *fittedJoint) step(dt float64) {
@@ -186,7 +185,7 @@ func (j *fittedJoint) step(dt float64) {
 	if math.Abs(w) < stuckBelow && math.Abs(push) <= m.Coulomb {
 		j.speed = 0
 	} else {
-		// Friction opposes the movement, and cannot turn it round by itself.
+		// Friction opposes the motion, and cannot reverse it by itself.
 		inertia := m.Inertia + j.Load.Inertia
 		direction := w
 		if math.Abs(w) < stuckBelow {
@@ -204,7 +203,7 @@ func (j *fittedJoint) step(dt float64) {
 	j.seen = min(max(j.seen, j.place-play), j.place+play)
 }
 
-// stop keeps the joint between its stops, and on its side of an obstacle.
+// stop keeps the joint between its stops and on its side of an obstacle.
 //
 //rt:noalloc
 func (j *fittedJoint) stop() {
@@ -212,7 +211,7 @@ func (j *fittedJoint) stop() {
 	if lo == 0 && hi == 0 {
 		lo, hi = math.Inf(-1), math.Inf(1) // the shaft turns freely
 		if j.Counts == 1024 {
-			lo, hi = 0, 1023 // a potentiometer does not
+			lo, hi = 0, 1023 // the travel of a potentiometer is limited
 		}
 	}
 	lo, hi = max(lo, j.lo), min(hi, j.hi)
@@ -221,8 +220,8 @@ func (j *fittedJoint) stop() {
 	}
 }
 
-// shape moves the trajectory towards the goal: at once, or within its limits of
-// speed and acceleration.
+// shape moves the trajectory towards the goal: at once, or within its limits of speed and
+// acceleration.
 //
 //rt:noalloc
 func (j *fittedJoint) shape(dt float64) {
@@ -248,7 +247,7 @@ func (j *fittedJoint) shape(dt float64) {
 	}
 }
 
-// effort is the duty that the firmware applies.
+// effort returns the duty that the firmware applies.
 //
 //rt:noalloc
 func (j *fittedJoint) effort() (duty float64) {
@@ -271,7 +270,7 @@ func (j *fittedJoint) effort() (duty float64) {
 	return min(max(duty, -limit), limit)
 }
 
-// positionDuty is the duty that brings the shaft to the trajectory.
+// positionDuty returns the duty that moves the shaft to the trajectory.
 //
 //rt:noalloc
 func (j *fittedJoint) positionDuty(limit float64) (duty float64) {

@@ -7,7 +7,7 @@ import (
 	"edgert/rt"
 )
 
-// What the I gain has summed up is forgotten with the torque.
+// The sum of the I gain is cleared with the torque.
 func TestTorqueOffForgetsTheSum(t *testing.T) {
 	f := NewFitted([]Joint{{Motor: Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Coulomb: 0.04, Viscous: 0.03, Stall: 1.5},
 		Counts: 4096, Arc: 6.28, Load: Load{Gravity: 0.5, Level: 2048}}}, 0)
@@ -26,7 +26,7 @@ func TestTorqueOffForgetsTheSum(t *testing.T) {
 	}
 }
 
-// Whatever is asked of a motor, the simulator's thread allocates nothing for it.
+// No call of a motor allocates on the simulator's thread.
 func TestMotorsAllocateNothing(t *testing.T) {
 	joints := []Joint{{Motor: Motor{Volts: 12, KT: 1.88, Ohm: 15, Inertia: 0.012, Stall: 1.5}, Counts: 4096, Arc: 6.28}}
 	fitted, ideal := NewFitted(joints, 0), NewIdeal(joints)
@@ -46,7 +46,7 @@ func TestMotorsAllocateNothing(t *testing.T) {
 	}
 }
 
-// All motors load one supply; what one draws replaces what it drew before.
+// All motors load one supply; a motor's new current replaces its old one.
 func TestTheSupplySagsUnderTheLoadOfAll(t *testing.T) {
 	var r Rail
 	r.Draw(0, 2)

@@ -7,14 +7,14 @@ import (
 	"edgert/rt"
 )
 
-// turnPerSecond is how much of its encoder's range an ideal shaft turns in a second.
+// turnPerSecond is the speed of an ideal shaft as a share of its encoder's range per second.
 const turnPerSecond = 0.75
 
-// Ideal is a chain of shafts that start in the middle, turn at a constant speed
-// towards their goal, and without torque sink or stay.
+// Ideal is a chain of shafts that start in the middle, turn at a constant speed towards their goal,
+// and without torque sink or stay.
 type Ideal struct{ shafts []idealShaft }
 
-// idealShaft moves from place at instant since.
+// idealShaft moves from place, its position at instant since.
 type idealShaft struct {
 	place, goal float64
 	speed       float64 // counts per second
@@ -23,7 +23,7 @@ type idealShaft struct {
 	rest, sink  float64 // counts, counts per second
 }
 
-// NewIdeal returns shafts that stand in the middle of their range.
+// NewIdeal returns shafts in the middle of their range.
 func NewIdeal(joints []Joint) *Ideal {
 	f := &Ideal{shafts: make([]idealShaft, len(joints))}
 	for i := range joints {

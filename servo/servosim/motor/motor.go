@@ -1,22 +1,19 @@
-// Package motor is what a simulated servo's registers act on: motors, shafts and
-// what is in their way, encoders that fail, heat and supply. It knows no registers,
-// ids or packets; positions are encoder counts.
+// Package motor is the physics of a simulated servo: motors, shafts and obstacles, encoders that
+// fail, heat and supply. It has no registers, ids or packets; positions are encoder counts.
 //
-// Goals and a Loop go in, position, speed, duty and current come out. ideal.go has
-// shafts that reach any goal at one speed, fitted.go motors with friction and a load;
-// encoder.go and obstacle.go spoil what a shaft reads and where it gets to, heat.go
-// adds up what it draws.
+// Its inputs are goals and a Loop, its outputs position, speed, duty and current. ideal.go has
+// shafts that reach any goal at one speed, fitted.go motors with friction and a load; encoder.go
+// falsifies a shaft's reading, obstacle.go limits its travel, heat.go sums up its losses.
 package motor
 
 import "math"
 
-// Motor is a DC motor and its gears. KT and Ohm and Inertia are seen at the output
-// shaft.
+// Motor is a DC motor with its gears. KT, Ohm and Inertia are values at the output shaft.
 type Motor struct {
-	Volts            float64 // supply that it is meant for
+	Volts            float64 // nominal supply
 	KT, Ohm, Inertia float64 // N m/A (V s/rad), ohm, kg m2
 	Coulomb, Viscous float64 // N m, N m s/rad
-	Stall            float64 // N m, the data sheet's
+	Stall            float64 // N m, from the data sheet
 }
 
 // Joint is a motor with its encoder and its load.
@@ -27,16 +24,16 @@ type Joint struct {
 	Load   Load
 }
 
-const standsBelow = 2.0 // counts/s that count as standing still
+const standsBelow = 2.0 // counts/s up to which a shaft does not move
 
-// Stands reports whether a speed in counts per second counts as standing still.
+// Stands reports whether a speed in counts per second is no motion.
 //
 //rt:noalloc
 func Stands(speed float64) bool { return math.Abs(speed) <= standsBelow }
 
-// Effort works out what an ideal shaft's movement takes: under torque at a speed
-// in counts per second, or pressed against an obstacle with its goal that many counts
-// behind it. demand is the duty without its limit.
+// Effort computes the effort of an ideal shaft: under torque at a speed in counts per second, or
+// pressed against an obstacle with its goal pressed counts beyond it. demand is the duty without
+// its limit.
 //
 //rt:noalloc
 func (j *Joint) Effort(l *Loop, pressed int, torque bool, speed float64) (duty, amps, demand float64) {

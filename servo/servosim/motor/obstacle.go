@@ -7,17 +7,17 @@ import (
 	"edgert/rt"
 )
 
-// Obstacle is what a shaft cannot pass, in encoder counts. The zero value is none.
+// Obstacle is a limit that a shaft cannot pass, in encoder counts. The zero value is no obstacle.
 type Obstacle struct {
 	On      bool
 	Lo, Hi  int
-	Object  bool       // held by the shaft: it falls when nothing presses on it any more
+	Object  bool       // held by the shaft: it falls when the shaft does not press on it any more
 	Gripped bool       // the shaft has pressed on the object
-	slack   rt.Instant // since when nothing has; 0: something does
+	slack   rt.Instant // start of the time without pressure; 0: the shaft presses
 }
 
-// ObstacleAt is an obstacle at a count that a shaft at place comes to; at its own
-// place the shaft cannot leave either way.
+// ObstacleAt returns an obstacle at a count, for a shaft at place. When at equals place, the shaft
+// cannot move either way.
 //
 //rt:noalloc
 func ObstacleAt(at, place int, object bool) Obstacle {
@@ -41,18 +41,17 @@ func (o *Obstacle) Clamp(raw int) int {
 	return min(max(raw, o.Lo), o.Hi)
 }
 
-// Blocks reports whether a shaft at place is kept from going off counts further.
+// Blocks reports whether the obstacle keeps a shaft at place from moving by off counts.
 //
 //rt:noalloc
 func (o *Obstacle) Blocks(place, off int) bool {
 	return o.On && (off > 0 && place >= o.Hi || off < 0 && place <= o.Lo)
 }
 
-// dropAfter is how long a grip may be loose before what it holds falls.
+// dropAfter is the time without pressure after which a held object falls.
 const dropAfter = 50 * time.Millisecond
 
-// Press notes whether the shaft presses on an object, and reports whether the object
-// falls.
+// Press notes whether the shaft presses on an object, and reports whether the object falls.
 //
 //rt:noalloc
 func (o *Obstacle) Press(firm bool, now rt.Instant) (falls bool) {
@@ -65,7 +64,8 @@ func (o *Obstacle) Press(firm bool, now rt.Instant) (falls bool) {
 	return Lasts(&o.slack, o.Gripped && !firm, dropAfter, now)
 }
 
-// Lasts reports whether a condition has held for some time.
+// Lasts reports whether a condition has held for d. since holds the start of that time, 0 when the
+// condition does not hold.
 //
 //rt:noalloc
 func Lasts(since *rt.Instant, holds bool, d time.Duration, now rt.Instant) bool {
