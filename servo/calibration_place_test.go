@@ -12,7 +12,7 @@ import (
 
 var placeVariables = []string{"HF_LEROBOT_CALIBRATION", "HF_LEROBOT_HOME", "HF_HOME", "XDG_CACHE_HOME"}
 
-// daemonHome is the home of a user that every Linux has.
+// daemonHome is the home directory of a user that every Linux has.
 var daemonHome = func() string {
 	u, err := user.Lookup("daemon")
 	if err != nil {
@@ -21,8 +21,8 @@ var daemonHome = func() string {
 	return u.HomeDir
 }()
 
-// places are settings of the variables, and LeRobot's folder then. TestCalibrationPlaceIsLeRobots
-// holds them against LeRobot itself.
+// places are values of the variables, with LeRobot's folder for them.
+// TestCalibrationPlaceIsLeRobots compares them with LeRobot itself.
 var places = []struct {
 	env  map[string]string
 	want string
@@ -60,7 +60,7 @@ func TestCalibrationPlace(t *testing.T) {
 	}
 }
 
-// LeRobot takes a variable that is set and empty as the working directory.
+// LeRobot reads a variable that is set and empty as the working directory.
 func TestCalibrationPlaceOfAnEmptyVariable(t *testing.T) {
 	t.Chdir(t.TempDir())
 	for _, key := range placeVariables {

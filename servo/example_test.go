@@ -10,8 +10,8 @@ import (
 	"edgert/servo/servosim"
 )
 
-// The simulated SO-101: the position of its first joint is read, and the joint is sent
-// to 45 degrees.
+// The example reads the position of the simulated SO-101's first joint and moves the joint to 45
+// degrees.
 func Example() {
 	bus, err := servosim.Open(servosim.Config{})
 	if err != nil {

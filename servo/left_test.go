@@ -24,8 +24,8 @@ func (l *line) openRobot(t *testing.T, name string) (*Arm, error) {
 	return OpenArm(ArmConfig{Path: "fake", Robot: r, Calibration: c, Clock: l.clock, Port: l})
 }
 
-// Goal: what other software left in RAM and makes a follower slow is put right and reported:
-// at once where the motor is limp, once it is armed where it is under torque.
+// Goal: values that other software left in RAM and that make a follower slow are corrected and
+// reported: at once in a limp motor, after the arming in a motor under torque.
 func TestLimitsThatWereLeft(t *testing.T) {
 	for _, tt := range []struct {
 		name           string
@@ -90,8 +90,8 @@ func TestLimitsThatWereLeft(t *testing.T) {
 	}
 }
 
-// Goal: a leader that boots stiff, or was left so, is let go by whoever opens it, and gets all
-// of its settings; a follower keeps its torque.
+// Goal: a leader that boots with torque, or was left with it, is made limp when it is opened, and
+// gets all of its settings; a follower keeps its torque.
 func TestStiffLeaderIsLetGo(t *testing.T) {
 	for _, name := range []string{"so101_leader", "so101"} {
 		for _, torque := range []byte{1, 2} { // 2 is damping
@@ -116,7 +116,7 @@ func TestStiffLeaderIsLetGo(t *testing.T) {
 	}
 }
 
-// Goal: a motor that is weak is named, one whose goals are no positions is refused.
+// Goal: a weak motor is reported, a motor whose goals are no positions is refused.
 func TestMotorsThatAreHardlyDriven(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
@@ -153,8 +153,8 @@ func TestMotorsThatAreHardlyDriven(t *testing.T) {
 	}
 }
 
-// Goal: a Feetech that answers a ping and loses its reads has a bad cable: its EEPROM, which has
-// the status return level, is not written before its model is known.
+// Goal: a Feetech that answers pings and loses its reads has a bad cable: its EEPROM, which
+// contains the status return level, is not written before its model is known.
 func TestFeetechThatAnswersPingsOnlyIsLeftAlone(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
 	l.tamper = func(reply []byte) []byte {

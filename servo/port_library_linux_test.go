@@ -14,8 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Why OpenPort is not go.bug.st/serial: what differs is tried here on both. A newer
-// version that fails these tests has become a candidate.
+// These tests show the reasons why OpenPort is not go.bug.st/serial: they try the differences on
+// both. A newer version that fails these tests has become a candidate.
 
 func libraryOpen(t testing.TB, path string) serial.Port {
 	t.Helper()
@@ -27,7 +27,7 @@ func libraryOpen(t testing.TB, path string) serial.Port {
 	return p
 }
 
-// A child, such as the watchdog process, would keep the port open and claimed.
+// A child process, such as the watchdog process, would keep the port open and claimed.
 func TestLibraryPortIsInheritedByChildren(t *testing.T) {
 	childHas := func(path string) bool {
 		out, err := exec.Command("sh", "-c", "ls -l /proc/self/fd").CombinedOutput()
@@ -49,7 +49,7 @@ func TestLibraryPortIsInheritedByChildren(t *testing.T) {
 	}
 }
 
-// Root passes TIOCEXCL; only a lock keeps two programs from driving one arm.
+// TIOCEXCL does not stop root; only a lock keeps two programs from driving one arm.
 func TestLibraryPortCanBeOpenedTwice(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Skip("TIOCEXCL binds everybody but root")
@@ -69,7 +69,7 @@ func TestLibraryPortCanBeOpenedTwice(t *testing.T) {
 	}
 }
 
-// An adapter that hangs takes no bytes: torque off and Ctrl-C must not hang too.
+// An adapter that hangs accepts no bytes: torque off and Ctrl-C must not hang too.
 func TestLibraryWriteBlocks(t *testing.T) {
 	master, path := openPty(t)
 	defer unix.Close(master)
@@ -88,7 +88,7 @@ func TestLibraryWriteBlocks(t *testing.T) {
 	}
 }
 
-// A pulled plug starts the search for the arm, a Close of ours must not.
+// A pulled plug starts the search for the arm; our own Close must not.
 func TestLibraryTellsNoUnplugFromClose(t *testing.T) {
 	master, path := openPty(t)
 	p := libraryOpen(t, path)
@@ -100,8 +100,7 @@ func TestLibraryTellsNoUnplugFromClose(t *testing.T) {
 	}
 }
 
-// select(2) has room for 1024 descriptors; an edge with a page and many clients has
-// more.
+// select(2) is limited to 1024 descriptors; an edge with a page and many clients has more.
 func TestLibraryReadWithManyDescriptors(t *testing.T) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil || limit.Max < 1100 {
@@ -143,9 +142,9 @@ func TestLibraryReadWithManyDescriptors(t *testing.T) {
 	q.Read(buf)
 }
 
-// Why edge-rt ports does not use the library's enumerator: it opens every /dev/ttyS
-// and sets it to 9600 baud, raw, which breaks a login on a serial console, as many a
-// Raspberry Pi and server has. For that reason the test runs on request alone.
+// The library's enumerator opens every /dev/ttyS and sets it to 9600 baud, raw. That breaks a login
+// on a serial console, as many a Raspberry Pi and server has; so edge-rt ports does not use it, and
+// the test runs only on request.
 func TestLibraryListingSetsSerialConsoles(t *testing.T) {
 	if os.Getenv("EDGERT_TRY_ENUMERATOR") == "" {
 		t.Skip("sets this machine's /dev/ttyS ports to 9600 baud; EDGERT_TRY_ENUMERATOR=1, as root, runs it")
@@ -174,7 +173,7 @@ func TestLibraryListingSetsSerialConsoles(t *testing.T) {
 	}
 }
 
-// An empty port, read at once and waited for.
+// An empty port, with one read without a wait and one with it.
 func BenchmarkPortRead(b *testing.B) {
 	master, path := openPty(b)
 	defer unix.Close(master)

@@ -63,7 +63,7 @@ func TestOpenPortRefuses(t *testing.T) {
 	}
 	for _, tt := range tests {
 		q, err := OpenPort(tt.path, 1_000_000)
-		busy := errors.Is(err, ErrPortBusy) && tt.want == ErrPortBusy // other words where TIOCEXCL binds
+		busy := errors.Is(err, ErrPortBusy) && tt.want == ErrPortBusy // a different text where TIOCEXCL refuses first
 		if q != nil || !errors.Is(err, tt.want) || !strings.Contains(err.Error(), tt.path) || !busy && !strings.Contains(err.Error(), tt.text) {
 			t.Errorf("%s: OpenPort(%s) = %v, want %v with %q", tt.name, tt.path, err, tt.want, tt.text)
 		}
@@ -74,7 +74,7 @@ func TestOpenPortRefuses(t *testing.T) {
 	mustOpen(t, path, 1_000_000).Close()
 }
 
-// The master sees the settings its other side was given.
+// The master sees the settings that OpenPort gave the other side.
 func TestOpenPortIsRawAtAnyBaud(t *testing.T) {
 	for _, baud := range []int{1_000_000, 115_200, 76_800, 1_234_567} {
 		master, path := openPty(t)
@@ -124,7 +124,7 @@ func TestPortWaitsAndReads(t *testing.T) {
 		t.Fatal(err)
 	}
 	n := 0
-	for range 1000 { // a pty hands bytes over in a kernel worker
+	for range 1000 { // a pty delivers bytes in a kernel worker
 		if err := p.Wait(time.Second); err != nil {
 			t.Fatal(err)
 		}
@@ -144,7 +144,7 @@ func TestPortWaitsAndReads(t *testing.T) {
 	}
 }
 
-// serve answers on the master side of a pty as six servos would, unpaced.
+// serve answers on the master side of a pty as six servos do, without the time on the wire.
 func serve(master int, done chan<- error) {
 	l := newLine(nil, 1, 2, 3, 4, 5, 6)
 	buf := make([]byte, 1024)
@@ -204,10 +204,10 @@ func TestArmOverPty(t *testing.T) {
 	if want := []float32{degrees(2001), degrees(2002), degrees(2003), degrees(2004), degrees(2005), 50.3}; !slices.Equal(dst, want) {
 		t.Errorf("Read = %v, want %v", dst, want)
 	}
-	if answered < 40 { // a loaded machine may answer late, but not as a rule
+	if answered < 40 { // a loaded machine may answer late, but only as an exception
 		t.Errorf("%d of 50 reads were answered in full", answered)
 	}
-	if s := a.Stats(); s.Corrupt > 5 && s.Retries == 0 { // in 50 reads: asking again talks over a reply that this host only brings late
+	if s := a.Stats(); s.Corrupt > 5 && s.Retries == 0 { // in 50 reads: a repeated request collides with a reply that this host delivers late
 		t.Errorf("counted %d corrupt, want none as a rule", s.Corrupt)
 	}
 	if n := testing.AllocsPerRun(100, func() {
@@ -244,10 +244,11 @@ const (
 	sizeOfSerialStruct = unsafe.Sizeof(serialStruct{})
 )
 
-// epoch is a clock for lines that do not live in simulated time.
+// epoch is the clock of lines outside simulated time.
 var epoch = rttest.NewClock(0)
 
-// The group dialout opens adapters; a terminal is of the user who made it.
+// Members of the group dialout may open adapters; a pseudo-terminal belongs to the user who made
+// it.
 func TestDeniedCure(t *testing.T) {
 	master, pty := openPty(t)
 	defer unix.Close(master)

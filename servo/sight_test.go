@@ -9,13 +9,14 @@ import (
 
 const sightPeriod = 20 * time.Millisecond
 
-// A position counts when two successive readings agree within what the joint can travel.
+// A position is accepted when two successive readings agree within the joint's possible travel.
 func TestSightOfAJoint(t *testing.T) {
-	// The elbow may travel 500 degrees in a second, which is 113 counts in a tick, and 16 more.
+	// The elbow may travel 500 degrees in a second, which is 113 counts in a tick, plus 16 for
+	// noise.
 	tests := []struct {
 		name  string
 		reads []int // raw; 0: it is silent
-		want  []int // raw position that counts after each; negative: stale in that tick
+		want  []int // accepted raw position after each read; negative: stale in that tick
 	}{
 		{"it rests", []int{2003, 2004}, []int{2003, 2004}},
 		{"it moves as fast as it can", []int{2130, 2258}, []int{2130, 2258}},
@@ -54,7 +55,7 @@ func TestSightOfAJoint(t *testing.T) {
 	}
 }
 
-// OpenArm reads again until two readings agree; a goal at a wrong place would be a jump.
+// OpenArm repeats the read until two readings agree; a goal at a wrong position would be a jump.
 func TestSightAtOpening(t *testing.T) {
 	l := newLine(rttest.NewClock(0), 1, 2, 3, 4, 5, 6)
 	n := 0
@@ -76,7 +77,7 @@ func TestSightAtOpening(t *testing.T) {
 	}
 }
 
-// Whatever tick of arming has a wrong position: no goal is written for it.
+// In whatever tick of the arming a position is wrong, no goal is written for it.
 func TestArmingAtAWrongPosition(t *testing.T) {
 	for tick := range 16 {
 		a, l := openLine(t)
@@ -107,7 +108,7 @@ func TestArmingAtAWrongPosition(t *testing.T) {
 	}
 }
 
-// One damaged reading of a goal register after a silence makes no other goal of ours.
+// One damaged reading of a goal register after a silence is not reported as another goal.
 func TestAGoalRegisterIsReadTwice(t *testing.T) {
 	for _, reads := range []int{1, 2} {
 		a, l := openLine(t)
@@ -136,7 +137,7 @@ func TestAGoalRegisterIsReadTwice(t *testing.T) {
 	}
 }
 
-// Which way a motor pushes is the sign of its load, turned round with its unit.
+// The direction in which a motor pushes is the sign of its load, reversed when the unit is.
 func TestPushHasTheLoadsSign(t *testing.T) {
 	const down = 1 << 10
 	for load, want := range map[int]float32{300: 1, 300 | down: -1, 20: 0, 20 | down: 0} {

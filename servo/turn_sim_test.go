@@ -15,15 +15,15 @@ import (
 	"edgert/servo/table"
 )
 
-// shafts are where a hand or the servos put them.
+// shafts is a plant whose positions a hand or the servos set.
 type shafts struct{ raw [12]atomic.Int32 }
 
 func (s *shafts) Goal(_ rt.Instant, joint, raw int)   { s.raw[joint].Store(int32(raw)) }
 func (s *shafts) Torque(rt.Instant, int, bool)        {}
 func (s *shafts) Present(_ rt.Instant, joint int) int { return int(s.raw[joint].Load()) }
 
-// lostTurn is a Koch, or its leader, whose shoulder_lift goes from -306 to 2419 and rests
-// at a place that the servo, since its last power-up, reads a turn higher.
+// lostTurn opens a Koch, or its leader, whose shoulder_lift has a range of -306 to 2419 and rests
+// at a position that the servo, since its last power-up, reads a turn higher.
 func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *servosim.Bus, s *shafts) {
 	t.Helper()
 	r := robotOf(t, name)
@@ -43,7 +43,7 @@ func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *serv
 	b := servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock())
 	for i, m := range r.Motors {
 		settings := []robot.Setting{{Register: table.OperatingMode, Value: table.ModeExtendedPosition}}
-		if i == 1 { // the upper end alone fits its register
+		if i == 1 { // only the upper end fits its register
 			settings = append(settings, robot.Setting{Register: table.HomingOffset, Value: 509}, robot.Setting{Register: table.MaxPositionLimit, Value: 2419})
 		}
 		if err := servo.WriteSettings(b, m.ID, m.Model, settings); err != nil {
@@ -53,8 +53,8 @@ func lostTurn(t *testing.T, name string, at int) (cfg servo.ArmConfig, bus *serv
 	return servo.ArmConfig{Path: bus.Path(), Robot: r, Calibration: c}, bus, s
 }
 
-// Goal: a joint whose motor has forgotten its turn is where it is, holds there when it is
-// armed, and goes where it is sent.
+// Goal: a joint whose motor has forgotten its turn is reported at its true position, holds there
+// when it is armed, and moves to its goals.
 func TestForgottenTurn(t *testing.T) {
 	cfg, _, s := lostTurn(t, "koch", -196)
 	arm, err := servo.OpenArm(cfg)
@@ -81,12 +81,12 @@ func TestForgottenTurn(t *testing.T) {
 	}
 	goal := append([]float32(nil), at...)
 	rttest.Eventually(t, "the goal", func() bool {
-		if arm.BusWatchdogFired() { // this host was away for longer than the bus watchdog bears
+		if arm.BusWatchdogFired() { // this host was away for longer than the bus watchdog tolerates
 			if err := arm.TorqueOn(); err != nil {
 				t.Fatal(err)
 			}
 		}
-		goal[1] = min(0, goal[1]+2) // faster than that the supply gives way
+		goal[1] = min(0, goal[1]+2) // faster motion would make the supply sag
 		arm.Write(goal, arm.Joints())
 		arm.Read(at, rt.KernelClock().Now().Add(20*time.Millisecond))
 		return at[1] > -1 && at[1] < 1
@@ -106,8 +106,8 @@ func TestForgottenTurn(t *testing.T) {
 	}
 }
 
-// Goal: a restart in mid-run never shows a position that is off by a turn, and marks the
-// motor, of a leader too, as restarted.
+// Goal: a restart during a run never shows a position that is off by a turn, and reports the motor,
+// also a leader's, as restarted.
 func TestForgetsItsTurnInARun(t *testing.T) {
 	for _, name := range []string{"koch", "koch_leader"} {
 		t.Run(name, func(t *testing.T) {
@@ -141,7 +141,7 @@ func TestForgetsItsTurnInARun(t *testing.T) {
 	}
 }
 
-// Goal: where the range has the place twice the motor's turn is not guessed.
+// Goal: where two turns fit the range, the arm is refused instead of a guess.
 func TestTurnThatFitsTwice(t *testing.T) {
 	for _, tt := range []struct {
 		at      int

@@ -39,8 +39,8 @@ func TestCalibrationTextComesBack(t *testing.T) {
 	}
 }
 
-// A value means the same shaft position where offset and range have moved together, and is
-// named in degrees where not.
+// A value means the same shaft position where offset and range have moved together; otherwise the
+// difference is reported in degrees.
 func TestCompare(t *testing.T) {
 	const degree = 360. / 4095
 	for _, tt := range []struct {
