@@ -1,10 +1,10 @@
-// Package bringup has the commands that an operator runs beside a run: those that
-// take an arm from its box to its first run, in the order of their use (ports.go,
-// scan.go, setup.go, calibrate.go, monitor.go, move.go, cameras.go), each of which
-// prints the next one, and torque.go and simbus.go.
+// Package bringup implements the commands that an operator uses besides a run. Some take an arm
+// from its box to its first run; in the order of their use they are ports.go, scan.go, setup.go,
+// calibrate.go, monitor.go, move.go and cameras.go, and each prints the next one. The others are
+// torque.go and simbus.go.
 //
-// A command opens the bus itself and closes it on every way out; one that switches
-// torque on switches it off again.
+// A command opens the bus itself and closes it on every way out. A command that switches torque on
+// switches it off again.
 package bringup
 
 import (
@@ -24,12 +24,12 @@ import (
 	"edgert/servo/table"
 )
 
-// Config is what all bring-up commands share.
+// Config holds the settings of all bring-up commands.
 type Config struct {
 	device.Place
-	In   io.Reader // the operator
+	In   io.Reader // the operator's input
 	Out  io.Writer // for people
-	JSON io.Writer // what was found, for programs; nil: nothing
+	JSON io.Writer // results for programs; nil: no such output
 
 	Keyboard bool // In is a terminal: a person can be asked again
 	Screen   bool // Out is a terminal: Calibrate draws its table in place
@@ -37,16 +37,16 @@ type Config struct {
 	Clock rt.Clock // nil: the kernel's
 }
 
-// session is one command at work.
+// session is one running command.
 type session struct {
 	Config
-	lines    chan string // that the operator types; closed at the end of the input
+	lines    chan string // lines that the operator types; closed at the end of the input
 	bus      *servo.Bus
 	port     servo.Port
-	writeErr error // the first failed write to Out; nil: none
+	writeErr error // the first failed write to Out; nil: no failure
 }
 
-// maxLine bounds what an operator types.
+// maxLine is the longest line of an operator, in bytes.
 const maxLine = 4096
 
 func newSession(cfg Config) *session {
@@ -56,7 +56,7 @@ func newSession(cfg Config) *session {
 	return &session{Config: cfg}
 }
 
-// checkBus refuses a --bus that is no port.
+// checkBus refuses a --bus that is not a port.
 func (c *Config) checkBus() error {
 	switch c.Bus {
 	case "":
@@ -67,7 +67,7 @@ func (c *Config) checkBus() error {
 	return nil
 }
 
-// open takes the port at the robot's speed.
+// open opens the port at the robot's baud rate.
 func open(cfg Config) (*session, error) {
 	if err := cfg.checkBus(); err != nil {
 		return nil, err
@@ -76,7 +76,7 @@ func open(cfg Config) (*session, error) {
 	return s, s.openBus(cfg.Robot.Baud, cfg.Robot.Protocol())
 }
 
-// openBus opens the port; waiting for a silent line takes long only the first time.
+// openBus opens the port. Only the first call waits long for a silent line.
 func (s *session) openBus(baud int, p table.Protocol) error {
 	again := s.port != nil
 	s.close()
@@ -89,7 +89,7 @@ func (s *session) openBus(baud int, p table.Protocol) error {
 		s.bus.SetRetry(1, scanWait)
 		defer s.bus.ResetRetry()
 	}
-	s.bus.DetectEcho(servo.MaxID) // which no arm uses
+	s.bus.DetectEcho(servo.MaxID) // an id that no arm uses
 	return nil
 }
 
@@ -106,7 +106,7 @@ func (s *session) say(format string, args ...any) {
 	}
 }
 
-// report writes what a command has found as JSON, if asked for, one object a line.
+// report writes a command's result as JSON, one object a line, if --json is given.
 func (s *session) report(found any) error {
 	if s.JSON == nil {
 		return nil
@@ -117,10 +117,11 @@ func (s *session) report(found any) error {
 	return nil
 }
 
-// errNoOperator ends a command that nobody answers.
+// errNoOperator ends a command whose question gets no answer.
 var errNoOperator = exit.Errorf(exit.Usage, "nobody is at the keyboard: this command asks questions, run it in a terminal")
 
-// listen reads the operator's lines; reading from a terminal cannot be interrupted.
+// listen starts to read the operator's lines in a goroutine, because a read of a terminal cannot be
+// interrupted.
 func (s *session) listen() {
 	if s.lines != nil {
 		return
@@ -154,7 +155,7 @@ func (s *session) ask(ctx context.Context, format string, args ...any) (string, 
 	}
 }
 
-// pingAll pings every motor of the robot and names the silent ones.
+// pingAll pings every motor of the robot. Its error names the silent ones.
 func (s *session) pingAll() error {
 	var silent []string
 	for _, m := range s.Robot.Motors {
@@ -185,11 +186,12 @@ func (s *session) torqueOff() error {
 	return exit.With(exit.Absent, servo.Release(s.bus, s.Robot))
 }
 
-// flags repeats how the operator called the command, for what it says next.
+// flags returns the flags with which the operator called the command, for the next command that it
+// prints.
 func (s *session) flags() string {
 	p := s.Place
 	if p.Robot.Flag() == device.DefaultRobot {
-		p.Robot = robot.Robot{} // it need not be named
+		p.Robot = robot.Robot{} // the default needs no flag
 	}
 	return p.Command()
 }

@@ -21,7 +21,7 @@ import (
 	"edgert/servo/servosim"
 )
 
-// screen is what a command has said so far.
+// screen is the output of a command so far.
 type screen struct{ rttest.Output }
 
 // await returns when the screen shows text.
@@ -57,7 +57,7 @@ func named(t *testing.T, name string) robot.Robot {
 	return r
 }
 
-// simArm is a robot's bus, and the configuration of a command on it.
+// simArm returns a robot's bus, and the configuration of a command on it.
 func simArm(t *testing.T, r robot.Robot, cfg servosim.Config) (*servosim.Bus, Config, *screen) {
 	t.Helper()
 	if cfg.Servos == nil {
@@ -96,8 +96,8 @@ func TestScan(t *testing.T) {
 	}
 }
 
-// A motor of the named robot is not missing because its first answers were lost:
-// one to the ping to all and both to the quick ones here.
+// A motor of the named robot is not missing after its first answers were lost: here the answer to
+// the ping to all and both to the quick pings.
 func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 	t.Parallel()
 	script, err := servosim.ParseScript([]byte("faults:\n  - {kind: drop, ids: [3], count: 4}\n"))
@@ -110,7 +110,7 @@ func TestScanIsPatientWithAMotorOfTheRobot(t *testing.T) {
 	}
 }
 
-// Motors as they come from the factory: another speed, another id.
+// Motors as they come from the factory: another baud rate, another id.
 func TestScanFindsAWrongSpeed(t *testing.T) {
 	t.Parallel()
 	r := named(t, "so101")
@@ -121,7 +121,7 @@ func TestScanFindsAWrongSpeed(t *testing.T) {
 	}
 }
 
-// What is to be done next has the flags with which it was asked.
+// The printed next command has the flags of the command that prints it.
 func TestTheNextCommandIsForTheSameArm(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "arm.yaml")
@@ -189,7 +189,8 @@ func TestSetupMotorsWantsThemAlone(t *testing.T) {
 	}
 }
 
-// The flags of the next command name every robot but the default, whose name begins others' names.
+// The flags of the next command name every robot but the default, whose name is a prefix of other
+// names.
 func TestFlagsNameTheRobot(t *testing.T) {
 	for name, want := range map[string]string{
 		"so101":        "--bus /dev/a --id x",
@@ -203,8 +204,8 @@ func TestFlagsNameTheRobot(t *testing.T) {
 	}
 }
 
-// Calibration as LeRobot does it: the middle becomes 2047, the ends become the
-// range, and the file says what the servos know.
+// Calibration as LeRobot does it: the middle becomes 2047, the ends become the range, and the file
+// has the values of the servos.
 func TestCalibrate(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch", "so101_leader"} {
@@ -254,7 +255,7 @@ func TestCalibrate(t *testing.T) {
 	}
 }
 
-// sweep moves the joints and waits until the recording has seen them there.
+// sweep moves the joints and waits until the recording has read them there.
 func sweep(t *testing.T, out *screen, h *hands, places []int) {
 	t.Helper()
 	for _, raw := range places {
@@ -312,7 +313,7 @@ func TestMonitor(t *testing.T) {
 	}
 }
 
-// whole writes a calibration to the motors' whole range into LeRobot's place.
+// whole writes a calibration with the motors' whole range to LeRobot's path.
 func whole(t *testing.T, cfg Config) {
 	t.Helper()
 	c := servo.Calibration{}
@@ -349,8 +350,8 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// A move has the speed that was asked for, also above that of a slow start, which
-// made it give up before a joint at 75 degrees per second was there.
+// A move has the requested speed, also above that of a slow start. Regression: with the slow
+// start's speed it gave up before a joint reached its goal at 75 degrees per second.
 func TestMoveHasItsSpeed(t *testing.T) {
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
@@ -378,7 +379,7 @@ func TestMoveInterrupted(t *testing.T) {
 	}
 }
 
-// Nobody waits for the last of the silent motors to be asked.
+// An interrupt does not wait until all silent motors were pinged.
 func TestMoveInterruptedBeforeTheArmIsThere(t *testing.T) {
 	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)

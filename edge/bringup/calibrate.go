@@ -15,20 +15,20 @@ import (
 )
 
 const (
-	eepromTime    = 30 * time.Millisecond  // after an EEPROM write, until a servo answers from it
-	recordEvery   = 10 * time.Millisecond  // while ranges are recorded
-	printEvery    = 500 * time.Millisecond // and printed
-	drawEvery     = 100 * time.Millisecond // and drawn on a terminal
-	saveEvery     = time.Second            // and kept for a resumption
-	noSecondaryID = 255                    // the Secondary_ID of a servo that answers to its own id only
-	silentMax     = 2 * time.Second        // of every joint, which ends a recording
+	eepromTime    = 30 * time.Millisecond  // after an EEPROM write, until a servo answers with the new value
+	recordEvery   = 10 * time.Millisecond  // period of the readings while ranges are recorded
+	printEvery    = 500 * time.Millisecond // period of the printed lines
+	drawEvery     = 100 * time.Millisecond // period of the table on a terminal
+	saveEvery     = time.Second            // period of the saved progress
+	noSecondaryID = 255                    // the Secondary_ID of a servo that answers only to its own id
+	silentMax     = 2 * time.Second        // silence of every joint that ends a recording
 	homeSlack     = 256                    // counts that an arm in a hand may move while its offsets are written
 )
 
-// Calibrate finds each joint's range and writes it into the servos and LeRobot's file, in
-// LeRobot's steps: the operator puts the arm into the middle of its range, which becomes
-// half a turn, and moves every joint from end to end. Some arms get the factory's values.
-// One that was interrupted goes on where it ended, see progress.
+// Calibrate finds each joint's range and writes it into the servos and LeRobot's file, in LeRobot's
+// steps: the operator puts the arm into the middle of its range, which becomes half a turn, and
+// moves every joint from end to end. Some arms get the factory's values. An interrupted calibration
+// continues at its last step, see progress.
 func Calibrate(ctx context.Context, cfg Config) error {
 	if err := writable(cfg.File()); err != nil {
 		return exit.With(exit.Config, err)
@@ -65,16 +65,16 @@ func Calibrate(ctx context.Context, cfg Config) error {
 	return k.finish(ctx)
 }
 
-// calibrator is one calibration under way.
+// calibrator is one running calibration.
 type calibrator struct {
 	*session
 	progress progress
-	ranges   []*jointRange  // of the joints that move, in the robot's order
+	ranges   []*jointRange  // ranges of the joints that are moved, in the robot's order
 	offsets  map[string]int // homing offset in each motor
 	drawn    int            // lines of the table on the terminal
 }
 
-// writable refuses a place for the file before anything is asked of the operator.
+// writable refuses a place for the file before the operator has to do anything.
 func writable(path string) error {
 	probe := servo.Calibration{}
 	if err := probe.Save(path + probeSuffix); err != nil {
@@ -85,7 +85,7 @@ func writable(path string) error {
 
 const probeSuffix = ".try"
 
-// reuse offers the calibration that is there already.
+// reuse offers the existing calibration.
 func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 	file := k.File()
 	c, err := servo.LoadCalibration(file)
@@ -116,7 +116,7 @@ func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
 	return true, k.save(c)
 }
 
-// implausibles names the joints whose ranges in a file are not plausible.
+// implausibles describes the implausible ranges of a file.
 func implausibles(r robot.Robot, c servo.Calibration) string {
 	var bad []string
 	for _, m := range r.Motors {
@@ -127,7 +127,7 @@ func implausibles(r robot.Robot, c servo.Calibration) string {
 	return strings.Join(bad, "; ")
 }
 
-// factory is the calibration of an arm that needs none.
+// factory returns the calibration of an arm that its maker has calibrated.
 func (s *session) factory() servo.Calibration {
 	c := servo.Calibration{}
 	for _, m := range s.Robot.Motors {
@@ -136,8 +136,8 @@ func (s *session) factory() servo.Calibration {
 	return c
 }
 
-// home makes the middle pose half a turn. Before the operator's answer the motors keep the
-// calibration that they have.
+// home makes the middle pose half a turn. Until the operator's answer the motors keep their old
+// calibration.
 func (k *calibrator) home(ctx context.Context) error {
 	k.say("%s", middlePose(k.Robot))
 	if _, err := k.ask(ctx, "Torque is off. Move every joint to the middle of its range, then press Enter."); err != nil {
@@ -145,7 +145,7 @@ func (k *calibrator) home(ctx context.Context) error {
 	}
 	k.offsets = map[string]int{}
 	var wrote []string
-	// Until OpenArm, shadow motors do not take what is written to their motors' ids.
+	// Until the next OpenArm, shadow motors must not receive the writes to their motors' ids.
 	for _, m := range k.shadows() {
 		if err := k.setDiffering(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}}); err != nil {
 			return k.halfWritten(err, nil, m.Name)
@@ -176,7 +176,7 @@ func (k *calibrator) home(ctx context.Context) error {
 	return k.keep(stepMoving)
 }
 
-// halfWritten adds to an error which motors were written, and how to go on.
+// halfWritten adds to an error the names of the written motors and the way to continue.
 func (k *calibrator) halfWritten(err error, wrote []string, broken string) error {
 	if broken == "" && len(wrote) == 0 {
 		return err
@@ -191,8 +191,8 @@ func (k *calibrator) halfWritten(err error, wrote []string, broken string) error
 	return fmt.Errorf("%w; %s; a run refuses the arm until this command has come to its end: run it again", err, text)
 }
 
-// homeMotor brings a motor into the state in which it is calibrated, and makes its place
-// half a turn. Source: LeRobot.
+// homeMotor writes the settings of an uncalibrated motor, and makes its position half a turn.
+// Source: LeRobot.
 func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
 	if err := k.setDiffering(m, bareSettings(m)); err != nil {
 		return 0, err
@@ -208,8 +208,8 @@ func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
 	return offset, k.setDiffering(m, []robot.Setting{{Register: table.HomingOffset, Value: offset}})
 }
 
-// bareSettings are those of a motor without a calibration: no offset, no limits, and on a
-// Dynamixel the mode in which it counts turns.
+// bareSettings returns the settings of a motor without a calibration: no offset, no limits, and on
+// a Dynamixel the mode in which it counts turns.
 func bareSettings(m robot.Motor) []robot.Setting {
 	settings := []robot.Setting{}
 	add := func(r table.Register, v int) {
@@ -229,7 +229,7 @@ func bareSettings(m robot.Motor) []robot.Setting {
 	return settings
 }
 
-// shadows are the second servos of joints, as motors of their own.
+// shadows returns the second servos of joints, as separate motors.
 func (s *session) shadows() (all []robot.Motor) {
 	for _, m := range s.Robot.Motors {
 		if m.Shadow != 0 {
@@ -240,7 +240,7 @@ func (s *session) shadows() (all []robot.Motor) {
 	return all
 }
 
-// moving are the motors whose ranges are recorded.
+// moving returns the motors whose ranges are recorded.
 func (s *session) moving() (all []robot.Motor) {
 	for _, m := range s.Robot.Motors {
 		if !m.FullTurn {
@@ -250,8 +250,8 @@ func (s *session) moving() (all []robot.Motor) {
 	return all
 }
 
-// setDiffering writes the settings that a limp motor does not have yet, because EEPROM wears,
-// and clears the multi-turn bit of a Feetech's Phase, with which its position leaves the turn.
+// setDiffering writes only the settings that a limp motor does not have yet, because EEPROM wears,
+// and clears the multi-turn bit of a Feetech's Phase, with which its position would leave the turn.
 func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
 	if m.Model.Protocol == table.Feetech && m.Model.Has(table.Phase) {
 		phase, err := s.read(m, table.Phase)
@@ -279,7 +279,7 @@ func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
 	return nil
 }
 
-// finish records the ranges, moves those that lie over a seam, and writes everything.
+// finish records the ranges, moves those over a seam away from it, and writes everything.
 func (k *calibrator) finish(ctx context.Context) error {
 	if err := k.record(ctx); err != nil {
 		return err
@@ -326,9 +326,9 @@ func (k *calibrator) save(c servo.Calibration) error {
 	return nil
 }
 
-// calibrated are a motor's settings from its calibration. A range that leaves one turn, which
-// a Dynamixel that counts turns may have, is in the file alone: one limit without the other
-// would be wrong.
+// calibrated returns a motor's settings for its calibration. A range that leaves one turn, which a
+// Dynamixel that counts turns may have, is only in the file: one limit without the other would be
+// wrong.
 func calibrated(m robot.Motor, c servo.MotorCalibration) (settings []robot.Setting) {
 	low, high := c.RangeMin, c.RangeMax
 	if low < 0 || high > m.Model.MaxRaw() {

@@ -21,7 +21,7 @@ import (
 	"edgert/servo/table"
 )
 
-// calibration is a Calibrate at work, and the keyboard of its operator.
+// calibration is a running Calibrate, with the keyboard of its operator.
 type calibration struct {
 	cfg  Config
 	out  *screen
@@ -55,7 +55,7 @@ func (k *calibration) wait(t *testing.T) error {
 	}
 }
 
-// led are joints in hands that wait until each place was read.
+// led are joints in hands that wait until each position was read.
 type led struct {
 	hands
 	reads [6]atomic.Int32
@@ -91,7 +91,7 @@ func (k *calibration) lead(t *testing.T, h *led, points ...int) {
 	}
 }
 
-// registers are a motor's, as another program reads them; write first sets some.
+// registers reads a motor's registers as another program does; write sets some of them first.
 func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int, read ...table.Register) (values []int) {
 	t.Helper()
 	port, err := servo.OpenPort(cfg.Bus, cfg.Robot.Baud)
@@ -116,7 +116,7 @@ func registers(t *testing.T, cfg Config, id uint8, write map[table.Register]int,
 	return values
 }
 
-// A joint whose reading crosses 4095 to 0 gets an offset that puts its range clear of the seam.
+// A joint whose reading crosses 4095 to 0 gets an offset with which its range is clear of the seam.
 func TestCalibrateFollowsTheSeam(t *testing.T) {
 	t.Parallel()
 	for _, name := range []string{"so101", "koch"} {
@@ -125,7 +125,7 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 		_, cfg, _ := simArm(t, r, servosim.Config{Plant: h})
 		k := startCalibrate(t, cfg)
 		k.out.await(t, "middle of its range")
-		h.all(3600) // one moves on while it is put down
+		h.all(3600) // the arm moves while a person puts it down
 		k.enter()
 		k.out.await(t, "move every joint")
 		k.lead(t, h, 3100, 6100, 3600)
@@ -160,7 +160,7 @@ func TestCalibrateFollowsTheSeam(t *testing.T) {
 	}
 }
 
-// A reading beyond one turn makes no offset that is wrong by a turn after a power-up.
+// A reading beyond one turn yields no offset that is wrong by a turn after a power-up.
 func TestCalibrateModuloOneTurn(t *testing.T) {
 	t.Parallel()
 	r, h := named(t, "koch"), new(led)
@@ -185,7 +185,7 @@ func TestCalibrateModuloOneTurn(t *testing.T) {
 	}
 }
 
-// Other software has left the motors silent to writes, and one counting turns.
+// Other software has left the motors silent after writes, and one of them counting turns.
 func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	t.Parallel()
 	for name, level := range map[string]int{"so101": 0, "koch": 1} {
@@ -214,7 +214,7 @@ func TestCalibrateOfMotorsThatOtherSoftwareHasLeft(t *testing.T) {
 	}
 }
 
-// One count of noise is no movement, and the motors that were written are named.
+// One count of noise is no motion, and the error names the motors that were written.
 func TestCalibrateRefusesNoise(t *testing.T) {
 	t.Parallel()
 	h := new(led)
@@ -240,7 +240,8 @@ func TestCalibrateRefusesNoise(t *testing.T) {
 	}
 }
 
-// An operator at a terminal may go on moving, and take a joint that was at its end at the middle pose.
+// An operator at a terminal may continue to move the joints, and may accept a joint that was at its
+// end at the middle pose.
 func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 	t.Parallel()
 	h := new(led)
@@ -262,7 +263,7 @@ func TestCalibrateAsksAgainAtATerminal(t *testing.T) {
 	}
 }
 
-// A calibration that was interrupted, or whose adapter was unplugged, goes on where it ended.
+// A calibration that was interrupted, or whose adapter was unplugged, continues at its last step.
 func TestCalibrateGoesOn(t *testing.T) {
 	t.Parallel()
 	r, h := named(t, "so101"), new(led)
@@ -293,7 +294,7 @@ func TestCalibrateGoesOn(t *testing.T) {
 	}
 }
 
-// An adapter that is unplugged ends the recording, and what was recorded stays.
+// Unplugging the adapter ends the recording, and the recorded ranges stay.
 func TestCalibrateUnplugged(t *testing.T) {
 	t.Parallel()
 	h := new(led)
@@ -315,7 +316,8 @@ func TestCalibrateUnplugged(t *testing.T) {
 	}
 }
 
-// On a terminal the table is drawn over the one before, with a mark for what has moved enough.
+// On a terminal the table is drawn over the last one, with a mark for each joint that has moved
+// enough.
 func TestCalibrateDrawsATable(t *testing.T) {
 	t.Parallel()
 	h := new(led)
@@ -339,7 +341,7 @@ func TestCalibrateDrawsATable(t *testing.T) {
 	}
 }
 
-// What other software has changed meanwhile is not gone on with.
+// A calibration does not continue after other software has changed the motors.
 func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	t.Parallel()
 	h := new(led)
@@ -360,8 +362,8 @@ func TestCalibrateDoesNotGoOnWithOtherMotors(t *testing.T) {
 	again.out.await(t, "middle of its range")
 }
 
-// A motor that fails while the motors are written: which were written, and how to go on. It
-// goes on when the motor is back.
+// When a motor fails during the writes, the error names the written motors and the way to continue.
+// The calibration continues when the motor is back.
 func TestCalibrateHalfWritten(t *testing.T) {
 	t.Parallel()
 	r, h := named(t, "so101"), new(led)
@@ -376,7 +378,7 @@ func TestCalibrateHalfWritten(t *testing.T) {
 		t.Errorf("at the middle pose: %v", err)
 	}
 	bus.Mute(3, false)
-	// The same at the end, with a calibration that is complete.
+	// The same at the end, with a complete calibration.
 	whole(t, cfg)
 	c, err := servo.LoadCalibration(cfg.File())
 	if err != nil {
@@ -404,15 +406,15 @@ func TestCalibrateHalfWritten(t *testing.T) {
 	arm.Close()
 }
 
-// Calibrations of other programs: a range that leaves the registers is in the file alone, and
-// the next command finds right what calibrate has written; one of more than a turn is refused
-// before anything is written.
+// Calibrations of other programs: a range that leaves the registers is only in the file, and the
+// next command accepts the values that calibrate has written; a range of more than a turn is
+// refused before any write.
 func TestCalibrateWritesNeitherLimit(t *testing.T) {
 	t.Parallel()
 	r := named(t, "koch")
 	for _, tt := range []struct {
 		low, high, offset int
-		limits            []int // that the motor has then
+		limits            []int // limits of the motor afterwards
 		refused           string
 	}{
 		{-306, 2419, 509, []int{509, 0, 4095}, ""},
@@ -450,7 +452,7 @@ func TestCalibrateWritesNeitherLimit(t *testing.T) {
 	}
 }
 
-// A place that takes no file is refused before the operator has done anything.
+// A path that cannot be written is refused before the operator has done anything.
 func TestCalibrateWantsAPlaceForTheFile(t *testing.T) {
 	t.Parallel()
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
@@ -464,7 +466,7 @@ func TestCalibrateWantsAPlaceForTheFile(t *testing.T) {
 	}
 }
 
-// Whatever the file has, what passes the check is a calibration that can be written.
+// Property: the calibration of any file that passes the check can be written.
 func FuzzProgress(f *testing.F) {
 	f.Add([]byte(`{"robot": "so101", "step": "moving", "joints": {"gripper": {"id": 6, "low": -1, "high": 4096}}}`))
 	f.Add([]byte(`{"robot": "so101", "step": "writing", "result": {"gripper": {"ID": 6}}}`))

@@ -17,16 +17,16 @@ import (
 // CamerasReport is the --json of edge-rt cameras.
 type CamerasReport struct {
 	Cameras []CameraFound `json:"cameras"`
-	Denied  []string      `json:"denied"` // devices that could not be looked at, and why
+	Denied  []string      `json:"denied"` // devices that could not be opened, with the reason
 }
 
-// CameraFound is one camera with all that it can do.
+// CameraFound is one camera with its modes and controls.
 type CameraFound struct {
 	Path     string          `json:"path"`    // /dev/video0
-	ByID     string          `json:"by_id"`   // the name by serial number; empty without udev
-	ByPath   string          `json:"by_path"` // the name of the socket
-	Stable   string          `json:"stable"`  // the one of both that stays this camera's
-	Why      string          `json:"why"`     // Stable is not by serial number; empty where it is
+	ByID     string          `json:"by_id"`   // the link by serial number; empty without udev
+	ByPath   string          `json:"by_path"` // the link by USB socket
+	Stable   string          `json:"stable"`  // the one of these two links that always leads to this camera
+	Why      string          `json:"why"`     // reason why Stable is not by serial number; empty otherwise
 	Card     string          `json:"card"`
 	Driver   string          `json:"driver"`
 	Bus      string          `json:"bus"`
@@ -34,7 +34,7 @@ type CameraFound struct {
 	Controls []CameraControl `json:"controls"`
 }
 
-// CameraMode is one way in which it can stream.
+// CameraMode is one streaming mode of a camera.
 type CameraMode struct {
 	Format string  `json:"format"`
 	Width  int     `json:"width"`
@@ -42,11 +42,11 @@ type CameraMode struct {
 	FPS    float64 `json:"fps"`
 }
 
-// CameraControl is one of its settings.
+// CameraControl is one setting of a camera.
 type CameraControl struct {
 	Name     string `json:"name"`
 	Value    int32  `json:"value"`
-	Values   string `json:"values"` // which it can have, in words
+	Values   string `json:"values"` // possible values, as text
 	ReadOnly bool   `json:"read_only"`
 	Inactive bool   `json:"inactive"` // governed by another
 }
@@ -137,7 +137,7 @@ func writeModes(w io.Writer, modes []v4l2.Mode, all bool) {
 	}
 }
 
-// usualControls are those that matter to a policy.
+// usualControls are parts of the names of the controls that matter to a policy.
 var usualControls = []string{"exposure", "white-balance", "focus", "gain", "brightness", "power-line"}
 
 func writeControls(w io.Writer, controls []v4l2.Control, all bool) {

@@ -15,31 +15,30 @@ import (
 	"edgert/servo/table"
 )
 
-// Times and speeds of a simulated hand.
+// Times and speeds of the simulated hand.
 const (
 	handFirst   = 5 * time.Second        // in the middle pose, after the start
-	handWaits   = 15 * time.Second       // in the middle pose, after a program has made the arm limp, for its homing offsets
-	handBegins  = time.Second            // after the homing offsets were written
+	handWaits   = 15 * time.Second       // in the middle pose, after a program has switched torque off and before it writes its homing offsets
+	handBegins  = time.Second            // in the middle pose, after the homing offsets were written
 	handRests   = 3 * time.Second        // in the middle pose, between two rounds
 	handDwells  = 300 * time.Millisecond // at a stop
 	handReturns = 360.0                  // degrees a second, back to the middle pose
 	handDrives  = 270.0                  // degrees a second, of a motor under torque
-	handCatchUp = 10 * time.Minute       // that one call makes up for
+	handCatchUp = 10 * time.Minute       // longest time that one call catches up
 )
 
-// handStops are degrees from the middle pose to a joint's stops, by LeRobot's names.
+// handStops are the angles in degrees from the middle pose to a joint's stops, by LeRobot's names.
 var handStops = map[string][2]float64{
 	"shoulder_pan": {-110, 110}, "shoulder_lift": {-100, 95}, "elbow_flex": {-95, 97},
 	"wrist_flex": {-95, 95}, "gripper": {-45, 60},
 }
 
-// otherStops are those of a joint with another name.
+// otherStops are the stops of a joint with another name.
 var otherStops = [2]float64{-80, 80}
 
-// hand is an arm in a person's hand: it is a servosim.Plant whose limp joints are moved as
-// calibrate asks for it. The hand holds the middle pose, moves one joint after the other to both
-// of its stops and back, and begins again. Motors under torque go to their goals, and the hand
-// waits.
+// hand is a servosim.Plant that simulates a person who moves the limp joints as calibrate requests.
+// The hand holds the middle pose, moves one joint after the other to both of its stops and back,
+// and starts again. Motors under torque move to their goals, and the hand waits.
 //
 // Owner: any thread.
 type hand struct {
@@ -48,7 +47,7 @@ type hand struct {
 	dice   *rand.Rand  // guarded by mu
 	at     rt.Instant  // guarded by mu
 	until  rt.Instant  // guarded by mu; the hand rests until then
-	moves  []handMove  // guarded by mu; what is left of a round
+	moves  []handMove  // guarded by mu; the rest of a round
 }
 
 // handJoint is one shaft, in counts of its bare encoder.
@@ -56,21 +55,21 @@ type handJoint struct {
 	low, middle, high float64
 	perDegree         float64
 	place, goal       float64
-	speed             float64 // of the last movement, counts per second
+	speed             float64 // of the last motion, counts per second
 	torque            bool
-	turn              int  // counts after which a goal begins again; 0: goals have no seam
-	still             bool // the hand leaves it where it is: a joint without stops
+	turn              int  // counts of a turn, modulo which goals are given; 0: goals have no seam
+	still             bool // the hand does not move it: a joint without stops
 }
 
-// handMove is a joint's way to a place, at degrees a second, or a pause.
+// handMove is the motion of a joint to a position, in degrees per second, or a pause.
 type handMove struct {
 	joint     int
 	to, speed float64
 	pause     time.Duration
 }
 
-// newHand puts an arm together: seed 0 as its manual says, with each middle near half a turn;
-// any other seed puts the horns on anywhere, so that a range may lie over the encoder's seam.
+// newHand assembles an arm. Seed 0 follows the manual, with each middle near half a turn. Any other
+// seed mounts the horns at random, so that a range may lie over the encoder's seam.
 func newHand(r robot.Robot, seed uint64, now rt.Instant) *hand {
 	h := &hand{dice: rand.New(rand.NewPCG(seed, 0x68616e64)), at: now, until: now.Add(handFirst)}
 	for _, m := range r.Motors {
@@ -109,10 +108,10 @@ func (h *hand) assemble(m robot.Motor, seed uint64) handJoint {
 	return j
 }
 
-// vary is a number between -most and most.
+// vary returns a number between -most and most.
 func (h *hand) vary(most float64) float64 { return (2*h.dice.Float64() - 1) * most }
 
-// round plans one: each joint to both of its stops and back.
+// round plans a round: each joint moves to both of its stops and back.
 func (h *hand) round() {
 	for i := range h.joints {
 		j := &h.joints[i]
@@ -165,7 +164,7 @@ func (h *hand) drive(now rt.Instant) {
 	h.at, h.moves, h.until = now, nil, max(h.until, now.Add(handRests))
 }
 
-// rest holds the middle pose, or goes back to it.
+// rest holds the middle pose, or returns to it.
 func (h *hand) rest(end rt.Instant) {
 	for i := range h.joints {
 		if j := &h.joints[i]; !j.still {
@@ -175,7 +174,7 @@ func (h *hand) rest(end rt.Instant) {
 	h.at = end
 }
 
-// lead makes the next move, or the part of it until now.
+// lead makes the next move, or its part until now.
 func (h *hand) lead(now rt.Instant) {
 	m := &h.moves[0]
 	if m.pause > 0 {
@@ -199,7 +198,7 @@ func (h *hand) lead(now rt.Instant) {
 	}
 }
 
-// step goes towards a place at degrees a second.
+// step moves towards a position, in degrees per second.
 func (j *handJoint) step(to, speed float64, during time.Duration) {
 	reach := speed * j.perDegree * during.Seconds()
 	was := j.place
@@ -210,8 +209,8 @@ func (j *handJoint) step(to, speed float64, during time.Duration) {
 	}
 }
 
-// Goal has a motor under torque go to a place. A Feetech's goal is a place within one turn,
-// and the joint's stops say on which side of its encoder's seam.
+// Goal sets the goal of a motor under torque. A Feetech's goal is a position within one turn; the
+// joint's stops determine the side of the encoder's seam.
 func (h *hand) Goal(now rt.Instant, joint, raw int) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -238,7 +237,7 @@ func (h *hand) Present(now rt.Instant, joint int) int {
 	return int(math.Round(h.joints[joint].place))
 }
 
-// Speed is what a servosim.Turner reports.
+// Speed implements servosim.Turner.
 func (h *hand) Speed(now rt.Instant, joint int) float64 {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -246,8 +245,9 @@ func (h *hand) Speed(now rt.Instant, joint int) float64 {
 	return h.joints[joint].speed
 }
 
-// watch lets the hand see what a program does with the motors: one that makes them limp is
-// about to ask for the middle pose, and one that writes homing offsets has got it.
+// watch returns a function that reports a program's writes to the hand: a program that switches
+// torque off is about to request the middle pose, and a program that writes homing offsets has got
+// it.
 func (h *hand) watch(model *table.Model) func(*servosim.Event) {
 	torque, homing := model.Row(table.TorqueEnable), model.Row(table.HomingOffset)
 	return func(e *servosim.Event) {
@@ -266,7 +266,7 @@ func (h *hand) watch(model *table.Model) func(*servosim.Event) {
 	}
 }
 
-// rests has the hand go back to the middle pose, hold it, and then begin a round.
+// rests makes the hand return to the middle pose, hold it, and then start a round.
 func (h *hand) rests(now rt.Instant, during time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -274,7 +274,7 @@ func (h *hand) rests(now rt.Instant, during time.Duration) {
 	h.moves, h.until = nil, now.Add(during)
 }
 
-// handSays is what the simulated hand does, for people.
+// handSays describes the simulated hand to the operator.
 func handSays() string {
 	return fmt.Sprintf("A hand holds the arm in its middle pose, and moves each joint to both of its ends, %v after a program has written "+
 		"homing offsets (edge-rt calibrate) and again and again otherwise.", handBegins)

@@ -10,8 +10,8 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: a round takes every joint with stops to both of them and back, at a hand's speed, and
-// is the same for the same seed.
+// Goal: a round moves every joint with stops to both of them and back, at a hand's speed, and is
+// the same for the same seed.
 func TestHandMakesARound(t *testing.T) {
 	for _, name := range []string{"so101", "koch", "so101_leader", "widowx"} {
 		for seed := range uint64(5) {
@@ -50,8 +50,8 @@ func TestHandMakesARound(t *testing.T) {
 	}
 }
 
-// Goal: the hand waits in the middle pose for a program that has made the arm limp, begins when
-// that has written homing offsets, and leaves a joint under torque to its motor.
+// Goal: the hand waits in the middle pose for a program that has switched torque off, starts when
+// the program has written homing offsets, and leaves a joint under torque to its motor.
 func TestHandWaitsForItsProgram(t *testing.T) {
 	r := named(t, "so101")
 	h := newHand(r, 0, 0)
@@ -89,7 +89,7 @@ func TestHandWaitsForItsProgram(t *testing.T) {
 	}
 }
 
-// Goal: seeds put arms together whose ranges lie over the seam, and goals reach them.
+// Goal: some seeds assemble arms whose ranges lie over the seam, and their goals are reached.
 func TestHandOverTheSeam(t *testing.T) {
 	r, over := named(t, "so101"), 0
 	for seed := range uint64(20) {
@@ -101,7 +101,7 @@ func TestHandOverTheSeam(t *testing.T) {
 			}
 			over++
 			h.Torque(now, j, true)
-			h.Goal(now, j, int(joint.high)-4096) // as a servo that counts no turns has it
+			h.Goal(now, j, int(joint.high)-4096) // as on a servo that counts no turns
 			now = now.Add(5 * time.Second)
 			if at := h.Present(now, j); at != int(joint.high) {
 				t.Errorf("seed %d joint %d gets to %d, want %v", seed, j, at, joint.high)

@@ -17,22 +17,22 @@ import (
 	"edgert/servo/table"
 )
 
-// MonitorConfig is one edge-rt monitor.
+// MonitorConfig holds the settings of edge-rt monitor.
 type MonitorConfig struct {
 	Config
-	Every    time.Duration // between tables
-	Count    int           // tables; 0: until ctx ends
-	Duration time.Duration // from the first table on; 0: no end
-	Live     bool          // over the last table instead of below it
+	Every    time.Duration // period of the tables
+	Count    int           // number of tables; 0: until ctx ends
+	Duration time.Duration // time from the first table on; 0: no end
+	Live     bool          // draw each table over the last one instead of below it
 }
 
 // MonitorReport is one table of edge-rt monitor --json.
 type MonitorReport struct {
-	AtS    float64        `json:"at_s"` // since the first
+	AtS    float64        `json:"at_s"` // seconds since the first table
 	Motors []MotorReading `json:"motors"`
 }
 
-// MotorReading is one motor's reading, or nothing but its Error.
+// MotorReading is one motor's reading, or only its Error.
 type MotorReading struct {
 	Joint        string   `json:"joint"`
 	ID           int      `json:"id"`
@@ -47,9 +47,9 @@ type MotorReading struct {
 	State        string   `json:"state"`
 }
 
-// Monitor shows what every motor says of itself, until it is interrupted or
-// nobody reads on. It writes nothing but the status return level of a
-// motor that answers to pings only, so it may run before anything is calibrated.
+// Monitor prints the readings of every motor until it is interrupted or the reader of its output
+// ends. It writes nothing but the status return level of a motor that answers only pings, so it may
+// run before a calibration.
 func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	s, err := open(cfg.Config)
 	if err != nil {
@@ -111,7 +111,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 		}
 		switch {
 		case errors.Is(gone, syscall.EPIPE):
-			return nil // its reader has seen enough
+			return nil // the reader has closed the pipe
 		case gone != nil:
 			return fmt.Errorf("write the table: %w", gone)
 		}
@@ -119,7 +119,7 @@ func Monitor(ctx context.Context, cfg MonitorConfig) error {
 	return nil
 }
 
-// hearAll pings every motor, and has motors answer to reads that answer to pings only.
+// hearAll pings every motor, and makes motors that answer only pings answer reads.
 func (s *session) hearAll() error {
 	if err := s.pingAll(); err != nil {
 		return err
@@ -135,7 +135,7 @@ func exists(path string) bool {
 	return err == nil
 }
 
-// readMotor reads one motor; it fails when the port is gone.
+// readMotor reads one motor; it fails when the port has gone.
 func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, error) {
 	reading := MotorReading{Joint: m.Name, ID: int(m.ID)}
 	var fault servo.Fault
@@ -177,11 +177,11 @@ func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, e
 	return reading, nil
 }
 
-// inTurn is the position that a run takes a motor's reading for: one that counts turns has
-// forgotten them at power-up.
+// inTurn returns the position that a run computes from a motor's reading: a motor that counts turns
+// has forgotten them at power-up. turned describes the change for the table.
 func inTurn(m robot.Motor, c servo.MotorCalibration, raw, mode int) (at int, turned string) {
 	if given, ok := m.Setting(table.OperatingMode); ok {
-		mode = given // a run sets it
+		mode = given // a run writes this mode
 	}
 	off := max(c.RangeMin-raw, raw-c.RangeMax)
 	if !servo.CountsTurns(m.Model, mode) || off <= servo.RangeSlack {
@@ -207,7 +207,7 @@ func (r *MotorReading) row() string {
 		r.TemperatureC, r.SupplyV, optional("%.0fmA", r.CurrentMA), r.State)
 }
 
-// stateOf says what a motor does and reports, and what that would mean to a run.
+// stateOf describes a motor's torque and faults, and the reaction of a run to them.
 func stateOf(torque bool, fault servo.Fault) string {
 	state, life := "limp", follow.Torque|follow.Answering|follow.Verified
 	if torque {
@@ -230,7 +230,7 @@ func stateOf(torque bool, fault servo.Fault) string {
 	return state
 }
 
-// outside says how far a joint stands outside its calibrated range.
+// outside describes how far a joint is outside its calibrated range.
 func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
 	off := max(c.RangeMin-raw, raw-c.RangeMax)
 	if off <= servo.RangeSlack {
@@ -243,11 +243,11 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
 	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; walk it in with edge-rt move %s TO and the flags of this command", off, c.RangeMin, c.RangeMax, m.Name)
 }
 
-// mirrored says that a motor counts the other way round than its calibration.
+// mirrored describes a motor that counts in the other direction than its calibration.
 func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
 	const reverse = 1 // a bit of Drive_Mode
 	if given, ok := m.Setting(table.DriveMode); ok {
-		mode = given // a run sets it
+		mode = given // a run writes this mode
 	}
 	if !m.Model.Has(table.DriveMode) || mode&reverse == c.DriveMode&reverse {
 		return ""
@@ -255,7 +255,7 @@ func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
 	return fmt.Sprintf(", Drive_Mode %d and its calibration's drive_mode %d turn it different ways: a run refuses it; calibrate it again", mode, c.DriveMode)
 }
 
-// pause waits, but not longer than the operator.
+// pause waits for d, or until the operator interrupts.
 func (s *session) pause(ctx context.Context, d time.Duration) {
 	const step = 20 * time.Millisecond
 	for end := s.Clock.Now().Add(d); ctx.Err() == nil && s.Clock.Now() < end; {

@@ -8,8 +8,8 @@ import (
 	"edgert/servo/robot"
 )
 
-// Goal: monitor shows the position that a run takes, and recommends a hand where a walk under
-// power may go the wrong way; a motor that counts the other way round is named.
+// Goal: monitor shows the position that a run uses, recommends to move a joint by hand where motion
+// under power may go the wrong way, and names a motor that counts in the other direction.
 func TestMonitorNamesThePlace(t *testing.T) {
 	koch, single := robotNamed(t, "koch"), robotNamed(t, "so101")
 	for _, tt := range []struct {

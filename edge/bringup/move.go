@@ -17,23 +17,24 @@ import (
 	"edgert/servo/robot"
 )
 
-// MoveConfig is one edge-rt move.
+// MoveConfig holds the settings of edge-rt move.
 type MoveConfig struct {
 	Config
-	Joint string  // shoulder_pan
+	Joint string  // such as shoulder_pan
 	To    float64 // in its unit
 	Speed float64 // share of the joint's velocity limit
 }
 
 const (
 	movePeriod  = 20 * time.Millisecond
-	moveSettle  = 300 * time.Millisecond // at the goal before it counts
-	moveReach   = 2.0                    // in the joint's unit: nearer counts as there
-	moveExtra   = 3 * time.Second        // beyond what the way takes at that speed
-	silentTicks = 50                     // without an answer of every joint: a second
+	moveSettle  = 300 * time.Millisecond // time at the goal until the move is done
+	moveReach   = 2.0                    // in the joint's unit: distance within which the joint is at the goal
+	moveExtra   = 3 * time.Second        // added to the time of the way at that speed
+	silentTicks = 50                     // a second without an answer of every joint
 )
 
-// Move moves one joint slowly, holds the others, then releases the supported arm.
+// Move moves one joint slowly while the others hold, then switches torque off while the operator
+// supports the arm.
 func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	names := cfg.Robot.ActionNames()
 	joint := slices.IndexFunc(cfg.Robot.Motors, func(m robot.Motor) bool { return m.Name == cfg.Joint })
@@ -78,7 +79,7 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 		}
 	}()
 	safety := s.Robot.Safety
-	safety.Slew = max(safety.Slew, cfg.Speed) // the goal is far on purpose, and the speed was asked for
+	safety.Slew = max(safety.Slew, cfg.Speed) // the goal is far on purpose, and the operator has chosen the speed
 	bus.SetPeriod(movePeriod)
 	f := follow.New(bus, follow.Config{
 		Period: movePeriod, Safety: safety, Gate: follow.NewGate(arm, movePeriod), Exit: follow.ExitOff, Rescue: true, Clock: s.Clock,
@@ -102,22 +103,22 @@ type mover struct {
 	cfg   MoveConfig
 
 	want   []float32
-	giveUp rt.Instant // once the way is known
+	giveUp rt.Instant // set when the way is known
 	silent int        // ticks in a row without an answer of every joint
 	there  int        // ticks in a row at the goal
-	why    string     // what the joint may be told, when it answered last
+	why    string     // state of the joint in its last answer, for an error
 }
 
-// noteWhy keeps the joint's state of a tick in which it answered: a reply that is lost in the last
-// tick is no reason for a move that took too long.
+// noteWhy stores the joint's state in a tick with an answer: a reply lost in the last tick is not
+// the reason of a move that took too long.
 func (m *mover) noteWhy() {
 	if m.arm.Stale()&(1<<m.joint) == 0 {
 		m.why = m.arm.Why(m.joint)
 	}
 }
 
-// travel arms the arm where it stands, moves it into its range, and drives the joint at
-// its share of the velocity limit through the gate of a run.
+// travel arms the arm at its position, moves it into its range, and drives the joint at its share
+// of the velocity limit through the gate of a run.
 func (m *mover) travel(ctx context.Context) (at float64, err error) {
 	clock := m.Clock
 	heartbeat, slept, index := rt.LoopHeartbeat(clock), rt.NewSuspension(clock), uint64(0)
@@ -175,7 +176,7 @@ func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 	if len(m.want) == 0 {
 		m.want = append([]float32{}, m.arm.Goal...)
 		m.want[m.joint] = float32(m.cfg.To)
-		way := math.Abs(m.cfg.To-present) / (m.cfg.Robot.Motors[m.joint].MaxVelocity * min(m.cfg.Speed, m.Robot.Safety.Slew)) // a slow start all the way
+		way := math.Abs(m.cfg.To-present) / (m.cfg.Robot.Motors[m.joint].MaxVelocity * min(m.cfg.Speed, m.Robot.Safety.Slew)) // at the speed of a slow start
 		m.giveUp = t.Woke.Add(time.Duration(way*float64(time.Second)) + moveExtra)
 	}
 	m.arm.DriveAt(t.Woke, m.want, float32(m.cfg.Speed))

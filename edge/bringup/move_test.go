@@ -14,9 +14,9 @@ import (
 	"edgert/servo/table"
 )
 
-// Goal: a long way is given its time, however fast it was asked for.
+// Goal: a long move gets enough time at any requested speed.
 func TestMoveAtFullSpeed(t *testing.T) {
-	rttest.RealTime(t) // the motors keep their own time, and a move gives up by the clock
+	rttest.RealTime(t) // the motors have their own time, and a move gives up by the clock
 	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)
 	for _, to := range []float64{170, -170} {
@@ -26,8 +26,8 @@ func TestMoveAtFullSpeed(t *testing.T) {
 	}
 }
 
-// Goal: a move names the joints that it walks into their range before, which may not be the one
-// that it is asked for.
+// Goal: a move names the joints that it first moves into their range, also when they are not the
+// joint of the command.
 func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	rttest.RealTime(t)
 	r := named(t, "so101")
@@ -49,7 +49,7 @@ func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	}
 }
 
-// Goal: a move that gives up names what lasted, and not a reply that was lost in its last tick.
+// Goal: a move that gives up reports the lasting cause, not a reply that was lost in its last tick.
 func TestMoveNamesWhatLasted(t *testing.T) {
 	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
 	whole(t, cfg)

@@ -15,7 +15,7 @@ import (
 	"edgert/servo/table"
 )
 
-// mute has motors 1 to 6 answer as little as other software may have left them.
+// mute sets a status return level on motors 1 to 6, as other software may have left it.
 func mute(t *testing.T, cfg Config, level int) {
 	t.Helper()
 	for _, m := range cfg.Robot.Motors {
@@ -23,8 +23,8 @@ func mute(t *testing.T, cfg Config, level int) {
 	}
 }
 
-// Goal: motors that answer to pings only, or to reads but not to writes, are usable in every
-// command, and reported.
+// Goal: motors that answer only pings, or reads but not writes, are usable in every command, and
+// reported.
 func TestMotorsThatDoNotAnswer(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -53,7 +53,7 @@ func TestMotorsThatDoNotAnswer(t *testing.T) {
 			level int
 		}{{"koch", 0}, {"koch", 1}, {"so101", 0}} {
 			if command.name == "scan" && (arm.robot != "koch" || arm.level != 0) {
-				continue // the others answer to a scan's reads
+				continue // the others answer a scan's reads
 			}
 			t.Run(fmt.Sprint(command.name, arm), func(t *testing.T) {
 				t.Parallel()
@@ -102,8 +102,8 @@ func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
-// Goal: a motor of another model than the robot's gets nothing written, although it answers to
-// pings only: its registers may be elsewhere.
+// Goal: a motor of another model than the robot's gets no write although it answers only pings: its
+// registers may have other addresses.
 func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
 	t.Parallel()
 	koch := named(t, "koch")

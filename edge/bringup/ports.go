@@ -12,30 +12,30 @@ import (
 	"edgert/internal/exit"
 )
 
-// PortsConfig is one edge-rt ports.
+// PortsConfig holds the settings of edge-rt ports.
 type PortsConfig struct {
 	Config
-	Unplug bool   // find one by unplugging it
+	Unplug bool   // find the port by unplugging it
 	Dev    string // /dev
 	Sys    string // /sys
 	Proc   string // /proc
 }
 
-// PortsReport is the --json of edge-rt ports; with --unplug it holds the arm's only.
+// PortsReport is the --json of edge-rt ports; with --unplug it contains only the arm's port.
 type PortsReport struct {
 	Ports     []SerialPort `json:"ports"`
-	Unclaimed []string     `json:"unclaimed"` // adapters without a port, and why
+	Unclaimed []string     `json:"unclaimed"` // adapters without a port, with the reason
 }
 
-// SerialPort is one device and the names that stay its own.
+// SerialPort is one device with its permanent name.
 type SerialPort struct {
 	Node    string `json:"node"`    // /dev/ttyACM0
-	Stable  string `json:"stable"`  // a link by serial number or by place, "" where there is none
-	Adapter string `json:"adapter"` // what the adapter calls itself
-	Why     string `json:"why"`     // Stable is not by serial number; "" where it is
+	Stable  string `json:"stable"`  // a link by serial number or by socket, "" without one
+	Adapter string `json:"adapter"` // product name of the adapter
+	Why     string `json:"why"`     // reason why Stable is not by serial number; "" otherwise
 }
 
-// Ports lists the serial ports, or finds one by having it unplugged.
+// Ports lists the serial ports, or finds the arm's while the operator unplugs it.
 func Ports(ctx context.Context, cfg PortsConfig) error {
 	s := newSession(cfg.Config)
 	report := PortsReport{Ports: list(cfg.Dev, cfg.Sys), Unclaimed: append([]string{}, unclaimed(cfg.Sys, cfg.Proc)...)}
@@ -59,7 +59,7 @@ func Ports(ctx context.Context, cfg PortsConfig) error {
 	return errors.Join(err, s.report(report))
 }
 
-// findUnplugged returns the port that goes while the operator pulls the arm's cable.
+// findUnplugged returns the port that disappears when the operator pulls the arm's cable.
 func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []SerialPort) ([]SerialPort, error) {
 	if _, err := s.ask(ctx, "Unplug the arm's USB cable (%d ports are here now), then press Enter.", len(before)); err != nil {
 		return nil, err
@@ -90,7 +90,7 @@ func (s *session) findUnplugged(ctx context.Context, cfg PortsConfig, before []S
 	return gone, nil
 }
 
-// name is what to call the port in a configuration.
+// name returns the name of the port for a configuration.
 func (p SerialPort) name() string { return cmp.Or(p.Stable, p.Node) }
 
 func bracket(text string) string {
@@ -100,13 +100,13 @@ func bracket(text string) string {
 	return " (" + text + ")"
 }
 
-// portPatterns are the nodes of serial adapters and of the UARTs of small computers: the
-// kernel's drivers, and those of WCH (CH341, CH343, CH9344), Exar and NVIDIA.
+// portPatterns are the nodes of serial adapters and of the UARTs of small computers: those of the
+// kernel's drivers, and of the drivers of WCH (CH341, CH343, CH9344), Exar and NVIDIA.
 var portPatterns = []string{
 	"ttyACM*", "ttyUSB*", "ttyCH34[0-9]USB*", "ttyCH9344USB*", "ttyXRUSB*", "ttyAMA*", "ttyTHS*", "ttymxc*",
 }
 
-// list finds the ports: the nodes of known drivers, and whatever else a USB device has.
+// list finds the ports: the nodes of known drivers, and every other tty of a USB device.
 func list(dev, sys string) []SerialPort {
 	ports, seen := []SerialPort{}, map[string]bool{}
 	byID, byPath := linksIn(filepath.Join(dev, "serial", "by-id")), linksIn(filepath.Join(dev, "serial", "by-path"))
@@ -136,7 +136,7 @@ func list(dev, sys string) []SerialPort {
 	return ports
 }
 
-// product reads the USB device's names, one to three folders above the tty's.
+// product reads the product name of the USB device, one to three folders above the tty's.
 func product(sys, tty string) string {
 	dir, err := filepath.EvalSymlinks(filepath.Join(sys, "class", "tty", tty, "device"))
 	if err != nil {

@@ -6,7 +6,7 @@ import (
 	"edgert/servo/robot"
 )
 
-// armPose is the middle pose of an arm whose joints are an SO-100's or a Koch's.
+// armPose is the middle pose of an arm with the joints of an SO-100 or a Koch.
 const armPose = `The middle pose, seen from the side:
 
      elbow_flex
@@ -18,7 +18,7 @@ const armPose = `The middle pose, seen from the side:
    ===O===  shoulder_pan: straight ahead
 `
 
-// middlePose draws where every joint shall be, or says so for an arm of another kind.
+// middlePose returns a drawing of the middle pose, or a description for an arm of another kind.
 func middlePose(r robot.Robot) string {
 	const joints = "shoulder_pan shoulder_lift elbow_flex wrist_flex wrist_roll gripper"
 	var names []string

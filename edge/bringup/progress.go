@@ -17,17 +17,17 @@ import (
 	"edgert/servo/table"
 )
 
-// progress is how far a calibration has come. It is a file beside the calibration's, from the
-// moment when the middle pose is in the motors until the calibration is complete, so that
-// one that was interrupted, killed or unplugged can go on.
+// progress is the state of a calibration. It is stored in a file next to the calibration's, from
+// the moment when the middle pose is in the motors until the calibration is complete, so that a
+// calibration that was interrupted, killed or unplugged can continue.
 type progress struct {
 	Robot  string                `json:"robot"`
 	Step   string                `json:"step"`             // moving, writing
 	Joints map[string]jointSwept `json:"joints,omitempty"` // while the joints are moved
-	Result servo.Calibration     `json:"result,omitempty"` // while they are written
+	Result servo.Calibration     `json:"result,omitempty"` // while the result is written
 }
 
-// jointSwept is one motor's homing offset, and the range that its joint was moved over.
+// jointSwept is one motor's homing offset, with the range over which its joint was moved.
 type jointSwept struct {
 	ID     int `json:"id"`
 	Offset int `json:"homing_offset"`
@@ -45,7 +45,7 @@ const (
 
 func (k *calibrator) progressFile() string { return k.File() + progressSuffix }
 
-// keep writes the progress.
+// keep writes the progress to its file.
 func (k *calibrator) keep(step string) error {
 	text, err := k.encode(step)
 	if err == nil {
@@ -61,8 +61,9 @@ func keepError(err error) error {
 	return exit.With(exit.Config, fmt.Errorf("keep the progress of the calibration: %w", err))
 }
 
-// keeper writes the progress beside the reading of the joints, because a busy disk may take
-// seconds. While it writes, what is newer waits for the next time.
+// keeper writes the progress in a goroutine beside the readings of the joints, because a busy disk
+// may take seconds. A newer progress that comes during a write is dropped; the next offer replaces
+// it.
 type keeper struct {
 	texts chan []byte
 	done  chan error // the first failure, once texts is closed
@@ -82,7 +83,7 @@ func newKeeper(path string) *keeper {
 	return w
 }
 
-// offer hands over a text, unless the one before is still being written.
+// offer passes a text on, unless the last one is still being written.
 func (w *keeper) offer(text []byte) {
 	select {
 	case w.texts <- text:
@@ -90,7 +91,7 @@ func (w *keeper) offer(text []byte) {
 	}
 }
 
-// close waits for the last write.
+// close waits for the last write and returns the first failure.
 func (w *keeper) close() error {
 	close(w.texts)
 	return keepError(<-w.done)
@@ -110,7 +111,7 @@ func (k *calibrator) encode(step string) ([]byte, error) {
 	return append(text, '\n'), err
 }
 
-// replaceFile replaces a file in a folder that may not be there yet.
+// replaceFile replaces a file, and creates its folder if necessary.
 func replaceFile(path string, data []byte) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
@@ -118,14 +119,14 @@ func replaceFile(path string, data []byte) error {
 	return userpath.Replace(path, data)
 }
 
-// forget removes the progress: the calibration is complete.
+// forget removes the file of a complete calibration.
 func (k *calibrator) forget() {
 	if err := os.Remove(k.progressFile()); err != nil && !errors.Is(err, os.ErrNotExist) {
 		k.say("%v: remove it by hand, or the next calibration asks about it.", err)
 	}
 }
 
-// resume offers to go on with a calibration that did not come to its end.
+// resume offers to continue an unfinished calibration.
 func (k *calibrator) resume(ctx context.Context) (done bool, err error) {
 	p, err := loadProgress(k.progressFile())
 	if errors.Is(err, os.ErrNotExist) {
@@ -161,7 +162,7 @@ func (k *calibrator) resume(ctx context.Context) (done bool, err error) {
 	return true, k.finish(ctx)
 }
 
-// goOn takes up the ranges of an interrupted calibration.
+// goOn restores the ranges of an interrupted calibration.
 func (k *calibrator) goOn(p progress) error {
 	k.offsets = map[string]int{}
 	for name, j := range p.Joints {
@@ -194,7 +195,7 @@ func parseProgress(data []byte) (p progress, err error) {
 	return p, nil
 }
 
-// check reports why a progress is not one of a robot.
+// check returns the reason why a progress does not fit a robot.
 func (p *progress) check(r robot.Robot) error {
 	switch {
 	case p.Robot != r.Name:
@@ -220,14 +221,14 @@ func (p *progress) check(r robot.Robot) error {
 	return nil
 }
 
-// maxTurns bounds how far a joint was moved.
+// maxTurns is the largest plausible travel of a joint, in turns.
 const maxTurns = 4
 
-// matches reports why the motors are not as a progress has left them: other software has
-// changed them, or they are those of another arm.
+// matches returns the reason why the motors differ from their state in a progress: other software
+// has changed them, or they belong to another arm.
 func (p *progress) matches(s *session) error {
 	if p.Step == stepWriting {
-		return nil // all is written again
+		return nil // everything is written again
 	}
 	for _, m := range s.Robot.Motors {
 		for _, want := range bareSettings(m) {
@@ -246,7 +247,7 @@ func (p *progress) matches(s *session) error {
 	return nil
 }
 
-// ranges are the ranges so far, for people.
+// ranges describes the ranges so far.
 func (p *progress) ranges(r robot.Robot) string {
 	var parts []string
 	for _, m := range r.Motors {

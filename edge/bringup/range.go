@@ -11,39 +11,39 @@ import (
 	"edgert/servo/table"
 )
 
-// Bounds of a calibrated range and of the readings that make it.
+// Limits of a calibrated range and of its readings.
 const (
 	armTravel     = 45.0 // degrees: a joint that moved less was not moved from end to end
 	gripperTravel = 15.0 // the same for a gripper or a trigger
 
-	seamMargin = 64   // counts that a range keeps away from its encoder's seam: gear play, and a stop that gives
-	sideShare  = 0.1  // of a range: less on one side of the middle pose is one side only
-	handSpeed  = 2.0  // turns a second: faster is no hand, but a wrong reading or a silent motor
-	handFast   = 1.0  // turns a second: faster is no hand that moves a joint for long
-	readSlack  = 32   // counts that a reading may be off at rest
-	jumpShare  = 0.37 // of a turn: a longer jump between two readings may be one the other way round
+	seamMargin = 64   // least distance of a range from its encoder's seam, in counts: gear play, and a stop that gives
+	sideShare  = 0.1  // share of a range: with less on one side of the middle pose the joint was moved to one side only
+	handSpeed  = 2.0  // turns a second: faster than any hand, so the reading is wrong or the motor was silent
+	handFast   = 1.0  // turns a second: faster than a hand moves a joint for long
+	readSlack  = 32   // counts that a reading may vary at rest
+	jumpShare  = 0.37 // of a turn: after a longer jump between two readings the joint may have moved the other way round
 	longSilent = 500 * time.Millisecond
 )
 
-// jointRange follows one joint while a person moves it from end to end. Its counts do not begin
-// again after a turn: readings are followed modulo one turn, over the encoder's seam.
+// jointRange follows one joint while a person moves it from end to end. Its positions do not start
+// again after a turn: readings are taken modulo one turn and followed over the encoder's seam.
 type jointRange struct {
 	motor robot.Motor
-	turn  int // counts after which the encoder begins again; 0: never, as a potentiometer
+	turn  int // counts after which the encoder starts again; 0: never, as a potentiometer
 
-	at        int        // the newest position; the middle pose is at half a turn
+	at        int        // newest position; the middle pose is at half a turn
 	low, high int        // the range so far
 	speed     float64    // counts per second between the last two readings
-	seen      rt.Instant // of at
-	heard     rt.Instant // of the newest reading
+	seen      rt.Instant // time of at
+	heard     rt.Instant // time of the newest reading
 
-	doubt    int // a reading that no hand can have moved the joint to, if doubted
+	doubt    int // a reading that no hand can have caused, if doubted
 	doubted  bool
 	doubtAt  rt.Instant
-	restarts int // how often the way between two readings was unknown, so that the range began anew
+	restarts int // number of times that the range started anew, because the way between two readings was unknown
 }
 
-// newRange begins at a reading.
+// newRange starts a range at a reading.
 func newRange(m robot.Motor, raw int, now rt.Instant) *jointRange {
 	w := &jointRange{motor: m, turn: turnOf(m.Model), seen: now, heard: now}
 	w.at = servo.InTurn(raw, 0, m.Model.MaxRaw(), w.turn)
@@ -51,14 +51,14 @@ func newRange(m robot.Motor, raw int, now rt.Instant) *jointRange {
 	return w
 }
 
-// resumeRange goes on with a range that was recorded before.
+// resumeRange continues a recorded range.
 func resumeRange(m robot.Motor, low, high, raw int, now rt.Instant) *jointRange {
 	w := &jointRange{motor: m, turn: turnOf(m.Model), seen: now, heard: now, low: low, high: high}
 	w.at = servo.InTurn(raw, low, high, w.turn)
 	return w
 }
 
-// turnOf is the counts of one turn of a model whose encoder has a seam; 0: it has none.
+// turnOf returns the counts of one turn of a model whose encoder has a seam; 0 without a seam.
 func turnOf(model *table.Model) int {
 	if model.Offset == 0 {
 		return 0
@@ -66,8 +66,9 @@ func turnOf(model *table.Model) int {
 	return model.Resolution
 }
 
-// add takes the next reading. One that does not go on with the movement so far counts only
-// when the next one agrees with it: one damaged reply in 256 passes its checksum.
+// add takes the next reading and returns restarts. A reading that does not continue the motion so
+// far is accepted only when the next one agrees with it: one damaged reply in 256 passes its
+// checksum.
 func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
 	w.heard = now
 	to := w.nearest(w.at, raw)
@@ -85,12 +86,12 @@ func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
 	return w.restarts
 }
 
-// goesOn reports whether a joint that moved as it did can have come so far.
+// goesOn reports whether a joint at its last speed can have moved that far.
 func (w *jointRange) goesOn(way int, since time.Duration) bool {
 	return math.Abs(float64(way)) <= readSlack+2*w.speed*since.Seconds()
 }
 
-// nearest is the reading in the turn in which it is nearest to from.
+// nearest returns the reading in the turn in which it is nearest to from.
 func (w *jointRange) nearest(from, raw int) int {
 	if w.turn == 0 {
 		return raw
@@ -105,7 +106,7 @@ func (w *jointRange) plausible(way int, since time.Duration) bool {
 	return math.Abs(float64(way)) <= most && !w.ambiguous(way, since)
 }
 
-// ambiguous reports whether a joint can also have come to its place the other way round.
+// ambiguous reports whether the joint can also have moved to its position the other way round.
 func (w *jointRange) ambiguous(way int, since time.Duration) bool {
 	share := math.Abs(float64(way)) / float64(w.motor.Model.Resolution)
 	switch {
@@ -125,14 +126,15 @@ func (w *jointRange) accept(to int, now rt.Instant) {
 	w.at, w.seen, w.doubted = to, now, false
 }
 
-// lostWay says why a range began anew, and what a person does then: half a range may look whole.
+// lostWay explains to the operator why a range started anew: half a range may look
+// complete.
 func (w *jointRange) lostWay() string {
 	return w.motor.Name + " gave no position while it moved far, perhaps round the other way: its range begins anew. Move it to both ends again."
 }
 
-// believe goes to a position that the reading in doubt and the newest one agree on. Where the
-// way from the one before is unknown, because the motor was silent or its readings were late,
-// the range begins anew.
+// believe accepts a position on which the doubted reading and the newest one agree. When the way
+// from the position before is unknown, because the motor was silent or its readings were late, the
+// range starts anew.
 func (w *jointRange) believe(to int, now rt.Instant) {
 	if w.ambiguous(w.doubt-w.at, w.doubtAt.Sub(w.seen)) {
 		w.at = servo.InTurn(to, 0, w.motor.Model.MaxRaw(), w.turn)
@@ -144,8 +146,8 @@ func (w *jointRange) believe(to int, now rt.Instant) {
 	w.accept(to, now)
 }
 
-// finding says why a range is not plausible. One that is not sure is right when the joint
-// was not in its middle at the middle pose.
+// finding is the reason why a range is implausible. If it is not sure, the range is correct for a
+// joint that was not in its middle at the middle pose.
 type finding struct {
 	text   string // empty: the range is plausible
 	advice string
@@ -175,7 +177,7 @@ func (w *jointRange) check() finding {
 	return finding{}
 }
 
-// middle is where the middle pose reads.
+// middle returns the reading at the middle pose.
 func (w *jointRange) middle() int {
 	if w.turn == 0 {
 		return (w.low + w.high) / 2 // no offset: the middle pose is not known
@@ -183,7 +185,7 @@ func (w *jointRange) middle() int {
 	return w.motor.Model.MaxRaw() / 2
 }
 
-// minTravel is how many degrees a joint's range has at least.
+// minTravel returns the least range of a joint in degrees.
 func minTravel(m robot.Motor) float64 {
 	switch {
 	case m.MinTravel > 0:
@@ -194,7 +196,7 @@ func minTravel(m robot.Motor) float64 {
 	return armTravel
 }
 
-// maxWidth is how many counts a joint with end stops may move.
+// maxWidth returns the largest range of a joint with end stops in counts.
 func maxWidth(m robot.Motor) int {
 	if turnOf(m.Model) == 0 {
 		return m.Model.MaxRaw()
@@ -206,14 +208,14 @@ func degreesOf(m robot.Motor, counts int) float64 {
 	return float64(counts) * m.Model.Span / float64(m.Model.MaxRaw())
 }
 
-// travel is a number of counts for people.
+// travel describes a number of counts.
 func travel(m robot.Motor, counts int) string {
 	return fmt.Sprintf("%.1f degrees (%d counts)", degreesOf(m, counts), counts)
 }
 
-// homing returns the offset with which a shaft that reads at without one reads half a turn,
-// and the place that it then reads: half a turn, or one count beside it where the register
-// ends. Both count modulo one turn, which is what a servo knows after its next power-up.
+// homing returns the offset with which a shaft that reads at without an offset reads half a turn,
+// and its reading with that offset: half a turn, or one count beside it where the register ends.
+// Both are modulo one turn, because a servo knows no more after its next power-up.
 func homing(model *table.Model, at int) (offset, reads int) {
 	turn, half := turnOf(model), model.MaxRaw()/2
 	if turn == 0 {
@@ -222,26 +224,27 @@ func homing(model *table.Model, at int) (offset, reads int) {
 	at = servo.InTurn(at, 0, turn-1, turn)
 	offset = (half - at) * model.Offset
 	if model.Row(table.HomingOffset).Check(offset) != nil {
-		offset = min(max(offset, -half), half) // half a turn is one count more than a Feetech's register has
+		offset = min(max(offset, -half), half) // half a turn is one count more than a Feetech's register holds
 	}
 	return offset, at + offset*model.Offset
 }
 
-// clearOfSeam moves a range away from the encoder's seam: the homing offset that puts its middle
-// at half a turn, and by how many counts that moves every reading. A range that lies clear of
-// the seam stays.
+// clearOfSeam moves a range away from the encoder's seam. It returns the homing offset that puts
+// the range's middle at half a turn, and the number of counts by which that moves every reading. A
+// range clear of the seam stays.
 func clearOfSeam(m robot.Motor, offset, low, high int) (newOffset, shift int) {
 	model := m.Model
 	if turnOf(model) == 0 || low >= seamMargin && high <= model.MaxRaw()-seamMargin {
 		return offset, 0
 	}
 	middle := (low + high) / 2
-	bare := middle - offset*model.Offset // what the middle reads without an offset
+	bare := middle - offset*model.Offset // reading of the middle without an offset
 	newOffset, reads := homing(model, bare)
 	return newOffset, reads - middle
 }
 
-// implausible judges a range in a file, which may be a whole turn.
+// implausible describes why a range in a file is implausible; "": it is plausible. A range may be a
+// whole turn.
 func implausible(m robot.Motor, c servo.MotorCalibration) string {
 	width := c.RangeMax - c.RangeMin
 	switch {

@@ -24,8 +24,8 @@ func joint(t *testing.T, arm, name string) robot.Motor {
 
 const readEvery = 20 * time.Millisecond
 
-// byHand feeds a hand's way, given by its turning points in counts without an end, to a range;
-// seen makes a reading of each place.
+// byHand adds the readings of a hand's motion to a range. points are its turning points in counts,
+// not modulo a turn; seen converts each position to a reading.
 func byHand(w *jointRange, seen func(place int) int, points ...int) {
 	now, place := w.seen, points[0]
 	for _, to := range points[1:] {
@@ -57,7 +57,7 @@ func TestRangeFollowsTheSeam(t *testing.T) {
 		if w.low != tt.low || w.high != tt.high || w.restarts != 0 {
 			t.Errorf("%s: %d to %d with %d restarts, want %d to %d", tt.name, w.low, w.high, w.restarts, tt.low, tt.high)
 		}
-		k := newRange(joint(t, "koch", "elbow_flex"), 2047+4096, 0) // which counts turns
+		k := newRange(joint(t, "koch", "elbow_flex"), 2047+4096, 0) // this motor counts turns
 		byHand(k, func(place int) int { return place + 4096 }, tt.points...)
 		if k.low != tt.low || k.high != tt.high {
 			t.Errorf("%s, counting turns: %d to %d, want %d to %d", tt.name, k.low, k.high, tt.low, tt.high)
@@ -65,10 +65,10 @@ func TestRangeFollowsTheSeam(t *testing.T) {
 	}
 }
 
-// One damaged reply in 256 passes its checksum: no single reading makes a range.
+// One damaged reply in 256 passes its checksum: a single reading does not extend a range.
 func TestRangeDoubtsASingleReading(t *testing.T) {
 	for _, wrong := range []int{0, 100, 1000, 1900, 2200, 3000, 4095} {
-		for _, at := range []int{7, 25, 26, 60} { // resting and moving
+		for _, at := range []int{7, 25, 26, 60} { // at rest and in motion
 			w, n := newRange(joint(t, "so101", "elbow_flex"), 2047, 0), 0
 			byHand(w, func(place int) int {
 				if n++; n == at {
@@ -83,7 +83,7 @@ func TestRangeDoubtsASingleReading(t *testing.T) {
 	}
 }
 
-// A joint that moved far while its motor was silent may have gone either way round.
+// A joint that moved far while its motor was silent may have moved either way round.
 func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	w := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
 	byHand(w, modulo, 2047, 1000)
@@ -98,7 +98,7 @@ func TestRangeBeginsAnewAfterASilence(t *testing.T) {
 	}
 	gap := newRange(joint(t, "so101", "elbow_flex"), 2047, 0)
 	byHand(gap, modulo, 2047, 1000)
-	later = gap.seen.Add(400 * time.Millisecond) // too short to go the other way round
+	later = gap.seen.Add(400 * time.Millisecond) // too short to move the other way round
 	gap.add(2000, later)
 	gap.add(2010, later.Add(readEvery))
 	if gap.low != 1000 || gap.high != 2047 || gap.at != 2010 || gap.restarts != 0 {
@@ -171,8 +171,8 @@ func must(m *table.Model, err error) *table.Model {
 	return m
 }
 
-// Whatever a motor reads, its offset fits the register, makes the place half a turn, and is
-// right after the next power-up, when only the place in the turn is known.
+// For any reading of a motor the offset fits the register, makes the position half a turn, and is
+// correct after the next power-up, when only the position in the turn is known.
 func TestHomingIsModuloOneTurn(t *testing.T) {
 	for _, arm := range []string{"so101", "koch"} {
 		model := joint(t, arm, "elbow_flex").Model
@@ -190,12 +190,12 @@ func TestHomingIsModuloOneTurn(t *testing.T) {
 func TestClearOfSeam(t *testing.T) {
 	for _, arm := range []string{"so101", "koch"} {
 		m := joint(t, arm, "elbow_flex")
-		for _, middlePose := range []int{0, 1500, 2047, 4095} { // where the bare encoder is
+		for _, middlePose := range []int{0, 1500, 2047, 4095} { // position of the bare encoder
 			offset, reads := homing(m.Model, middlePose)
 			for _, r := range [][2]int{{1000, 3000}, {2047, 4899}, {-900, 2600}, {20, 3000}, {100, 4040}, {70, 4020}} {
 				low, high := r[0]+reads-2047, r[1]+reads-2047
 				newOffset, shift := clearOfSeam(m, offset, low, high)
-				// The bare encoder's place at the low end, by both offsets.
+				// The bare encoder's position at the low end, by both offsets.
 				before, after := modulo(low-offset*m.Model.Offset), modulo(low+shift-newOffset*m.Model.Offset)
 				if before != after || low+shift < seamMargin-1 || high+shift > 4095-seamMargin+1 || m.Model.Row(table.HomingOffset).Check(newOffset) != nil {
 					t.Errorf("%s: %d to %d with offset %d becomes %d to %d with %d; the low end is bare %d and %d",
@@ -209,7 +209,7 @@ func TestClearOfSeam(t *testing.T) {
 	}
 }
 
-// Whatever bytes come, a range stays one that its readings can have made.
+// Property: for any bytes a range is one that its readings can have made.
 func FuzzRange(f *testing.F) {
 	f.Add([]byte{0, 10, 8, 0, 20, 9, 200, 1, 1})
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -32,7 +32,7 @@ func (k *calibrator) follow(ctx context.Context, w *keeper) error {
 	k.sayMove()
 	k.listen()
 	var nextPrint, nextSave rt.Instant
-	accepted := false // the operator was shown the joints that moved to one side only
+	accepted := false // the operator has seen which joints moved to one side only
 	for {
 		select {
 		case _, ok := <-k.lines:
@@ -73,7 +73,7 @@ func (k *calibrator) follow(ctx context.Context, w *keeper) error {
 	}
 }
 
-// interrupted keeps the progress and says how to go on.
+// interrupted saves the progress and adds the way to continue to the error.
 func (k *calibrator) interrupted(err error) error {
 	if failed := k.keep(stepMoving); failed != nil {
 		return errors.Join(err, failed)
@@ -97,14 +97,15 @@ func (k *calibrator) sayMove() {
 }
 
 func (k *calibrator) sayFindings(bad string, sure bool) {
-	k.drawn = 0 // the table goes on below
+	k.drawn = 0 // the next table is drawn below
 	k.say("Not yet: %s.", bad)
 	if !sure {
 		k.say("If the joint was at its end and not in its middle before, its range is right: press Enter again to take it.")
 	}
 }
 
-// findings names every joint whose range is not plausible; sure: at least one cannot be right.
+// findings names every joint whose range is implausible; sure: at least one of them cannot be
+// correct.
 func (k *calibrator) findings() (text string, sure bool) {
 	var parts, advice []string
 	for _, w := range k.ranges {
@@ -125,8 +126,8 @@ func (k *calibrator) findings() (text string, sure bool) {
 
 func (k *calibrator) silent(w *jointRange) bool { return k.Clock.Now().Sub(w.heard) > longSilent }
 
-// readAll reads every joint. It fails when the port is gone, or when no motor has answered
-// for a while.
+// readAll reads every joint. It fails when the port has gone, or when no motor has answered for
+// silentMax.
 func (k *calibrator) readAll() error {
 	var last error
 	newest := rt.Instant(0)
@@ -158,7 +159,7 @@ func (k *calibrator) showEvery() time.Duration {
 	return printEvery
 }
 
-// show draws the table over the one before on a terminal, and prints one line elsewhere.
+// show draws the table over the last one on a terminal, and prints one line elsewhere.
 func (k *calibrator) show(last bool) {
 	if !k.Screen {
 		text, enough := "", 0
@@ -183,8 +184,8 @@ func (k *calibrator) show(last bool) {
 	fmt.Fprint(k.Out, text)
 }
 
-// table is one line for each joint: a mark when it has moved enough, its place and its range
-// in its unit, in degrees from the middle pose and in counts.
+// table returns one line for each joint: a mark when it has moved enough, its position and range in
+// its unit, in degrees from the middle pose and in counts.
 func (k *calibrator) table(last bool) []string {
 	lines := []string{fmt.Sprintf("     %-16s %18s   %26s   %22s", "JOINT", "NOW", "FROM .. TO, OFF THE MIDDLE", "COUNTS")}
 	left := 0
@@ -211,7 +212,7 @@ func (k *calibrator) table(last bool) []string {
 	return append(lines, foot)
 }
 
-// now is a joint's place in its unit, as the range so far makes it.
+// now returns a joint's position in its unit, computed from the range so far.
 func (k *calibrator) now(w *jointRange) string {
 	if w.low == w.high {
 		return "-"
@@ -230,7 +231,7 @@ func unitOf(norm robot.NormMode) string {
 	return "of -100..100"
 }
 
-// remarkOf is the beginning of a finding, which fits a line.
+// remarkOf returns the beginning of a finding, short enough for a line.
 func remarkOf(f finding) string {
 	if f.advice == adviceCentre {
 		return "one side only so far"

@@ -16,18 +16,18 @@ import (
 	"edgert/servo/table"
 )
 
-// ScanConfig is one edge-rt scan.
+// ScanConfig holds the settings of edge-rt scan.
 type ScanConfig struct {
 	Config
-	Last  uint8 // highest id to ask; 0: defaultLastID
-	Named bool  // the robot was named: compare with it
+	Last  uint8 // highest id to ping; 0: defaultLastID
+	Named bool  // --robot is given: compare with it
 }
 
 const (
 	defaultLastID = 30                    // arms number their motors from 1
-	scanWait      = 20 * time.Millisecond // for one ping: an FTDI adapter takes 16 ms when nobody may set its timer
-	broadcastWait = 80 * time.Millisecond // for any answer to a ping to all, in several of an adapter's transfers
-	broadcastTurn = 3 * time.Millisecond  // a Dynamixel lets those with lower ids answer a ping to all first
+	scanWait      = 20 * time.Millisecond // for one ping: an FTDI adapter takes 16 ms without permission to set its timer
+	broadcastWait = 80 * time.Millisecond // for any answer to a ping to all, in several transfers of an adapter
+	broadcastTurn = 3 * time.Millisecond  // before its answer to a ping to all a Dynamixel waits for those with lower ids
 	scanTries     = 2
 )
 
@@ -41,15 +41,15 @@ type found struct {
 	voltage    int // 0.1 V
 	fault      servo.Fault
 	duplicate  bool // its answers are garbled: probably two servos have the id
-	unreadable bool // it answers pings, and not the question for its model
-	mute       bool // it answered to pings only, before it was told to answer to reads
+	unreadable bool // it answers pings, but not the read of its model
+	mute       bool // it answered only pings, until its status return level was changed
 }
 
 // ScanReport is the --json of edge-rt scan.
 type ScanReport struct {
 	Servos  []ServoFound `json:"servos"`
-	Missing []string     `json:"missing"` // motors of --robot, where it was given
-	Wrong   []string     `json:"wrong"`   // motors that are not as --robot says
+	Missing []string     `json:"missing"` // motors of --robot that did not answer, if it is given
+	Wrong   []string     `json:"wrong"`   // motors that differ from --robot
 }
 
 // ServoFound is one servo that answered.
@@ -59,17 +59,17 @@ type ServoFound struct {
 	Protocol string  `json:"protocol"`
 	Baud     int     `json:"baud"`
 	SupplyV  float64 `json:"supply_v"`
-	State    string  `json:"state"` // ok, or what is wrong
+	State    string  `json:"state"` // ok, or the fault
 }
 
-// plainBauds and packetBauds are the speeds that servos are found at, the usual
-// ones first. Feetech's sheets disagree about its slower codes, so all are tried.
+// plainBauds and packetBauds are the baud rates of servos, the usual ones first. Feetech's sheets
+// disagree about the slower codes, so all rates are tried.
 var (
 	plainBauds  = []int{1_000_000, 500_000, 250_000, 128_000, 115_200, 76_800, 57_600, 38_400, 19_200, 14_400, 9_600}
 	packetBauds = []int{1_000_000, 57_600, 115_200, 2_000_000, 3_000_000, 4_000_000, 9_600}
 )
 
-// Scan asks every id at every speed in every protocol and says who is there.
+// Scan pings every id at every baud rate in every protocol and lists the servos found.
 func Scan(ctx context.Context, cfg ScanConfig) error {
 	if err := cfg.checkBus(); err != nil {
 		return err
@@ -157,8 +157,8 @@ func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
 	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
 }
 
-// adviseRobot says which --robot to compare the motors with: the arm that has them all,
-// else those whose motors speak the same.
+// adviseRobot prints the --robot to compare the motors with: the arm that has all of them,
+// otherwise the arms with such models.
 func (s *session) adviseRobot(all []found) {
 	switch arms, whole := kin(all); {
 	case whole:
@@ -170,8 +170,8 @@ func (s *session) adviseRobot(all []found) {
 	}
 }
 
-// kin names the built-in arms that have the motors that were found, ids and models, and
-// no others: whole. Without one it names those with a motor of one of the models.
+// kin returns the built-in arms with exactly the motors found, by ids and models; whole is true
+// then. Otherwise it returns the arms with a motor of one of the models.
 func kin(all []found) (arms []string, whole bool) {
 	var some []string
 	for _, name := range robot.Names() {
@@ -198,7 +198,7 @@ func kin(all []found) (arms []string, whole bool) {
 	return some, false
 }
 
-// likelihood orders arms with the same motors: the default, followers, leaders, and the
+// likelihood orders arms with the same motors: the default, followers, leaders, and last the
 // description that is only a pattern for others.
 func likelihood(arm string) int {
 	switch {
@@ -212,7 +212,7 @@ func likelihood(arm string) int {
 	return 1
 }
 
-// compare names the motors that are missing and those with wrong settings.
+// compare describes the motors that are missing and those with a wrong model or baud rate.
 func (s *session) compare(all []found) (missing, wrong []string) {
 	missing, wrong = []string{}, []string{}
 	for _, m := range s.Robot.Motors {
@@ -231,7 +231,7 @@ func (s *session) compare(all []found) (missing, wrong []string) {
 	return missing, wrong
 }
 
-// scan looks everywhere, or only for servos of one protocol.
+// scan searches at all baud rates, for servos of all protocols or of only one.
 func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (all []found, err error) {
 	for _, family := range []struct {
 		protocol table.Protocol
@@ -248,7 +248,7 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 				if errors.Is(err, servo.ErrPortAbsent) || errors.Is(err, servo.ErrPortBusy) || errors.Is(err, servo.ErrPortDenied) {
 					return all, err
 				}
-				continue // the adapter cannot run at this speed
+				continue // the adapter cannot run at this baud rate
 			}
 			if !s.anyReply(last) {
 				continue
@@ -259,7 +259,7 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 			}
 			here, err := s.sweep(baud, last, scanWait, expected)
 			if err == nil && len(here) == 0 {
-				here, err = s.sweep(baud, last, broadcastWait, expected) // somebody is there
+				here, err = s.sweep(baud, last, broadcastWait, expected) // a servo has answered the ping to all
 			}
 			if err != nil {
 				return all, err
@@ -271,7 +271,8 @@ func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (a
 	return all, nil
 }
 
-// anyReply reports whether a servo hears the port's speed; a reply may be lost.
+// anyReply reports whether a servo answers at the port's baud rate. It tries twice, since a reply
+// may be lost.
 func (s *session) anyReply(last uint8) bool {
 	s.bus.SetRetry(1, scanWait)
 	defer s.bus.ResetRetry()
@@ -283,8 +284,8 @@ func (s *session) anyReply(last uint8) bool {
 	return false
 }
 
-// sweep pings every id at the current speed. Expected ids that are silent and garbled
-// replies are tried again with full timeouts and retries.
+// sweep pings every id at the current baud rate. It repeats the pings of silent expected ids and of
+// garbled replies with full timeouts and retries.
 func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []servo.ID) (all []found, err error) {
 	for id := servo.ID(0); id <= last; id++ {
 		s.bus.SetRetry(scanTries, wait)
@@ -316,8 +317,8 @@ func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []ser
 	return all, nil
 }
 
-// hear identifies a Dynamixel that answers to pings only, which have its model, as other software
-// may have left it: its status return level is RAM.
+// hear identifies a Dynamixel that answers only pings, whose answers have the model. Other software
+// may have left it so: its status return level is in RAM.
 func (s *session) hear(f found) found {
 	m := table.ByNumber(s.bus.PingModel(f.id), table.Dynamixel2)
 	if m == nil || len(servo.AnswerReads(s.bus, []robot.Motor{{ID: f.id, Name: m.Name, Model: m}})) == 0 {
@@ -330,8 +331,8 @@ func (s *session) hear(f found) found {
 	return f
 }
 
-// identify reads a servo's model. Feetech and Dynamixel 1.0 have the same frames, so the
-// model number decides; Feetech has its byte order in the next byte.
+// identify reads a servo's model. Feetech and Dynamixel 1.0 have the same frames, so the model
+// number decides; Feetech's byte order is in the next byte.
 func (s *session) identify(f found) (found, error) {
 	number, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 0, Size: 2})
 	if err != nil {
@@ -357,7 +358,7 @@ func (s *session) identify(f found) (found, error) {
 	return s.known(f, number, protocol)
 }
 
-// known fills in what the model's table lets us read.
+// known adds the model and the readings that the model's table allows.
 func (s *session) known(f found, number int, p table.Protocol) (found, error) {
 	f.number, f.protocol, f.model = number, p, table.ByNumber(number, p)
 	if f.model == nil {

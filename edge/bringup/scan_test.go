@@ -14,8 +14,8 @@ import (
 	"edgert/servo"
 )
 
-// pingOnly is a line at 1 Mbaud whose Feetech servos 1 and 2 answer a ping and no
-// question, as over a cable that lets short frames through only.
+// pingOnly opens a line at 1 Mbaud whose Feetech servos 1 and 2 answer only pings, as over a cable
+// that transmits only short frames.
 func pingOnly(t *testing.T) (path string) {
 	t.Helper()
 	line, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -30,7 +30,7 @@ func pingOnly(t *testing.T) (path string) {
 		t.Fatal(err)
 	}
 	path = fmt.Sprintf("/dev/pts/%d", n)
-	open, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY, 0) // or the line would end with its first client
+	open, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY, 0) // otherwise the line would end with its first client
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -61,8 +61,8 @@ func pingOnly(t *testing.T) (path string) {
 	return path
 }
 
-// Motors that answer a ping and not the question what they are, as over a bad
-// cable, are no other model.
+// Motors that answer a ping but not the read of their model, as over a bad cable, are not reported
+// as another model.
 func TestScanOfABadCable(t *testing.T) {
 	t.Parallel()
 	out := new(screen)
@@ -73,7 +73,7 @@ func TestScanOfABadCable(t *testing.T) {
 	}
 }
 
-// The advice names the arm whose motors are there, and not so101 for all.
+// The advice names the arm with these motors, not always so101.
 func TestScanNamesTheArmThatIsThere(t *testing.T) {
 	t.Parallel()
 	motors := func(name string) (all []found) {

@@ -12,10 +12,11 @@ import (
 	"edgert/servo/table"
 )
 
-// idWait is for the reply to a new id, which comes from the old one.
+// idWait is the wait for the reply to the write of a new id, which comes from the old one.
 const idWait = 50 * time.Millisecond
 
-// SetupMotors gives every motor id and speed, the chain's last first, as LeRobot does.
+// SetupMotors gives every motor its id and baud rate, starting with the last of the chain, as
+// LeRobot does.
 func SetupMotors(ctx context.Context, cfg Config) error {
 	if err := cfg.checkBus(); err != nil {
 		return err
@@ -59,7 +60,7 @@ func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name strin
 	}
 }
 
-// findSingle finds the only motor on the bus, at whatever speed and id.
+// findSingle finds the only motor on the bus, at any baud rate and id.
 func (s *session) findSingle(ctx context.Context, m robot.Motor) (found, error) {
 	p := m.Model.Protocol
 	usual := []servo.ID{m.ID}
@@ -84,8 +85,8 @@ func (s *session) findSingle(ctx context.Context, m robot.Motor) (found, error) 
 	return all[0], nil
 }
 
-// writeID writes id and speed, with torque off and the EEPROM unlocked. The reply to
-// a new speed may come at either one, so the motor is asked again at the new one.
+// writeID writes id and baud rate, with torque off and the EEPROM unlocked. The reply to a new rate
+// may come at the old or the new one, so the motor is read again at the new one.
 func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 	code, ok := m.Model.Protocol.BaudCode(s.Robot.Baud)
 	if !ok {
@@ -106,7 +107,7 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 		if err := s.unlock(f.id, m.Model, 0); err != nil {
 			return err
 		}
-		// No retry: after a success the old id is gone. The ping below tells.
+		// No retry: after a success the old id is gone. The ping below reveals the result.
 		s.bus.SetRetry(1, idWait)
 		_, failed := s.bus.WriteRegister(f.id, m.Model.Row(table.MotorID), int(id))
 		s.bus.ResetRetry()
@@ -120,7 +121,7 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 			return err
 		}
 		s.bus.SetRetry(1, scanWait)
-		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code) // answered at the old speed, the new one, or not
+		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code) // answered at the old rate, at the new one, or not at all
 	}
 	s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
 	if err := s.openBus(s.Robot.Baud, m.Model.Protocol); err != nil {
@@ -136,7 +137,7 @@ func (s *session) writeID(f found, m robot.Motor, id uint8) error {
 	return err
 }
 
-// unlock writes Feetech's EEPROM lock; other servos have none.
+// unlock writes Feetech's EEPROM lock; on other servos, which have no lock, it only sends a ping.
 func (s *session) unlock(id servo.ID, m *table.Model, lock int) error {
 	if !m.Has(table.Lock) {
 		_, err := s.bus.Ping(id)

@@ -20,7 +20,7 @@ import (
 	"edgert/sim"
 )
 
-// SimBusConfig is one edge-rt sim-bus; the tags are its flags.
+// SimBusConfig holds the settings of edge-rt sim-bus; the tags are its flags.
 type SimBusConfig struct {
 	Robot string `kong:"-"` // an arm's name or description, or single: one motor of id 1
 	Seed  uint64 `kong:"-"`
@@ -35,7 +35,7 @@ type SimBusConfig struct {
 	NoFast  bool          `help:"Dynamixel motors whose firmware does not know fast reads."`
 	Latency time.Duration `range:"0ms..255ms;more than any adapter's latency timer can be set to" help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
 
-	// Where the data sheets are silent, and servos differ.
+	// Behaviour that the data sheets leave open, and in which servos differ.
 	GoalLeavesTorque bool   `help:"Feetech motors: a goal that is written to a limp motor leaves it limp; by default it turns torque on, and sources disagree."`
 	BootTorque       string `help:"Motors whose torque is on after a power-up: all, or ids such as 2,3; by default none." placeholder:"IDS"`
 	BootGoalZero     bool   `help:"Feetech motors: the goal register is 0 after a power-up; by default it is where the joint stands."`
@@ -46,13 +46,13 @@ type SimBusConfig struct {
 const (
 	simBusNice    = -10      // niceness of an edge's threads
 	singleRobot   = "single" // the name of a bus with one motor
-	gearPlay      = 11       // a degree in counts, as an STS3215 was measured to have
+	gearPlay      = 11       // a degree in counts, as measured on an STS3215
 	sinkTurns     = 1.0 / 6  // turns a second of sinkingJoints
 	encoderNoise  = 1        // counts
 	simResolution = 4096     // counts a turn of the encoders in sim.World
 )
 
-// armLoads is gravity on a small arm's joints, its upper arm level, and gear play.
+// armLoads are the loads on a small arm's joints with its upper arm level: gravity and gear play.
 var armLoads = []motor.Load{
 	{Backlash: gearPlay},
 	{Backlash: gearPlay, Gravity: 0.9, Level: 2048},
@@ -131,7 +131,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	return nil
 }
 
-// addMotors puts a robot's motors on the bus, with sim's world where the arm fits it.
+// addMotors adds a robot's motors to the bus, with the simulated world if the arm fits it.
 func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	bus.Servos, bus.Baud = nil, r.Baud
 	fits := len(r.Motors) == sim.DOF && !r.Leader
@@ -163,7 +163,7 @@ func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
 	}
 }
 
-// sinkingJoints sink sinkTurns turns a second (60 degrees) when nothing holds them.
+// sinkingJoints sink at sinkTurns turns a second (60 degrees) without torque.
 var sinkingJoints = []string{"shoulder_lift", "shoulder", "elbow_flex", "elbow", "wrist_flex", "wrist_angle"}
 
 // bootTorque returns the ids of the servos whose torque is on after power-up.
@@ -189,7 +189,7 @@ func bootTorque(who string, servos []servosim.Servo) (ids []uint8, err error) {
 	return ids, nil
 }
 
-// inventory is how a bus with its motors is named to people.
+// inventory describes the motors of a bus.
 func inventory(servos []servosim.Servo) string {
 	var parts []string
 	for i, s := range servos {

@@ -17,8 +17,7 @@ import (
 	"edgert/sim"
 )
 
-// The joints that gravity pulls sink when nothing holds them any more, whichever
-// plant moves them; a leader's and a shadow's too.
+// The joints that gravity pulls sink without torque on every plant; a leader's and a shadow's too.
 func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 	for _, name := range []string{"so101", "koch", "widowx"} {
 		r, err := robot.ByName(name)
@@ -52,8 +51,8 @@ func TestWhichJointsOfASimulatedArmSink(t *testing.T) {
 	}
 }
 
-// The world of a simulated follower is shown where --scene says, and one that has nothing to
-// see is refused.
+// The world of a simulated follower is shown at the path of --scene; a robot without a world is
+// refused.
 func TestTheWorldOfASimulatedArmIsShown(t *testing.T) {
 	dir := t.TempDir()
 	cfg := SimBusConfig{Robot: "so101", Seed: 5, Link: filepath.Join(dir, "arm"), Scene: filepath.Join(dir, "scene")}

@@ -6,15 +6,15 @@ import (
 	"path/filepath"
 )
 
-// stableName is the link by which a device is found again after it was plugged in anew. udev
-// makes one by the serial number and one by the USB socket; the first is some device's of two
-// that share a serial number, and a kind's where a device has none.
+// stableName is a link that leads to a device again after it was plugged in anew. udev makes a link
+// by the serial number and a link by the USB socket. The first is ambiguous for devices with the
+// same serial number, and names only the kind of a device without one.
 type stableName struct {
-	link string // empty: there is none that stays
-	why  string // the link is not by serial number; empty: it is
+	link string // empty: no link is permanent
+	why  string // reason why the link is not by serial number; empty: it is
 }
 
-// reason explains a name to people.
+// reason describes the choice of the name.
 func (n stableName) reason() string {
 	switch {
 	case n.why == "":
@@ -25,10 +25,10 @@ func (n stableName) reason() string {
 	return ", by its USB socket: " + n.why
 }
 
-// usbDevices are the serial numbers of the USB devices of this machine, by their folders.
+// usbDevices are the serial numbers of this machine's USB devices, by their folders.
 type usbDevices map[string]string
 
-// classes are the kinds of device that are given names here.
+// classes are the classes of devices that get names here.
 var classes = []string{"tty", "video4linux"}
 
 func findUSB(sys string) usbDevices {
@@ -52,7 +52,7 @@ func findUSB(sys string) usbDevices {
 
 func (all usbDevices) add(dir string) { all[dir] = readWord(filepath.Join(dir, "serial")) }
 
-// usbOf is the folder of the USB device that a node belongs to; empty: none is known.
+// usbOf returns the folder of the USB device of a node; empty without one.
 func usbOf(sys, class, node string) string {
 	dir, err := filepath.EvalSymlinks(filepath.Join(sys, "class", class, node, "device"))
 	if err != nil {
@@ -74,15 +74,15 @@ func has(dir, file string) bool {
 	return err == nil
 }
 
-// choose picks the name of the device in a folder of the USB tree: the one by serial number
-// only where that exists and is no other device's here.
+// choose returns the name of the device in a folder of the USB tree: the link by serial number only
+// when the number exists and no other device here has it.
 func (all usbDevices) choose(dir, byID, byPath string) stableName {
 	serial, known := all[dir]
 	switch {
 	case !known: // no USB device: its place is its name
 		return stableName{cmp.Or(byPath, byID), ""}
 	case serial == "" && !has(dir, "idVendor") && byPath == "":
-		return stableName{byID, ""} // the tree has nothing of it but its name
+		return stableName{byID, ""} // the tree contains only its name
 	case serial == "":
 		return stableName{byPath, "it has no serial number"}
 	}

@@ -12,7 +12,7 @@ import (
 	"edgert/internal/exit"
 )
 
-// tree is a /dev and a /sys of a machine that is not there.
+// tree is the /dev and the /sys of a fictitious machine.
 type tree struct {
 	t        *testing.T
 	dev, sys string
@@ -35,14 +35,14 @@ func (f tree) link(target, path string) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		f.t.Fatal(err)
 	}
-	os.Remove(path) // udev lets the newest device have the name
+	os.Remove(path) // udev gives the name to the newest device
 	if err := os.Symlink(target, path); err != nil {
 		f.t.Fatal(err)
 	}
 }
 
-// plug adds a USB device with one node; links are below serial or v4l. An empty id is that of
-// a node without a USB device.
+// plug adds a USB device with one node; links are below serial or v4l. An empty id makes a node
+// without a USB device.
 func (f tree) plug(class, node, id, serial, socket string, links ...string) {
 	f.t.Helper()
 	path := filepath.Join(f.dev, node)
@@ -66,7 +66,7 @@ func (f tree) plug(class, node, id, serial, socket string, links ...string) {
 	}
 }
 
-// A name by serial number is recommended only where the number exists and is no other device's.
+// A name by serial number is recommended only where the number exists and is unique.
 func TestPortsRecommendNamesThatStay(t *testing.T) {
 	f := newTree(t)
 	const ch340, ftdi = "serial/by-id/usb-1a86_USB_Serial-if00-port0", "serial/by-id/usb-FTDI_FT232R_0001-if00-port0"
@@ -82,7 +82,7 @@ func TestPortsRecommendNamesThatStay(t *testing.T) {
 	f.plug("tty", "ttyTHS1", "", "", "")
 	f.plug("tty", "ttyAMA0", "", "", "", "serial/by-path/platform-uart")
 	f.plug("tty", "tty1", "", "", "") // a console
-	want := map[string][2]string{     // node: its name, and why it is not by serial number
+	want := map[string][2]string{     // node: its name, and the reason why it is not by serial number
 		"ttyUSB0":      {"serial/by-path/pci-usb-0:1:1.0-port0", "it has no serial number"},
 		"ttyUSB1":      {"serial/by-path/pci-usb-0:2:1.0-port0", "it has no serial number"},
 		"ttyUSB2":      {"serial/by-path/pci-usb-0:3:1.0-port0", "another device here has the same serial number, 0001"},
@@ -113,7 +113,8 @@ func TestPortsRecommendNamesThatStay(t *testing.T) {
 	}
 }
 
-// Two cameras of one kind have the serial number SN0001: the name by it is the newest one's.
+// Two cameras of one kind have the serial number SN0001: the link by serial number leads to the
+// newest one.
 func TestCamerasRecommendNamesThatStay(t *testing.T) {
 	f := newTree(t)
 	f.plug("video4linux", "video0", "0c45:6366", "SN0001", "1-1")

@@ -18,19 +18,19 @@ import (
 	"edgert/servo/robot"
 )
 
-// TorqueOffConfig is one edge-rt torque off.
+// TorqueOffConfig holds the settings of edge-rt torque off.
 type TorqueOffConfig struct {
 	Bus    string // sim, or a serial port
 	Robot  string // so101
-	OnExit string // how the run ended, as ExecStopPost= sees it: see heldOnPurpose
+	OnExit string // the run's --on-exit, for a call by ExecStopPost=: see heldOnPurpose
 
-	Leader      string // serial port of the run's leader arm; empty: it has none
-	LeaderRobot string // empty: the robot's name and _leader
+	Leader      string // serial port of the run's leader arm; empty: no leader
+	LeaderRobot string // empty: the robot's name with _leader
 }
 
-// TorqueOff tells all motors at once, then asks each for a confirmation; the error names
-// those without. It needs no calibration: systemd calls it after an edge was killed.
-// A leader, which a take-over may have left stiff, is never held on purpose.
+// TorqueOff sends the command to all motors at once, then asks each for a confirmation; the error
+// names those without one. It needs no calibration: systemd calls it after an edge was killed. A
+// leader, which a take-over may have left under torque, is never held on purpose.
 func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
 	r, err := device.Robot(cfg.Robot)
 	if err != nil {
@@ -72,14 +72,15 @@ func releaseNow(bus string, r robot.Robot, out io.Writer) error {
 	return release(bus, r, out)
 }
 
-// afterService is how long systemd's command retries; an operator's does not.
+// afterService is the time of the retries of systemd's command; an operator's command does not
+// retry.
 const (
 	afterService = 3 * time.Second
 	releaseEvery = 50 * time.Millisecond
 )
 
-// ReleaseFor repeats release until all motors confirm or the timeout is over. It gives
-// up at once on a port that another program has.
+// ReleaseFor repeats release until all motors confirm or the timeout is over. It gives up at once
+// when another program uses the port.
 func ReleaseFor(timeout time.Duration, bus string, r robot.Robot, out io.Writer) error {
 	clock := rt.KernelClock()
 	for end := clock.Now().Add(timeout); ; clock.SleepUntil(clock.Now().Add(releaseEvery)) {
@@ -103,9 +104,9 @@ func release(bus string, r robot.Robot, out io.Writer) error {
 	return nil
 }
 
-// heldOnPurpose reports whether the run held the arm on purpose, which an ExecStopPost=
-// command learns from its environment: after a code of exit.Held or exit.Untouched, not
-// after a kill, a hang or a panic; where panics are no signals, code 2 may be one.
+// heldOnPurpose reports whether the run held the arm on purpose, from the environment of an
+// ExecStopPost= command: the run has ended with a code of exit.Held or exit.Untouched, and not by a
+// kill, a hang or a panic. Where a panic is no signal, code 2 may be one.
 //
 // Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.
 func heldOnPurpose(onExit string) bool {

@@ -14,8 +14,7 @@ import (
 	"edgert/servo/table"
 )
 
-// torquedArm is a simulated arm whose motors are all under torque, as an edge
-// that was killed leaves it.
+// torquedArm returns a simulated arm with all motors under torque, as a killed edge leaves it.
 func torquedArm(t *testing.T) *servosim.Bus {
 	t.Helper()
 	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
@@ -61,7 +60,7 @@ func TestTorqueOff(t *testing.T) {
 	}
 }
 
-// A motor that is silent does not keep the others under torque, and is named.
+// A silent motor does not keep the others under torque, and the error names it.
 func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	b := torquedArm(t)
 	b.Mute(3, true)
@@ -76,8 +75,7 @@ func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
 	}
 }
 
-// After a service's run systemd's command waits for a motor that is silent for a
-// moment.
+// After a service's run systemd's command waits for a motor that is silent for a moment.
 func TestTorqueOffAfterAService(t *testing.T) {
 	rttest.RealTime(t)
 	t.Setenv("SERVICE_RESULT", "signal")
@@ -90,7 +88,7 @@ func TestTorqueOffAfterAService(t *testing.T) {
 	}
 }
 
-// All motors are told at once, before the silent ones are asked, which takes
+// The command goes to all motors at once, before the confirmations of silent ones, which take
 // seconds.
 func TestTorqueOffIsSentToAllFirst(t *testing.T) {
 	rttest.RealTime(t)
@@ -143,8 +141,8 @@ func TestTorqueOffRefusals(t *testing.T) {
 	}
 }
 
-// After a clean end an arm that is to be held stays up; after a kill it does
-// not, because a killed edge may have been doing anything.
+// After a clean end an arm that is to be held stays up; after a kill it does not, because a killed
+// edge may have done anything.
 func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 	tests := []struct {
 		name, onExit, result, code, status string
@@ -170,7 +168,7 @@ func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
 		{"after a stop that was to let go", "off", "success", "exited", "0", false},
 	}
 	b := torquedArm(t)
-	t.Setenv("GOTRACEBACK", "crash") // as the unit says
+	t.Setenv("GOTRACEBACK", "crash") // as in the unit file
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Setenv("SERVICE_RESULT", tt.result)

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// adapters are serial adapters, by vendor and product, with chips that brltty also takes
-// for Braille displays. Source: brltty's Autostart/Udev/usb-all.rules.in.
+// adapters are serial adapters, by vendor and product, with chips that brltty also takes for
+// Braille displays. Source: brltty's Autostart/Udev/usb-all.rules.in.
 var adapters = map[string]string{"1a86:7523": "CH340", "10c4:ea60": "CP210x", "0403:6001": "FT232R"}
 
-// unclaimed describes the adapters that are plugged in and have no port.
+// unclaimed describes the adapters that are plugged in but have no port.
 func unclaimed(sys, proc string) (lines []string) {
 	found, _ := filepath.Glob(filepath.Join(sys, "bus", "usb", "devices", "*", "idProduct"))
 	for _, file := range found {
@@ -33,7 +33,7 @@ func hasPort(dir string) bool {
 	return len(direct)+len(below) > 0
 }
 
-// explainUnclaimed says which program or driver has the device, and what to do.
+// explainUnclaimed names the program or driver that uses the device, and the cure.
 func explainUnclaimed(dir, proc string) string {
 	const cure = "sudo systemctl mask --now brltty-udev.service brltty.service (or install edge-rt's udev rules, or apt remove brltty), then plug it in again"
 	running := isRunning(proc, "brltty")

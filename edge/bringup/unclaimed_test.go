@@ -9,7 +9,7 @@ import (
 	"edgert/internal/exit"
 )
 
-// usb is a USB device in a /sys of the test's making.
+// usb adds a USB device to a /sys made by the test.
 func usb(t *testing.T, sys, place, vendor, product, driver string, tty ...string) {
 	t.Helper()
 	dir := filepath.Join(sys, "bus", "usb", "devices", place)
@@ -29,8 +29,8 @@ func usb(t *testing.T, sys, place, vendor, product, driver string, tty ...string
 	}
 }
 
-// An adapter that brltty has taken for a Braille display is there and gives no
-// port: ports says who has it, and what to do.
+// An adapter that brltty has taken for a Braille display has no port: ports names the program that
+// uses it, and the cure.
 func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 	for _, tt := range []struct {
 		name, driver string
@@ -61,7 +61,7 @@ func TestPortsTellsOfAnAdapterThatBrlttyHas(t *testing.T) {
 			if err := os.WriteFile(filepath.Join(dev, "ttyAMA0"), nil, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			for _, there := range []bool{true, false} { // another port, or none
+			for _, there := range []bool{true, false} { // with another port, and without
 				out := new(screen)
 				cfg := PortsConfig{Config: Config{In: strings.NewReader(""), Out: out}, Dev: dev, Sys: sys, Proc: proc}
 				if !there {
