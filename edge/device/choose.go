@@ -13,8 +13,8 @@ import (
 const unnamed = "None"
 
 // choose returns the only calibration of LeRobot's folder that matches the arm's motors, and
-// says in Taken which it is. A file that was calibrated without an id comes before the others:
-// the run has no id either.
+// describes it in Taken. A matching file that was calibrated without an id comes before the others,
+// because the run has no id either.
 func (p *Place) choose(cfg servo.ArmConfig) (c servo.Calibration, file string, err error) {
 	files, err := servo.CalibrationFiles(p.Robot)
 	if err != nil {
@@ -83,5 +83,5 @@ func (p *Place) manyMatch(files []string, match []int) error {
 		len(match), p.Bus, strings.Join(paths, ", "), p.Flags, strings.Join(ids, ", "))
 }
 
-// idOf is the id that a calibration file is for.
+// idOf returns the id of a calibration file.
 func idOf(file string) string { return strings.TrimSuffix(filepath.Base(file), ".json") }

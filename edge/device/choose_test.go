@@ -14,7 +14,7 @@ import (
 	"edgert/servo/table"
 )
 
-// calibratedArm is a simulated arm whose motors have the registers of c, and a folder of
+// calibratedArm returns a simulated arm whose motors have the registers of c, and a folder of
 // LeRobot's calibrations with the given files.
 func calibratedArm(t *testing.T, name string, c servo.Calibration, files map[string]servo.Calibration) (Place, string) {
 	t.Helper()
@@ -60,7 +60,7 @@ func writeCalibration(t *testing.T, path string, r robot.Robot, c servo.Calibrat
 	}
 }
 
-// ranges is a calibration whose joints all have this offset and range.
+// ranges returns a calibration with this offset and range for all joints.
 func ranges(t *testing.T, name string, offset, low, high int) servo.Calibration {
 	t.Helper()
 	r, err := Robot(name)
@@ -74,7 +74,7 @@ func ranges(t *testing.T, name string, offset, low, high int) servo.Calibration 
 	return c
 }
 
-// changed is a copy with another calibration of one joint.
+// changed returns a copy with another calibration of one joint.
 func changed(c servo.Calibration, joint string, change func(*servo.MotorCalibration)) servo.Calibration {
 	other := servo.Calibration{}
 	for name, m := range c {
@@ -86,7 +86,7 @@ func changed(c servo.Calibration, joint string, change func(*servo.MotorCalibrat
 	return other
 }
 
-// Without --id and --calibration the motors say whose file it is.
+// Without --id and --calibration the file whose values the motors have is chosen.
 func TestTheMotorsChooseTheCalibration(t *testing.T) {
 	arm := ranges(t, "so101", 100, 900, 3100)
 	limit := changed(arm, "elbow_flex", func(m *servo.MotorCalibration) { m.RangeMax++ })
@@ -97,7 +97,7 @@ func TestTheMotorsChooseTheCalibration(t *testing.T) {
 		name  string
 		files files
 		taken string   // id of the file; empty: refused
-		says  []string // in Taken or in the error
+		says  []string // parts of Taken or of the error
 	}{
 		{"the only file", files{"black": arm}, "black", []string{"black.json", "the only one"}},
 		{"one of three", files{"a": limit, "black": arm, "c": offset}, "black", []string{"black.json", "of 3 files the only one that matches"}},
@@ -141,7 +141,8 @@ func TestTheMotorsChooseTheCalibration(t *testing.T) {
 	}
 }
 
-// Two files that differ in a drive mode alone are two: on a Dynamixel the register tells them apart.
+// Two files that differ only in a drive mode are different: a Dynamixel's register decides between
+// them.
 func TestDriveModesChoose(t *testing.T) {
 	arm := ranges(t, "koch", 100, 900, 3100)
 	mirrored := changed(arm, "elbow_flex", func(m *servo.MotorCalibration) { m.DriveMode = 1 - m.DriveMode })
@@ -157,7 +158,7 @@ func TestDriveModesChoose(t *testing.T) {
 	}
 }
 
-// A file that cannot be read is named when no other one matches, and passed over else.
+// A file that cannot be read is named when no other one matches, otherwise skipped.
 func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 	arm := ranges(t, "so101", 0, 900, 3100)
 	p, folder := calibratedArm(t, "so101", arm, map[string]servo.Calibration{"black": arm})
@@ -183,7 +184,8 @@ func TestUnreadableCalibrationsDoNotMatch(t *testing.T) {
 	}
 }
 
-// An arm that is away while its calibration is chosen is absent, and a cancel ends the choice.
+// An arm that does not answer while its calibration is chosen is absent, and a cancel ends the
+// choice.
 func TestChoosingNeedsTheArm(t *testing.T) {
 	arm := ranges(t, "koch", 0, 900, 3100)
 	p, _ := calibratedArm(t, "koch", arm, map[string]servo.Calibration{"black": arm})
@@ -197,7 +199,7 @@ func TestChoosingNeedsTheArm(t *testing.T) {
 	}
 }
 
-// An empty folder is named, and not a file that no command has ever written.
+// The error names an empty folder, not a file that no command has ever written.
 func TestNoCalibrationAtAll(t *testing.T) {
 	root := t.TempDir()
 	t.Setenv("HF_LEROBOT_CALIBRATION", root)
@@ -214,7 +216,7 @@ func TestNoCalibrationAtAll(t *testing.T) {
 	}
 }
 
-// A named file and a named id are not overruled by the motors.
+// The motors do not overrule a named file or a named id.
 func TestWhatIsNamedIsTaken(t *testing.T) {
 	arm := ranges(t, "so101", 0, 900, 3100)
 	other := changed(arm, "gripper", func(m *servo.MotorCalibration) { m.RangeMax-- })

@@ -1,4 +1,4 @@
-// Package device opens what a run and other commands need: an arm's description,
+// Package device opens the devices of a run and of other commands: an arm's description,
 // calibration and port, with the exit code of each failure, and a simulated world.
 package device
 
@@ -19,7 +19,7 @@ import (
 // Sim is the --bus of the simulated arm inside a run.
 const Sim = "sim"
 
-// Robot returns a built-in arm, or the one that a file describes.
+// Robot returns a built-in arm, or the arm that a file describes.
 func Robot(name string) (robot.Robot, error) {
 	r, err := robot.ByName(userpath.Expand(name))
 	if errors.Is(err, robot.ErrInvalid) {
@@ -28,8 +28,8 @@ func Robot(name string) (robot.Robot, error) {
 	return r, exit.With(exit.Usage, err)
 }
 
-// Leader returns the description of a follower's leader; an empty name is the follower's
-// with _leader behind it. Its joints have to be the follower's, in the same units.
+// Leader returns the description of a follower's leader; an empty name is the follower's name with
+// _leader. Its joints must be the follower's, in the same units.
 func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	if name == "" {
 		name = LeaderOf(follower)
@@ -49,10 +49,10 @@ func Leader(name string, follower robot.Robot) (robot.Robot, error) {
 	return l, nil
 }
 
-// LeaderOf is the description of a follower's leader, where none is named.
+// LeaderOf returns the default name of a follower's leader.
 func LeaderOf(follower robot.Robot) string { return follower.Name + "_leader" }
 
-// CheckPorts refuses a leader without an adapter of its own; links to one port are one.
+// CheckPorts refuses a leader without an adapter of its own; two links to one port are one port.
 func CheckPorts(leader, follower string) error {
 	switch {
 	case leader == Sim:
@@ -70,17 +70,17 @@ func realPath(port string) string {
 	return port
 }
 
-// Place says where one arm is, and under which name it was calibrated.
+// Place is the port of one arm, with the name of its calibration.
 type Place struct {
 	Bus         string // serial port
 	Robot       robot.Robot
-	ID          string // names the calibration file
-	Calibration string // file; empty: LeRobot's place
-	Flags       string // what the names of its flags begin with: "leader-", or ""
-	Taken       string // after Open: the file that it chose, and why; empty when the flags name one
+	ID          string // name of the calibration file
+	Calibration string // path of the file; empty: LeRobot's path
+	Flags       string // prefix of its flags' names: "leader-", or ""
+	Taken       string // after Open: the chosen file, with the reason; empty when the flags name a file
 }
 
-// File is where the arm's calibration is, or shall be.
+// File returns the path of the arm's calibration, which may not exist yet.
 func (p *Place) File() string {
 	if p.Calibration != "" {
 		return p.Calibration
@@ -88,8 +88,8 @@ func (p *Place) File() string {
 	return servo.CalibrationPath(p.Robot, p.ID)
 }
 
-// Command is the arm's flags as a command of its own takes them, a leader's too, for a
-// person to type.
+// Command returns the arm's flags for a command that a person types. A leader's flags have no
+// prefix there.
 func (p *Place) Command() string {
 	text := "--bus " + Quote(p.Bus)
 	if flag := p.Robot.Flag(); flag != "" {
@@ -104,13 +104,13 @@ func (p *Place) Command() string {
 	return text
 }
 
-// DefaultRobot is what --robot is where it is not given.
+// DefaultRobot is the default of --robot.
 const DefaultRobot = "so101"
 
-// plainWord is a word that a shell takes as it is.
+// plainWord matches a word that a shell does not change.
 var plainWord = regexp.MustCompile(`^[\w@%+=:,./~-]+$`)
 
-// Quote makes a word of a command line for a shell.
+// Quote quotes a word of a command line for a shell.
 func Quote(word string) string {
 	if plainWord.MatchString(word) {
 		return word
@@ -118,14 +118,14 @@ func Quote(word string) string {
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// TorqueOff is the command that makes an arm limp.
+// TorqueOff returns the command that makes an arm limp.
 func TorqueOff(bus string, r robot.Robot) string {
 	p := Place{Bus: bus, Robot: r}
 	return "edge-rt torque off " + p.Command()
 }
 
-// Load reads the arm's calibration. Its errors are exit.Config. It returns nil when neither
-// --id nor --calibration is given and LeRobot's folder has files: then Open chooses by the motors.
+// Load reads the arm's calibration. Its errors are exit.Config. It returns nil when neither --id
+// nor --calibration is given and LeRobot's folder has files: then Open chooses by the motors.
 func (p *Place) Load() (servo.Calibration, error) {
 	if p.ID == "" && p.Calibration == "" {
 		files, err := servo.CalibrationFiles(p.Robot)
@@ -151,8 +151,8 @@ func (p *Place) Load() (servo.Calibration, error) {
 	return c, exit.With(exit.Config, err)
 }
 
-// Find is Load, and where that leaves the choice to the motors, the calibration that matches
-// them. It returns the calibration's file, too.
+// Find is Load, or, when that returns nil, returns the calibration that matches the motors. It also
+// returns the path of the calibration's file.
 func (p *Place) Find(cfg *servo.ArmConfig) (c servo.Calibration, file string, err error) {
 	if c, err = p.Load(); c != nil || err != nil {
 		return c, p.File(), err
@@ -160,7 +160,7 @@ func (p *Place) Find(cfg *servo.ArmConfig) (c servo.Calibration, file string, er
 	return p.choose(*cfg)
 }
 
-// Open opens the arm with cfg.Calibration. Where that is nil, Open puts in the only calibration
+// Open opens the arm with cfg.Calibration. When that is nil, Open sets it to the only calibration
 // of LeRobot's folder that matches the motors. Its errors have the codes of OpenArm.
 func (p *Place) Open(cfg *servo.ArmConfig) (*servo.Arm, error) {
 	if cfg.Calibration == nil {
@@ -173,13 +173,13 @@ func (p *Place) Open(cfg *servo.ArmConfig) (*servo.Arm, error) {
 	return OpenArm(*cfg)
 }
 
-// OpenArm is servo.OpenArm with exit codes, but none for servo.ErrCanceled.
+// OpenArm is servo.OpenArm with exit codes, except for servo.ErrCanceled.
 func OpenArm(cfg servo.ArmConfig) (*servo.Arm, error) {
 	arm, err := servo.OpenArm(cfg)
 	return arm, openError(err)
 }
 
-// openError gives an error of opening an arm its exit code, but servo.ErrCanceled none.
+// openError gives an error of opening an arm its exit code, except servo.ErrCanceled.
 func openError(err error) error {
 	switch {
 	case err == nil, errors.Is(err, servo.ErrCanceled):
@@ -192,7 +192,7 @@ func openError(err error) error {
 	return exit.With(exit.Absent, err)
 }
 
-// Absent gives an error without an exit code exit.Absent.
+// Absent gives an error without an exit code the code exit.Absent.
 func Absent(err error) error {
 	if exit.Of(err) != exit.Failure {
 		return err

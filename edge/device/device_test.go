@@ -48,7 +48,7 @@ func TestFailuresCarryTheirExitCode(t *testing.T) {
 	}
 }
 
-// A hint is a command that works as it is written: with the arm's own id, robot and file.
+// A hint is a command that works as printed: with the arm's own id, robot and file.
 func TestHintsHoldTheFlagsThatWereGiven(t *testing.T) {
 	t.Setenv("HF_LEROBOT_CALIBRATION", t.TempDir())
 	koch, err := Robot("koch")
@@ -73,7 +73,7 @@ func TestHintsHoldTheFlagsThatWereGiven(t *testing.T) {
 	}
 }
 
-// An arm without a calibration is told by the flags that it is given with.
+// The error for an arm without a calibration names the flags of that arm.
 func TestNoCalibrationNamesTheArmsFlags(t *testing.T) {
 	for prefix, want := range map[string]string{"": "give the --id under which it was calibrated, or --calibration FILE, or", "leader-": "give the --leader-id under which it was calibrated, or --leader-calibration FILE, or"} {
 		p := Place{Bus: "/dev/ttyACM1", Calibration: filepath.Join(t.TempDir(), "none.json"), Flags: prefix}

@@ -9,7 +9,7 @@ import (
 	"edgert/sim"
 )
 
-// OpenSim is the simulated arm of a seed's world, on a bus of its own.
+// OpenSim opens the simulated arm of a seed's world, on a bus of its own.
 func OpenSim(r robot.Robot, seed uint64, clock rt.Clock) (*servosim.Bus, *sim.Live, error) {
 	if n := len(r.Motors); n != sim.DOF {
 		return nil, nil, exit.Errorf(exit.Usage, "--bus sim simulates %d joints, robot %s has %d", sim.DOF, r.Name, n)
@@ -19,7 +19,7 @@ func OpenSim(r robot.Robot, seed uint64, clock rt.Clock) (*servosim.Bus, *sim.Li
 	return bus, world, err
 }
 
-// SimBus is a simulated arm's bus.
+// SimBus returns the configuration of a simulated arm's bus.
 func SimBus(r robot.Robot, plant servosim.Plant, clock rt.Clock) servosim.Config {
 	cfg := servosim.Config{Plant: plant, Clock: clock, Baud: r.Baud}
 	for _, m := range r.Motors {
@@ -28,7 +28,7 @@ func SimBus(r robot.Robot, plant servosim.Plant, clock rt.Clock) servosim.Config
 	return cfg
 }
 
-// SimCalibration is the simulated arm's; a test compares testdata/demo/so101.json.
+// SimCalibration returns the simulated arm's calibration; a test compares testdata/demo/so101.json.
 func SimCalibration(r robot.Robot) servo.Calibration {
 	c := servo.Calibration{}
 	for _, m := range r.Motors {
@@ -41,7 +41,7 @@ func SimCalibration(r robot.Robot) servo.Calibration {
 	return c
 }
 
-// World is a seed's simulated world, which starts now, its first target on the right.
+// World returns a seed's simulated world, which starts now with its first target on the right.
 func World(seed uint64, clock rt.Clock) *sim.Live {
 	return sim.NewLive(sim.NewWorld(seed, 1), clock, clock.Now())
 }

@@ -2,5 +2,5 @@
 
 package device
 
-// PseudoTerminal cannot tell a pseudo-terminal from an adapter here.
+// PseudoTerminal returns false: this system does not distinguish a pseudo-terminal from an adapter.
 func PseudoTerminal(string) bool { return false }

@@ -9,8 +9,8 @@ import (
 
 const waitPoll = 2 * time.Millisecond
 
-// Within reports whether all threads of a group end in that time: a device, a disk or the
-// network may hold them up for ever.
+// Within reports whether all threads of a group end within d: a device, a disk or the network may
+// block them for ever.
 func Within(clock rt.Clock, d time.Duration, threads *sync.WaitGroup) bool {
 	ended := make(chan struct{})
 	go func() { threads.Wait(); close(ended) }()
