@@ -14,26 +14,26 @@ type Camera struct {
 	format camera.Format
 	clock  rt.Clock
 	grid   camera.Grid
-	next   uint64 // owner: the capture thread; the first frame not yet delivered
+	next   uint64 // owner: the capture thread; number of the next frame
 
 	mu     sync.Mutex
-	eye    *Eye // guarded by mu; nil: to be opened
+	eye    *Eye // guarded by mu; nil: not open
 	closed bool // guarded by mu
 }
 
-// OpenCamera opens a camera above the world that is shown at path, which has to be there.
-// It has RGB8 pictures of format's size and rate.
+// OpenCamera opens a camera above the world that is shown at path, and fails without that world.
+// Its pictures are RGB8, with format's size and rate.
 func OpenCamera(path string, format camera.Format, clock rt.Clock) (*Camera, error) {
 	c := &Camera{path: path, format: format, clock: clock, grid: camera.Grid{Origin: clock.Now(), FPS: format.FPS}}
 	_, err := c.look()
 	return c, err
 }
 
-// Format returns what Grab delivers.
+// Format returns the format of Grab's frames.
 func (c *Camera) Format() camera.Format { return c.format }
 
-// Grab sleeps until the next frame's instant and paints the world as it is then. A world
-// that is gone is camera.ErrGone, and looked for again by the next Grab.
+// Grab sleeps until the next frame's instant and paints the world of that instant. It returns
+// camera.ErrGone when the world has gone; the next Grab searches for it again.
 func (c *Camera) Grab(dst *camera.Frame) error {
 	k := max(c.next, c.grid.First(c.clock.Now()))
 	c.clock.SleepUntil(c.grid.Instant(k))
@@ -51,7 +51,7 @@ func (c *Camera) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// look returns the eye, opened where it is not.
+// look returns the eye, and opens it if necessary.
 func (c *Camera) look() (*Eye, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -68,7 +68,7 @@ func (c *Camera) look() (*Eye, error) {
 	return c.eye, nil
 }
 
-// lost closes the eye behind an error of it.
+// lost closes the eye after its error.
 func (c *Camera) lost(err error) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()

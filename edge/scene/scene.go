@@ -1,6 +1,6 @@
-// Package scene shows a simulated world to other processes of this machine: at a Unix
-// socket, where each byte that is sent is answered with what is to be seen now. A camera
-// of another process looks at it (camera.go), and so may a program that plays a person.
+// Package scene shows a simulated world to other processes of this machine: at a Unix socket, each
+// received byte is answered with the present view. A camera of another process uses it (camera.go),
+// and so may a program that plays a person.
 package scene
 
 import (
@@ -17,21 +17,21 @@ import (
 	"edgert/sim"
 )
 
-// An answer is version, instant, joints, target, post, score: words of 64 bits, little
-// endian, numbers as IEEE 754, the instant in nanoseconds of CLOCK_MONOTONIC.
+// An answer is version, instant, joints, target, post, score: words of 64 bits, little endian,
+// numbers as IEEE 754, the instant in nanoseconds of CLOCK_MONOTONIC.
 const (
 	version    = 1
 	words      = 2 + sim.DOF + 4 + 4
 	viewBytes  = 8 * words
 	lookLimit  = time.Second // for an answer, which takes less than a millisecond
-	writeLimit = time.Second // for a client that has asked to take it
+	writeLimit = time.Second // for a client to read the answer to its request
 )
 
-// ErrSocket is a place where no world can be shown.
+// ErrSocket means that a world cannot be shown at a path.
 var ErrSocket = errors.New("scene: no place for a socket")
 
-// Listen opens the socket at path. One that a killed process has left is replaced, one at
-// which somebody answers is refused.
+// Listen opens the socket at path. It replaces a socket that a killed process has left, and refuses
+// a socket at which another process answers.
 func Listen(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode()&os.ModeSocket == 0 {
@@ -50,7 +50,7 @@ func Listen(path string) (net.Listener, error) {
 	return l, nil
 }
 
-// Serve shows the world to everybody who connects, until the socket is closed.
+// Serve shows the world to every client until the socket is closed.
 func Serve(l net.Listener, world *sim.Live) {
 	for {
 		c, err := l.Accept()
@@ -61,7 +61,7 @@ func Serve(l net.Listener, world *sim.Live) {
 	}
 }
 
-// show answers one client until it is gone.
+// show answers one client until it has gone.
 func show(c net.Conn, world *sim.Live) {
 	defer c.Close()
 	var ask [1]byte
@@ -96,7 +96,7 @@ func appendView(dst []byte, v *sim.View) []byte {
 	return dst
 }
 
-// parseView reads an answer of viewBytes bytes.
+// parseView parses an answer of viewBytes bytes.
 func parseView(b []byte) (v sim.View, err error) {
 	word := func() (u uint64) {
 		u, b = binary.LittleEndian.Uint64(b), b[8:]
@@ -125,13 +125,14 @@ func parseView(b []byte) (v sim.View, err error) {
 	return v, nil
 }
 
-// Eye looks at a world of another process. Owner: one thread; Close may be called by any.
+// Eye receives the views of a world of another process. Owner: one thread; any thread may call
+// Close.
 type Eye struct {
 	conn net.Conn
 	buf  [viewBytes]byte
 }
 
-// Dial looks at the world that is shown at path.
+// Dial connects to the world that is shown at path.
 func Dial(path string) (*Eye, error) {
 	c, err := net.DialTimeout("unix", path, lookLimit)
 	if err != nil {
@@ -140,7 +141,7 @@ func Dial(path string) (*Eye, error) {
 	return &Eye{conn: c}, nil
 }
 
-// Look returns what is to be seen now. Behind an error the eye is of no more use.
+// Look returns the present view. After an error the eye is unusable.
 func (e *Eye) Look() (sim.View, error) {
 	e.conn.SetDeadline(time.Now().Add(lookLimit))
 	if _, err := e.conn.Write([]byte{'\n'}); err != nil {
@@ -152,5 +153,5 @@ func (e *Eye) Look() (sim.View, error) {
 	return parseView(e.buf[:])
 }
 
-// Close ends looking, also a Look that is under way.
+// Close closes the connection and also ends a running Look.
 func (e *Eye) Close() error { return e.conn.Close() }

@@ -17,7 +17,7 @@ import (
 	"edgert/sim"
 )
 
-// shown is a world that is shown at a socket, with a clock that only the test moves.
+// shown shows a world at a socket, with a clock that only the test advances.
 func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 	t.Helper()
 	clock := rttest.NewClock(rt.Instant(time.Second))
@@ -31,7 +31,7 @@ func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
 	return world, clock, l
 }
 
-// Another process sees the same world at the same instant, and paints the same picture.
+// Another process gets the same world at the same instant, and paints the same picture.
 func TestTheSameWorldIsSeen(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scene")
 	world, clock, _ := shown(t, path)
@@ -77,7 +77,7 @@ func TestTheSameWorldIsSeen(t *testing.T) {
 	}
 }
 
-// A simulator that ends is a camera that was unplugged, and one that is started again is
+// The end of a simulator is like an unplugged camera, and a simulator that is started again is
 // found; Close ends a Grab.
 func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "scene")
@@ -92,7 +92,7 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.Close()
-	c.eye.Close() // as the kernel does behind a process that has ended
+	c.eye.Close() // as the kernel does after a process has ended
 	for range 2 {
 		if err := c.Grab(&frame); !errors.Is(err, camera.ErrGone) {
 			t.Errorf("Grab() of a world that is gone = %v, want %v", err, camera.ErrGone)
@@ -112,7 +112,7 @@ func TestAWorldThatIsGoneComesBack(t *testing.T) {
 	}
 }
 
-// A socket that a killed simulator has left is replaced; what somebody uses is not.
+// A socket that a killed simulator has left is replaced; a socket in use is not.
 func TestPlacesForTheSocket(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "scene")
@@ -141,7 +141,7 @@ func TestPlacesForTheSocket(t *testing.T) {
 	}
 }
 
-// What is no answer is refused.
+// Bytes that are no answer are refused.
 func TestAnswersThatAreRefused(t *testing.T) {
 	v := sim.NewLive(sim.NewWorld(1, 1), rttest.NewClock(1), 1).View()
 	if got, err := parseView(appendView(nil, &v)); err != nil || got != v {
