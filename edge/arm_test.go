@@ -144,7 +144,7 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 	r, b := silentArm(t)
 	path := filepath.Join(t.TempDir(), "arm")
 	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
-	log := &journal{until: "nobody answered", then: func() {
+	log := &journal{until: "no motor answered", then: func() {
 		time.AfterFunc(4*time.Second, func() { // after another attempt, of which nothing new is to be said
 			for id := range byte(6) {
 				b.Mute(id+1, false)
@@ -157,7 +157,7 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 	}
 	arm.Close()
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	if len(lines) < 2 || !strings.Contains(lines[0], "no such port") || !strings.Contains(lines[1], "nobody answered") || len(lines) > 3 { // a third where the arm was let in amid an attempt
+	if len(lines) < 2 || !strings.Contains(lines[0], "no such port") || !strings.Contains(lines[1], "no motor answered") || len(lines) > 3 { // a third where the arm was let in amid an attempt
 		t.Errorf("it says\n%s\nwant first that there is no port, then that nobody answers, and no more", log)
 	}
 }

@@ -281,11 +281,11 @@ func (a *Arm) findMotors() error {
 	what := fmt.Sprintf("no reply from motor %s on %s", strings.Join(missing, ", "), a.path)
 	switch {
 	case len(here) == 0:
-		return fmt.Errorf("%w: %s: nobody answered at %d baud; check the motors' power, the cable to the first one and the baud rate", ErrMotorMissing, what, a.robot.Baud)
+		return fmt.Errorf("%w: %s: no motor answered at %d baud; check the motors' power, the cable to the first one and the baud rate", ErrMotorMissing, what, a.robot.Baud)
 	case errors.Is(cause, ErrGarbled):
 		return fmt.Errorf("%w: %s: answered %s; the reply was garbled, so two motors may have the same id", ErrMotorMissing, what, strings.Join(here, " "))
 	case len(missing) > 1 && len(missing) == len(a.units)-1-last:
-		return fmt.Errorf("%w: %s: answered %s; check the cable behind motor %d (%s)", ErrMotorMissing, what, strings.Join(here, " "), a.units[last].id, a.units[last].name)
+		return fmt.Errorf("%w: %s: answered %s; check the cable after motor %d (%s)", ErrMotorMissing, what, strings.Join(here, " "), a.units[last].id, a.units[last].name)
 	}
 	return fmt.Errorf("%w: %s: answered %s; check its cable, power and id", ErrMotorMissing, what, strings.Join(here, " "))
 }
@@ -295,7 +295,7 @@ func (a *Arm) answer(i int) error {
 	u := a.units[i]
 	changed, err := enableReplies(a.bus, robot.Motor{ID: u.id, Model: u.model})
 	if changed {
-		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) did not answer to all that it was sent (status return level), as other software left it; it does now", u.id, u.name))
+		a.notes = append(a.notes, fmt.Sprintf("motor %d (%s) did not answer every instruction (status return level), as other software left it; it does now", u.id, u.name))
 	}
 	return a.wrap(u, err)
 }

@@ -53,8 +53,8 @@ func TestOpenRefuses(t *testing.T) {
 		{"one motor missing", func(l *line) { l.servos[3] = nil }, ErrMotorMissing,
 			"no reply from motor 3 (elbow_flex) on fake: answered 1 2 4 5 6; check its cable, power and id"},
 		{"the chain broken", func(l *line) { l.servos[5], l.servos[6] = nil, nil }, ErrMotorMissing,
-			"no reply from motor 5 (wrist_roll), 6 (gripper) on fake: answered 1 2 3 4; check the cable behind motor 4 (wrist_flex)"},
-		{"nobody there", func(l *line) { l.servos = [254]*fakeServo{} }, ErrMotorMissing, "nobody answered at 1000000 baud; check the motors' power"},
+			"no reply from motor 5 (wrist_roll), 6 (gripper) on fake: answered 1 2 3 4; check the cable after motor 4 (wrist_flex)"},
+		{"no motor", func(l *line) { l.servos = [254]*fakeServo{} }, ErrMotorMissing, "no motor answered at 1000000 baud; check the motors' power"},
 		{"two motors of one id", func(l *line) {
 			l.tamper = onlyFor(2, func(r []byte) []byte { r[3] ^= 0x60; return r })
 		}, ErrMotorMissing, "two motors may have the same id"},

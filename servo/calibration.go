@@ -82,13 +82,13 @@ func parseCalibration(data []byte) (Calibration, error) {
 		return nil, fmt.Errorf("want a JSON object of motors: %w", err)
 	}
 	if _, err := dec.Token(); !errors.Is(err, io.EOF) {
-		return nil, errors.New("want one JSON object, got more behind it")
+		return nil, errors.New("want one JSON object, got more after it")
 	}
 	if len(file) == 0 {
-		return nil, errors.New("want a JSON object of motors, got none")
+		return nil, errors.New("want a JSON object of motors, got an empty one")
 	}
 	if name := twice(data); name != "" {
-		return nil, fmt.Errorf("%s is there twice, and which of them counts is not known", name)
+		return nil, fmt.Errorf("%s occurs twice; remove one of them", name)
 	}
 	c := make(Calibration, len(file))
 	for name, text := range file {
@@ -215,7 +215,7 @@ func (m MotorCalibration) fits(motor robot.Motor) error {
 		return nil
 	}
 	if row.Size == 0 {
-		return fmt.Errorf("homing_offset: got %d, but a %s has none", m.HomingOffset, motor.Model.Name)
+		return fmt.Errorf("homing_offset: got %d, but a %s has no such register", m.HomingOffset, motor.Model.Name)
 	}
 	if err := row.Check(m.HomingOffset); err != nil {
 		return fmt.Errorf("homing_offset: %w", err)

@@ -118,7 +118,7 @@ func TestSilenceOfAllIsNobodysLoss(t *testing.T) {
 		t.Errorf("%+v, %v, losers %q; want 1 silent of 100 and no loser", m, err, motors)
 	}
 	l.tamper = func([]byte) []byte { return nil }
-	if m, _ = a.Measure(10); m.Silent != 10 || m.Clean != 0 || a.CheckLosses(m) == nil || !strings.Contains(a.CheckLosses(m).Error(), "nobody") {
+	if m, _ = a.Measure(10); m.Silent != 10 || m.Clean != 0 || a.CheckLosses(m) == nil || !strings.Contains(a.CheckLosses(m).Error(), "no motor") {
 		t.Errorf("%+v: %v, want 10 silent cycles and a refusal", m, a.CheckLosses(m))
 	}
 }

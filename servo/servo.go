@@ -43,7 +43,7 @@ var (
 	ErrWrongModel   = errors.New("servo: wrong motor model")
 	ErrCalibration  = errors.New("servo: calibration does not fit")
 	ErrTorqueOn     = errors.New("servo: motor is under torque")
-	ErrTurn         = errors.New("servo: which turn a motor is in is not known")
+	ErrTurn         = errors.New("servo: the turn of a motor is not known")
 	ErrSetting      = errors.New("servo: motor has a setting with which it cannot be driven")
 	ErrLatched      = errors.New("servo: motor has latched a hardware error")
 	ErrCanceled     = errors.New("servo: halted by the caller")

@@ -101,7 +101,7 @@ func (b *Bus) WriteRegister(id ID, r table.Row, value int) (Fault, error) {
 		return 0, fmt.Errorf("servo: %w", err)
 	}
 	if id == Broadcast {
-		return 0, fmt.Errorf("servo: write %s by broadcast: nobody acknowledges that; use a sync write", r.Register)
+		return 0, fmt.Errorf("servo: write %s by broadcast: no servo acknowledges it; use a sync write", r.Register)
 	}
 	b.data = r.Append(b.data[:0], value)
 	b.tx = b.format.AppendWrite(b.tx[:0], id, r.Addr, b.data)

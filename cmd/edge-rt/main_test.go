@@ -140,7 +140,7 @@ func TestBadInput(t *testing.T) {
 		{"endpoint absent", []string{"--bus", "sim", "--connect", nobody, "--max-offline", "1s"}, 4, []string{"127.0.0.1:9", "lean-server"}},
 		{"port absent", []string{"--bus", "/dev/ttyNONE", "--calibration", calibration, "--max-offline", "300ms", "--reconnect-initial-backoff", "100ms"}, 4, []string{"/dev/ttyNONE"}},
 		{"motor missing", []string{"--bus", arm.Path(), "--calibration", calibration, "--connect", nobody, "--max-offline", "300ms"}, 4, []string{"3", "elbow_flex", "cable"}},
-		{"port without a motor", []string{"--bus", empty.Path(), "--calibration", calibration, "--connect", nobody, "--max-offline", "300ms"}, 4, []string{empty.Path(), "nobody answered at 1000000 baud", "power"}},
+		{"port without a motor", []string{"--bus", empty.Path(), "--calibration", calibration, "--connect", nobody, "--max-offline", "300ms"}, 4, []string{empty.Path(), "no motor answered at 1000000 baud", "power"}},
 		{"port busy", []string{"--bus", taken.Path(), "--calibration", calibration, "--connect", nobody, "--max-offline", "300ms"}, 4, []string{taken.Path(), "another program"}},
 		{"calibration of another arm", []string{"--bus", whole.Path(), "--calibration", file("other.json", otherArm(t, calibration, `"homing_offset": 0`, `"homing_offset": -123`))}, 3, []string{"homing offset", "-123", "calibrat"}},
 		{"calibration of another robot", []string{"--bus", whole.Path(), "--calibration", file("koch.json", otherArm(t, calibration, "shoulder_pan", "shoulder_yaw"))}, 3, []string{"shoulder_pan"}},

@@ -221,7 +221,7 @@ func TestStopWhileTheArmIsAbsent(t *testing.T) {
 	for _, sig := range []os.Signal{syscall.SIGTERM, syscall.SIGINT} {
 		m := newManager(t)
 		edge, log := service(t, m, binary, "--bus", b.Path(), "--calibration", demo+"/so101.json")
-		awaitText(t, log, "nobody answered")
+		awaitText(t, log, "no motor answered")
 		edge.Process.Signal(sig)
 		if err := edge.Wait(); err != nil {
 			t.Errorf("%v: %v\n%s", sig, err, log)

@@ -118,7 +118,7 @@ func (s *session) report(found any) error {
 }
 
 // errNoOperator ends a command whose question gets no answer.
-var errNoOperator = exit.Errorf(exit.Usage, "nobody is at the keyboard: this command asks questions, run it in a terminal")
+var errNoOperator = exit.Errorf(exit.Usage, "no operator is at the keyboard: this command asks questions, run it in a terminal")
 
 // listen starts to read the operator's lines in a goroutine, because a read of a terminal cannot be
 // interrupted.
@@ -151,7 +151,7 @@ func (s *session) ask(ctx context.Context, format string, args ...any) (string, 
 		return line, nil
 	case <-ctx.Done():
 		fmt.Fprintln(s.Out)
-		return "", exit.Errorf(exit.Failure, "interrupted: what was changed so far stays so; run the command again, to its end")
+		return "", exit.Errorf(exit.Failure, "interrupted: the changes so far stay; run the command again, to its end")
 	}
 }
 
@@ -169,7 +169,7 @@ func (s *session) pingAll() error {
 	if len(silent) == 0 {
 		return nil
 	}
-	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan --bus %s looks at every speed, edge-rt setup-motors %s numbers new motors",
+	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan --bus %s tries every baud rate, edge-rt setup-motors %s numbers new motors",
 		strings.Join(silent, ", "), s.Robot.Baud, s.Bus, device.Quote(s.Bus), s.flags())
 }
 

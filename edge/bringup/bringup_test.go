@@ -279,7 +279,7 @@ func TestCalibrateRefusesJointsThatStoodStill(t *testing.T) {
 	}
 	cfg.In = strings.NewReader("")
 	if err := Calibrate(t.Context(), cfg); exit.Of(err) != exit.Usage {
-		t.Errorf("with nobody at the keyboard: %v", err)
+		t.Errorf("with no operator at the keyboard: %v", err)
 	}
 }
 
@@ -389,7 +389,7 @@ func TestMoveInterruptedBeforeTheArmIsThere(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 	defer cancel()
 	err := Move(ctx, MoveConfig{Config: cfg, Joint: "elbow_flex", To: 20, Speed: 0.3})
-	if exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "interrupted before the arm was there") {
+	if exit.Of(err) != exit.Failure || !strings.Contains(err.Error(), "interrupted before the arm was open") {
 		t.Error(err)
 	}
 }

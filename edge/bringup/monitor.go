@@ -240,7 +240,7 @@ func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
 		return fmt.Sprintf(", %d counts outside its range %d to %d, or on its other side beyond the end of the encoder's turn: will not be armed; "+
 			"move it inside by hand", off, c.RangeMin, c.RangeMax)
 	}
-	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; walk it in with edge-rt move %s TO and the flags of this command", off, c.RangeMin, c.RangeMax, m.Name)
+	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; move it in with edge-rt move %s TO and the flags of this command", off, c.RangeMin, c.RangeMax, m.Name)
 }
 
 // mirrored describes a motor that counts in the other direction than its calibration.

@@ -58,7 +58,7 @@ func Move(ctx context.Context, cfg MoveConfig) (err error) {
 	arm, err := s.Open(&open)
 	switch {
 	case errors.Is(err, servo.ErrCanceled):
-		return exit.Errorf(exit.Failure, "interrupted before the arm was there: nothing was moved")
+		return exit.Errorf(exit.Failure, "interrupted before the arm was open: nothing was moved")
 	case err != nil:
 		return err
 	}
@@ -143,7 +143,7 @@ func (m *mover) travel(ctx context.Context) (at float64, err error) {
 			return 0, exit.With(exit.Fault, m.arm.Fatal())
 		case m.giveUp != 0 && t.Woke > m.giveUp:
 			if text := m.arm.Complains(m.joint); text != "" {
-				return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: its motor complains of its %s", m.cfg.Joint, present, text)
+				return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: its motor reports a fault of its %s", m.cfg.Joint, present, text)
 			}
 			return 0, exit.Errorf(exit.Fault, "%s stays at %.2f: something blocks it, or its load is too high (%s)", m.cfg.Joint, present, m.why)
 		}
@@ -168,7 +168,7 @@ func (m *mover) step(t rt.Tick, present float64) (done bool, err error) {
 		return false, exit.Errorf(exit.Fault, "the arm was away: %s", m.arm.Why(m.joint))
 	case m.arm.Rescuing():
 		if m.want == nil {
-			m.say("Joints that stand outside their range are walked in slowly: %s.", m.Robot.Joints(m.bus.OutOfRange()))
+			m.say("Joints outside their range are moved in slowly: %s.", m.Robot.Joints(m.bus.OutOfRange()))
 			m.want = []float32{}
 		}
 		return false, m.arm.RescueStep(t.Woke)

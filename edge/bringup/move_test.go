@@ -44,7 +44,7 @@ func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
 	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 0, Speed: 0.5}); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
-	if !strings.Contains(out.String(), "are walked in slowly: gripper.") {
+	if !strings.Contains(out.String(), "are moved in slowly: gripper.") {
 		t.Errorf("it says\n%s", out)
 	}
 }

@@ -38,7 +38,7 @@ func TestMotorsThatDoNotAnswer(t *testing.T) {
 		{"monitor", "", func(t *testing.T, cfg Config) error {
 			return Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1})
 		}},
-		{"move", "did not answer to all", func(t *testing.T, cfg Config) error {
+		{"move", "did not answer every instruction", func(t *testing.T, cfg Config) error {
 			return Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 5, Speed: 0.3})
 		}},
 		{"torque off", "", func(t *testing.T, cfg Config) error { return release(cfg.Bus, cfg.Robot, cfg.Out) }},

@@ -215,7 +215,7 @@ func (p *progress) check(r robot.Robot) error {
 		j, ok := p.Joints[m.Name]
 		most := maxTurns * m.Model.Resolution
 		if !ok || j.ID != int(m.ID) || j.Low > j.High || j.Low < -most || j.High > most {
-			return fmt.Errorf("it has no range of motor %d (%s) that can be", m.ID, m.Name)
+			return fmt.Errorf("it has no possible range of motor %d (%s)", m.ID, m.Name)
 		}
 	}
 	return nil

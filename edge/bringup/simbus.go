@@ -28,7 +28,7 @@ type SimBusConfig struct {
 	Link    string        `help:"Where the device shall appear, such as /tmp/so101." placeholder:"PATH"`
 	Scene   string        `help:"Unix socket at which the simulated world is shown, for --camera NAME=sim:PATH of another edge-rt." placeholder:"PATH"`
 	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
-	Faults  string        `help:"YAML script of what goes wrong, and when (docs/simulator.md)." placeholder:"FILE"`
+	Faults  string        `help:"YAML script of faults with their times (docs/simulator.md)." placeholder:"FILE"`
 	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones, which know nothing but goal positions."`
 	Hand    bool          `help:"A person's hand moves the limp arm, as edge-rt calibrate asks for it: the middle pose, then each joint to both of its ends, again and again; --seed puts the arm together in another way."`
 	Baud    int           `help:"Bits per second; default: the arm's own." placeholder:"N"`
@@ -37,8 +37,8 @@ type SimBusConfig struct {
 
 	// Behaviour that the data sheets leave open, and in which servos differ.
 	GoalLeavesTorque bool   `help:"Feetech motors: a goal that is written to a limp motor leaves it limp; by default it turns torque on, and sources disagree."`
-	BootTorque       string `help:"Motors whose torque is on after a power-up: all, or ids such as 2,3; by default none." placeholder:"IDS"`
-	BootGoalZero     bool   `help:"Feetech motors: the goal register is 0 after a power-up; by default it is where the joint stands."`
+	BootTorque       string `help:"Motors whose torque is on after a power-up: all, or ids such as 2,3; by default no motor." placeholder:"IDS"`
+	BootGoalZero     bool   `help:"Feetech motors: the goal register is 0 after a power-up; by default it is the joint's position."`
 	OverloadYields   bool   `help:"Feetech motors: a goal that takes the load away ends an overload at once; by default only a second without load or torque off does."`
 	Weightless       bool   `help:"An arm that loses torque stays where it is; by default shoulder_lift, elbow_flex and wrist_flex sink at 60 degrees a second."`
 }
@@ -99,7 +99,7 @@ func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
 	if cfg.Scene != "" {
 		world, ok := bus.Plant.(*sim.Live)
 		if !ok {
-			return exit.Errorf(exit.Usage, "--scene: only a follower of %d joints without --motors moves in the world that has something to see", sim.DOF)
+			return exit.Errorf(exit.Usage, "--scene: only a follower of %d joints without --motors moves in a world that can be shown", sim.DOF)
 		}
 		shown, err := scene.Listen(cfg.Scene)
 		if err != nil {

@@ -59,7 +59,7 @@ func torqueOff(cfg TorqueOffConfig, r robot.Robot, out io.Writer) error {
 		fmt.Fprintln(out, "the simulated arm ended with its edge: nothing is under torque")
 		return nil
 	case heldOnPurpose(cfg.OnExit):
-		fmt.Fprintln(out, "the edge left by itself and holds the arm, as --on-exit hold says: torque stays")
+		fmt.Fprintln(out, "the edge ended by itself and holds the arm, as --on-exit hold demands: torque stays")
 		return nil
 	}
 	return releaseNow(cfg.Bus, r, out)

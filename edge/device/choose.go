@@ -57,7 +57,7 @@ func (p *Place) take(files []string, i int, c servo.Calibration) (servo.Calibrat
 	case idOf(files[i]) == unnamed:
 		why = "calibrated without an id, and it matches the motors"
 	case len(files) > 1:
-		why = fmt.Sprintf("of %d files the only one that matches the motors", len(files))
+		why = fmt.Sprintf("the only match for the motors among %d files", len(files))
 	default:
 		why += ", and it matches the motors"
 	}

@@ -100,10 +100,10 @@ func TestTheMotorsChooseTheCalibration(t *testing.T) {
 		says  []string // parts of Taken or of the error
 	}{
 		{"the only file", files{"black": arm}, "black", []string{"black.json", "the only one"}},
-		{"one of three", files{"a": limit, "black": arm, "c": offset}, "black", []string{"black.json", "of 3 files the only one that matches"}},
-		{"other ids", files{"a": ids, "black": arm}, "black", []string{"of 2 files"}},
+		{"one of three", files{"a": limit, "black": arm, "c": offset}, "black", []string{"black.json", "the only match for the motors among 3 files"}},
+		{"other ids", files{"a": ids, "black": arm}, "black", []string{"among 2 files"}},
 		{"a file without an id comes first", files{"None": arm, "black": arm}, unnamed, []string{"without an id"}},
-		{"a file without an id of another arm", files{"None": offset, "black": arm}, "black", []string{"of 2 files"}},
+		{"a file without an id of another arm", files{"None": offset, "black": arm}, "black", []string{"among 2 files"}},
 		{"two match", files{"black": arm, "white": arm, "c": limit}, "", []string{"2 calibrations match", "black.json", "white.json", "--id", "one of black, white"}},
 		{"none matches", files{"a": limit, "b": offset}, "", []string{"a.json", "(elbow_flex)", "b.json", "(gripper)", "edge-rt calibrate --bus", "--calibration FILE"}},
 		{"the only file is another arm's", files{"a": limit}, "", []string{"a.json", "(elbow_flex)"}},

@@ -35,7 +35,7 @@ var ErrSocket = errors.New("scene: no place for a socket")
 func Listen(path string) (net.Listener, error) {
 	if info, err := os.Lstat(path); err == nil {
 		if info.Mode()&os.ModeSocket == 0 {
-			return nil, fmt.Errorf("%w: %s is there already and is no socket", ErrSocket, path)
+			return nil, fmt.Errorf("%w: %s exists and is no socket", ErrSocket, path)
 		}
 		if c, err := net.DialTimeout("unix", path, lookLimit); err == nil {
 			c.Close()
@@ -136,7 +136,7 @@ type Eye struct {
 func Dial(path string) (*Eye, error) {
 	c, err := net.DialTimeout("unix", path, lookLimit)
 	if err != nil {
-		return nil, fmt.Errorf("scene: nobody shows a world at %s: %w", path, err)
+		return nil, fmt.Errorf("scene: no program shows a world at %s: %w", path, err)
 	}
 	return &Eye{conn: c}, nil
 }

@@ -151,7 +151,7 @@ func (r *Referee) checkPermission(j *joint, e *servosim.Event, known bool) {
 	case j.limp && !e.Before.Torque:
 		r.violation(e.At, Limp, j, "torque after it was let go")
 	case j.fellAt != 0 && known:
-		r.violation(e.At, Restart, j, "driven after it restarted or let go by itself, and nobody has agreed")
+		r.violation(e.At, Restart, j, "driven without a consent after it restarted or lost its torque")
 	}
 	if j.encoderFault && e.At.Sub(j.encoderFaultAt) > r.ticks(alarmTicks) && (e.After.Aim != e.Before.Aim || !e.Before.Torque) {
 		r.violation(e.At, Encoder, j, "driven from %d to %d, and its encoder is wrong", e.Before.Aim, e.After.Aim)
@@ -163,7 +163,7 @@ func (r *Referee) ticks(n int) time.Duration { return time.Duration(n) * r.cfg.P
 func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 	goal, aim, present := e.After.Goal, e.After.Aim, e.Before.Present
 	if out, stands := j.outside(goal), j.outside(present); out > 0 && (stands == 0 || out > stands+noise) {
-		r.violation(e.At, Range, j, "goal %d, the range is %d to %d and it stands at %d", goal, j.Min, j.Max, present)
+		r.violation(e.At, Range, j, "goal %d, the range is %d to %d and the servo is at %d", goal, j.Min, j.Max, present)
 	}
 	from := e.Before.Aim
 	if !known && j.fellAt != 0 {
@@ -211,7 +211,7 @@ func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
 	travel := e.After.Aim - e.Before.Present
 	r.measure(j, travel)
 	if limit := j.step + rounding + noise; math.Abs(float64(travel)) > limit {
-		r.violation(e.At, Step, j, "the first goal after torque or silence is %d, %d counts (%.1f degrees) from where it stands, at most %.0f",
+		r.violation(e.At, Step, j, "the first goal after torque or silence is %d, %d counts (%.1f degrees) from the servo's position, at most %.0f",
 			e.After.Aim, travel, float64(travel)/j.Degree, limit)
 	}
 }
@@ -250,7 +250,7 @@ func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
 		r.violation(e.At, Overload, j, "goal %d pushes further than the %d under which it was overloaded", e.After.Aim, j.grip)
 		j.grip = e.After.Aim
 	case j.hasPolicyGoal && j.load*(j.policyGoal-j.grip) >= 0 && j.load*(e.After.Aim-j.grip) < -rounding:
-		r.violation(e.At, Overload, j, "goal %d lets go what it holds at %d, and the policy wants %d", e.After.Aim, j.grip, j.policyGoal)
+		r.violation(e.At, Overload, j, "goal %d releases the hold at %d, and the policy's goal is %d", e.After.Aim, j.grip, j.policyGoal)
 		j.load = 0
 	}
 }
@@ -263,6 +263,6 @@ func (r *Referee) checkRelief(j *joint) {
 	since := max(j.policyGoalAt, j.overAt)
 	if r.now.Sub(since) > reliefIn && j.load*(j.state.Aim-j.grip) > -rounding {
 		j.reliefRefused = true
-		r.violation(r.now, Overload, j, "the policy wants %d, which relieves it, and the goal stays at %d", j.policyGoal, j.state.Aim)
+		r.violation(r.now, Overload, j, "the policy's goal %d relieves it, and the goal stays at %d", j.policyGoal, j.state.Aim)
 	}
 }

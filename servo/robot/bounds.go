@@ -50,7 +50,7 @@ func (b *Bounds) fill(file map[string]string) error {
 func (b *Bounds) fillOnly(file map[string]string) error {
 	for key := range file {
 		if b.place(key) == nil {
-			return fmt.Errorf("safety: %s: a motor of its own has %s; everything else is the robot's", key, boundKeys)
+			return fmt.Errorf("safety: %s: a motor's block may set only %s; the other keys are the robot's", key, boundKeys)
 		}
 	}
 	return b.fill(file)
@@ -60,14 +60,14 @@ func boundOf(key, value string) (int, error) {
 	if key == "overheat_warn" || key == "overheat_act" {
 		v, err := strconv.Atoi(value)
 		if err != nil || v != 0 && (v < minCelsius || v > maxCelsius) {
-			return 0, fmt.Errorf("whole degrees Celsius, %d to %d, or 0 for none", minCelsius, maxCelsius)
+			return 0, fmt.Errorf("whole degrees Celsius, %d to %d, or 0 for no bound", minCelsius, maxCelsius)
 		}
 		return v, nil
 	}
 	volts, err := strconv.ParseFloat(value, 64)
 	tenths := math.Round(volts * 10)
 	if err != nil || !(math.Abs(volts*10-tenths) < 1e-6) || tenths != 0 && (tenths < minTenths || tenths > maxTenths) {
-		return 0, fmt.Errorf("volts to one decimal, %g to %g, or 0 for none", minTenths/10., maxTenths/10.)
+		return 0, fmt.Errorf("volts to one decimal, %g to %g, or 0 for no bound", minTenths/10., maxTenths/10.)
 	}
 	return int(tenths), nil
 }

@@ -320,7 +320,7 @@ func (r *Robot) check() error {
 			}
 		}
 		if names[m.Name] {
-			return fmt.Errorf("motor %q is there twice", m.Name)
+			return fmt.Errorf("motor %q occurs twice", m.Name)
 		}
 		names[m.Name] = true
 	}
@@ -333,13 +333,13 @@ func (r *Robot) checkMotor(m Motor) error {
 	case m.Name == "" || strings.ContainsAny(m.Name, "./ \t\n"):
 		return fmt.Errorf("got that name, want a word")
 	case m.Model.Protocol != first.Protocol:
-		return fmt.Errorf("%s speaks %s and %s speaks %s: one bus has one protocol", m.Model.Name, m.Model.Protocol, first.Name, first.Protocol)
+		return fmt.Errorf("%s uses %s and %s uses %s: one bus has one protocol", m.Model.Name, m.Model.Protocol, first.Name, first.Protocol)
 	case !(m.MaxVelocity > 0) || math.IsInf(m.MaxVelocity, 0):
 		return fmt.Errorf("max_velocity: got %v, want more than 0, in its unit per second", m.MaxVelocity)
 	case !(m.MinTravel >= 0 && m.MinTravel < 360):
 		return fmt.Errorf("min_travel: got %v, want 0 (the usual) to 360 degrees", m.MinTravel)
 	case !(m.MaxStep >= 0):
-		return fmt.Errorf("max_step: got %v, want 0 (none) or more", m.MaxStep)
+		return fmt.Errorf("max_step: got %v, want 0 (no limit) or more", m.MaxStep)
 	case m.Shadow != 0 && !m.Model.Has(table.SecondaryID):
 		return fmt.Errorf("shadow: %s has no Secondary_ID", m.Model.Name)
 	case m.Trigger != nil && !r.Leader:
@@ -352,7 +352,7 @@ func (r *Robot) checkMotor(m Motor) error {
 	}
 	for _, reg := range []table.Register{table.PresentPosition, table.GoalPosition, table.TorqueEnable} {
 		if m.Model.Row(reg) != first.Row(reg) {
-			return fmt.Errorf("%s keeps %s elsewhere than %s: they cannot share a sync read", m.Model.Name, reg, first.Name)
+			return fmt.Errorf("%s has %s at another address than %s: they cannot share a sync read", m.Model.Name, reg, first.Name)
 		}
 	}
 	for _, s := range m.Settings {

@@ -207,7 +207,7 @@ func (c *Config) check() error {
 	first := c.models[0].table.series
 	for i, m := range c.models {
 		if s := m.table.series; s.protocol2() != first.protocol2() || s.feetech() != first.feetech() {
-			return fmt.Errorf("servosim: %s and %s do not speak the same protocol; want one on a bus", c.models[0].name, m.name)
+			return fmt.Errorf("servosim: %s and %s have different protocols; one bus has one protocol", c.models[0].name, m.name)
 		}
 		code, ok := m.table.code(c.Baud)
 		if !ok {
