@@ -60,8 +60,8 @@ func openError(path string, err error) error {
 	return fmt.Errorf("servo: open %s: %w", path, err)
 }
 
-// deniedCure returns the advice to a user without permission. A pseudo-terminal has no group: only
-// its owner can open it.
+// deniedCure returns the advice to a user without permission. No group gives access to a
+// pseudo-terminal: only its owner can open it.
 func deniedCure(path string) string {
 	if device, err := filepath.EvalSymlinks(path); err == nil && strings.HasPrefix(device, "/dev/pts/") {
 		return "it is a terminal of the user who started edge-rt sim-bus: run both as one user"

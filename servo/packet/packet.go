@@ -27,7 +27,7 @@ const (
 	FastSyncRead Instruction = 0x8A // protocol 2.0
 )
 
-// maxIDInReply is the lowest id that no servo can have.
+// maxIDInReply is the highest id in a reply; protocol 2.0 reserves it.
 const maxIDInReply = 0xFD
 
 // Reply is one intact status frame. Params is borrowed from the input of Cut, in which Dynamixel

@@ -173,7 +173,7 @@ func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
 		return // unchanged
 	}
 	r.goals++
-	again := held && math.Abs(float64(aim-from)) <= j.step+rounding // the driver kept that goal during the silence
+	again := held && math.Abs(float64(aim-from)) <= j.step+rounding // it continues the goal that the servo still has
 	if (j.first && known || !held) && !again {
 		j.first, j.missed = false, 0
 		r.checkFirstGoal(j, e)
