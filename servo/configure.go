@@ -337,9 +337,9 @@ func EnableReplies(b *Bus, motors []robot.Motor) (changed []string, err error) {
 	return changed, nil
 }
 
-// AnswerReads makes motors answer reads that answer only pings, as a Dynamixel does at status
-// return level 0. It returns the names of the motors that it changed. It writes nothing to the
-// others, nor to a silent motor or to a motor of another model.
+// AnswerReads changes motors that answer only pings, as a Dynamixel does at status return level 0,
+// so that they also answer reads. It returns the names of the changed motors. It writes nothing to
+// the others, to a silent motor or to a motor of another model.
 func AnswerReads(b *Bus, motors []robot.Motor) (changed []string) {
 	if b.protocol != table.Dynamixel2 {
 		return nil // a Feetech answers reads at each of its levels, and an AX has its level in EEPROM

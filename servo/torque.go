@@ -64,7 +64,7 @@ func (a *Arm) Triggers() (joints []int) {
 }
 
 // HoldTriggers gives a leader's triggers torque at their rest position, with the current of their
-// settings; no other joint of a leader is ever under torque.
+// settings; no other joint of such a leader is ever under torque.
 func (a *Arm) HoldTriggers() error {
 	for _, i := range a.Triggers() {
 		j := &a.joints[i]
