@@ -126,8 +126,7 @@ func (w *jointRange) accept(to int, now rt.Instant) {
 	w.at, w.seen, w.doubted = to, now, false
 }
 
-// lostWay explains to the operator why a range started anew: half a range may look
-// complete.
+// lostWay explains to the operator why a range started anew: half a range may look complete.
 func (w *jointRange) lostWay() string {
 	return w.motor.Name + " gave no position while it moved far, perhaps round the other way: its range begins anew. Move it to both ends again."
 }
