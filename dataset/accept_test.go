@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// exact are the quantiles of a column as numpy.quantile has them.
+// exact returns a quantile of a column as numpy.quantile computes it.
 func exact(values []float64, q float64) float64 {
 	v := slices.Clone(values)
 	slices.Sort(v)
@@ -18,7 +18,7 @@ func exact(values []float64, q float64) float64 {
 	return v[i] + (at-float64(i))*(v[min(i+1, len(v)-1)]-v[i])
 }
 
-// replaceIn changes the text of a file.
+// replaceIn replaces a text in a file.
 func replaceIn(t *testing.T, path, old, with string) {
 	t.Helper()
 	data, err := os.ReadFile(path)
@@ -43,8 +43,7 @@ func again(t *testing.T, dir string, edit func(*journal)) {
 	}
 }
 
-// What LeRobot's loader takes is whole: a check says with a note what a person may want to
-// know, and ends with 0.
+// A dataset that LeRobot's loader accepts passes the check. Facts of interest become notes.
 func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 	needFFmpeg(t)
 	whole := checkable(t, "top")
@@ -143,7 +142,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 		}, "has nothing of observation.images.top"},
 		"another codec": {func(t *testing.T, dir string) {
 			replaceIn(t, info(dir), `"video.codec": "h264"`, `"video.codec": "libx264"`)
-		}, "says libx264"},
+		}, "gives libx264"},
 		"another's task": {func(t *testing.T, dir string) { again(t, dir, func(j *journal) { j.tasks = []string{"hebe auf"} }) }, `frames of the task "hebe auf"`},
 		"a number that is none, which no policy takes": {func(t *testing.T, dir string) {
 			j, err := readJournal(dir)
@@ -166,7 +165,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 			}); err != nil {
 				t.Fatal(err)
 			}
-			again(t, dir, func(j *journal) { // and its statistics are none either
+			again(t, dir, func(j *journal) { // the statistics too are not numbers
 				delete(j.entries[1].Stats, sourceAgeName)
 				j.entries[1].Stats[sourceAgeName] = j.entries[0].Stats[sourceAgeName]
 			})
@@ -189,7 +188,7 @@ func TestCheckTakesWhatTheLoaderTakes(t *testing.T) {
 	}
 }
 
-// What the loader would read wrong, or not at all, is found.
+// The check finds data that the loader would read wrong, or not at all.
 func TestCheckFindsWhatTheLoaderReadsToo(t *testing.T) {
 	whole := checkable(t)
 	for what, c := range map[string]struct {
@@ -223,8 +222,8 @@ func TestCheckFindsWhatTheLoaderReadsToo(t *testing.T) {
 	}
 }
 
-// Statistics of a matrix have one value for each of its numbers, or for each place of its
-// last dimension, as LeRobot's.
+// Statistics of a matrix have one value per number of the matrix or, as LeRobot's, per index of its
+// last dimension.
 func TestStatisticsOfAMatrix(t *testing.T) {
 	f := Feature{DType: float32Type, Shape: []int{2, 3}}
 	var values []float64

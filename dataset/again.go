@@ -23,7 +23,7 @@ import (
 	"edgert/rt"
 )
 
-// Why an episode that a dataset has is no longer what its record says.
+// Reasons why an episode of a dataset differs from its record.
 const (
 	discarded = "it was discarded"
 	changed   = "it has another outcome"
@@ -31,22 +31,22 @@ const (
 	parted    = "its run has episodes of its own"
 )
 
-// of reports whether an episode came from a run.
+// of reports whether an episode came from run r.
 func (e *entry) of(r *run) bool { return strings.HasPrefix(e.Key, r.key+"/") }
 
-// begin is the instant of an episode's first frame.
+// begin returns the instant of an episode's first frame.
 func (e *entry) begin() rt.Instant {
 	at, _ := strconv.ParseInt(e.Key[strings.LastIndexByte(e.Key, '/')+1:], 10, 64)
 	return rt.Instant(at)
 }
 
-// end is the instant after an episode's last frame.
+// end returns the instant after an episode's last frame.
 func (e *entry) end(fps int) rt.Instant {
 	return e.begin() + rt.Instant(float64(e.Frames)*1e9/float64(fps))
 }
 
-// has reports whether a run's files still hold all of an episode. Files may have been
-// deleted since it was exported, the oldest by the recorder itself.
+// has reports whether a run's files still hold the whole of an episode. Files may have been deleted
+// since its export; the recorder itself deletes the oldest.
 func (r *run) has(e *entry, gap time.Duration) bool {
 	slack := rt.Instant(gap) + rt.Instant(2*r.period)
 	at := func(t tick, want rt.Instant) int { return cmp.Compare(t.at, want) }
@@ -63,11 +63,11 @@ func (r *run) has(e *entry, gap time.Duration) bool {
 	return r.ticks[len(r.ticks)-1].at >= end
 }
 
-// once leaves those episodes of a run out that begin elsewhere than one which the dataset has,
-// and share frames with it: files of the record were deleted, or it is cut otherwise now. The
-// dataset would have those frames twice.
+// once removes those of a run's episodes that share frames with an episode of the dataset but begin
+// at another instant. That happens after files of the record were deleted, or when the run is cut
+// with other settings. The dataset would otherwise hold those frames twice.
 func (x *export) once(r *run, all []episode) []episode {
-	const apart = 100 * time.Millisecond // longer than two episodes overlap by lateness
+	const apart = 100 * time.Millisecond // late ticks make two episodes overlap by less
 	fps := x.journal.settings.FPS
 	return slices.DeleteFunc(all, func(e episode) bool {
 		begin := e.frames[0].at
@@ -82,8 +82,8 @@ func (x *export) once(r *run, all []episode) []episode {
 	})
 }
 
-// outdated are the entries whose episodes are not as their records say now, and why: a run
-// went on since it was exported, or a person has changed their mind.
+// outdated returns the indices of the entries whose records have changed, with the reason: the run
+// continued after the export, or an operator changed an outcome.
 func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (stale map[int]string, err error) {
 	stale = map[int]string{}
 	for _, r := range runs {
@@ -115,7 +115,7 @@ func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (st
 	return stale, nil
 }
 
-// compare says why the parts of one episode are outdated; empty: they are not.
+// compare returns the reason why the parts of one episode are outdated; empty: they are current.
 func (x *export) compare(ctx context.Context, r *run, number uint32, entries []entry, parts []int) (why string, err error) {
 	frames, outcome := 0, ""
 	for _, i := range parts {
@@ -128,13 +128,13 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	thrown := i >= 0 && (r.marks[i].outcome == record.Discard || r.marks[i].outcome == record.Rerecord)
 	for _, k := range parts {
 		if !thrown && !r.has(&entries[k], max(x.cfg.MaxGap, DefaultGap)) {
-			return "", nil // what is left of the record is less than what the dataset has
+			return "", nil // the record has lost frames that the dataset has
 		}
 	}
 	switch {
 	case i < 0 && number == 0:
 		return parted, nil
-	case i < 0: // the record that had its beginning is gone
+	case i < 0: // the record has lost the episode's beginning
 		return "", nil
 	}
 	m := r.marks[i]
@@ -159,7 +159,7 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	if err != nil || n <= frames {
 		return "", err
 	}
-	if err := r.checkPictures(ctx, all, c.age); err != nil { // torn ones may be the difference
+	if err := r.checkPictures(ctx, all, c.age); err != nil { // torn pictures may be the difference
 		return "", err
 	}
 	if n, _, err = count(); err != nil || n <= frames {
@@ -168,8 +168,9 @@ func (x *export) compare(ctx context.Context, r *run, number uint32, entries []e
 	return completed, nil
 }
 
-// keep begins the folder with the episodes of old that stay. Where one before an episode
-// went, its numbers change, and with them its file; all else is linked.
+// keep starts the folder with the episodes of old that remain (there). After a removed episode the
+// numbers of the following ones change, and keep rewrites their data files; it links all other
+// files.
 func (x *export) keep(old *journal, there []entry) error {
 	if info, err := os.Stat(x.out); err != nil {
 		return err
@@ -216,7 +217,7 @@ func (x *export) keepVideos(from, to int) error {
 	return nil
 }
 
-// link has a file of the dataset in the folder too, at its place there.
+// link adds a file of the existing dataset to the folder.
 func (x *export) link(from, to string) error {
 	path, err := x.makeFor(to)
 	if err != nil {
@@ -230,7 +231,7 @@ func (x *export) link(from, to string) error {
 	return nil
 }
 
-// renumber writes the numbers of an episode anew, for another place in the dataset.
+// renumber rewrites the data file of an episode for another position in the dataset.
 func (x *export) renumber(from string, episode, first, task int, e *entry, features map[string]Feature) error {
 	path := filepath.Join(x.out, from)
 	read, _, err := readTable(path, func(name string) bool { return numeric(features[name].DType) })
@@ -271,8 +272,9 @@ func (x *export) renumber(from string, episode, first, task int, e *entry, featu
 	})
 }
 
-// unchanged refuses a dataset whose meta is not what its journal makes: a person, or a tool,
-// has edited it, and that would be lost. It returns what a person has added to info.json.
+// unchanged refuses a dataset whose meta/ differs from the files that its journal produces: a
+// person or a tool has edited it, and the edit would be lost. It returns the keys that a person has
+// added to info.json.
 func (x *export) unchanged(old *journal) (extra map[string]any, err error) {
 	dir, err := os.MkdirTemp("", "edge-rt-dataset-")
 	if err != nil {
@@ -321,7 +323,7 @@ func readJSON(path string, to any) error {
 	return json.Unmarshal(data, to)
 }
 
-// alikeJSON compares values, numbers but for what another release rounds.
+// alikeJSON compares JSON values. Numbers may differ by rounding, which depends on the release.
 func alikeJSON(a, b any) bool {
 	x, isList := a.([]any)
 	y, other := b.([]any)
@@ -378,7 +380,7 @@ func sameTables(a, b string) error {
 	return nil
 }
 
-// checkTask refuses a text that pandas or a terminal would choke on.
+// checkTask refuses a text that pandas or a terminal cannot handle.
 func checkTask(text string) error {
 	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
 		return refuse("the task %q is no line of UTF-8 without control characters", text)

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// BenchmarkExport is ten seconds of a run at 30 Hz with two cameras: frames per second that
-// are exported, and MB for each minute of the run, in the record and in the dataset.
+// BenchmarkExport exports ten seconds of a run at 30 Hz with two cameras. It reports the exported
+// frames per second, and the MB per minute of the run, in the record and in the dataset.
 func BenchmarkExport(b *testing.B) {
 	needFFmpeg(b)
 	for _, codec := range []string{"h264", "av1"} {

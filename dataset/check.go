@@ -16,21 +16,21 @@ import (
 )
 
 const (
-	maxFindings = 50   // that are told
+	maxFindings = 50   // in a Verdict
 	tolerance   = 1e-4 // s of a time stamp: LeRobot's tolerance_s
 )
 
-// Verdict is what a check has found.
+// Verdict is the result of a check.
 type Verdict struct {
 	Summary
 	Findings []string `json:"findings"`
-	More     int      `json:"more_findings"` // than are told
-	Notes    []string `json:"notes"`         // the loader takes it, and a person may want to know
+	More     int      `json:"more_findings"` // findings beyond maxFindings
+	Notes    []string `json:"notes"`         // facts of interest that do not stop the loader
 	Videos   int      `json:"videos_checked"`
 	Rows     int      `json:"rows_checked"`
 }
 
-// Whole reports whether nothing is wrong.
+// Whole reports whether the check has found no fault.
 func (v *Verdict) Whole() bool { return len(v.Findings) == 0 }
 
 func (v *Verdict) find(format string, args ...any) {
@@ -41,7 +41,7 @@ func (v *Verdict) find(format string, args ...any) {
 	v.Findings = append(v.Findings, fmt.Sprintf(format, args...))
 }
 
-// note keeps what is no finding, once.
+// note adds a remark that is not a finding, once.
 func (v *Verdict) note(format string, args ...any) {
 	text := fmt.Sprintf(format, args...)
 	if len(v.Notes) < maxFindings && !slices.Contains(v.Notes, text) {
@@ -49,16 +49,16 @@ func (v *Verdict) note(format string, args ...any) {
 	}
 }
 
-// bookkeeping are the features that LeRobot counts with. No policy reads their statistics,
-// and LeRobot's own tools leave them as they were before an edit.
+// bookkeeping are the features with which LeRobot indexes frames. No policy reads their statistics,
+// and LeRobot's own tools do not update them after an edit.
 var bookkeeping = []string{timestamp, frameIndex, episodeIndex, index, taskIndex}
 
-// input reports whether a policy may take the feature as input or give it as output.
+// input reports whether the feature may be an input or an output of a policy.
 func input(name string) bool {
 	return strings.HasPrefix(name, "observation") || strings.HasPrefix(name, actionName)
 }
 
-// episodeRow is an episode as the dataset's meta has it.
+// episodeRow is an episode's row in the dataset's meta/episodes.
 type episodeRow struct {
 	length, from, to int
 	data             [2]int64
@@ -72,19 +72,19 @@ type videoPart struct {
 	from, to float64
 }
 
-// checker looks at one dataset.
+// checker checks one dataset.
 type checker struct {
 	Verdict
 	dir      string
 	info     *Info
 	episodes []episodeRow
 	tasks    []string
-	before   map[string][]measured // of the episodes so far
+	before   map[string][]measured // statistics of the episodes so far
 	without  map[string]bool       // features whose statistics cannot be compared
 }
 
-// Check reads a dataset as LeRobot's loader does, and compares it with what it says of
-// itself. An error means that there was nothing to compare; videos: look at those too.
+// Check reads a dataset as LeRobot's loader does and compares its data with its metadata; with
+// videos set, it also probes each video. An error means that no comparison was possible.
 func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 	info, err := readInfo(dir)
 	if err != nil {
@@ -94,7 +94,7 @@ func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 	c.Findings, c.Notes = []string{}, []string{}
 	c.Summary = summary(dir, info)
 	if info.Codebase != Version {
-		c.note("%s says version %s: the loader takes it, and this check knows %s", infoPath, info.Codebase, Version)
+		c.note("%s has version %s: the loader takes it, but this check knows only %s", infoPath, info.Codebase, Version)
 	}
 	if err := c.readEpisodes(); err != nil {
 		return nil, err
@@ -118,7 +118,7 @@ func Check(ctx context.Context, dir string, videos bool) (*Verdict, error) {
 	return &c.Verdict, nil
 }
 
-// integers reads a column of whole numbers, one in a row.
+// integers returns a column of whole numbers, one per row.
 func integers(columns map[string]*cells, name string) ([]int64, error) {
 	c := columns[name]
 	if c == nil || c.size != 1 && c.rows > 0 || len(c.numbers) != c.rows {
@@ -134,9 +134,9 @@ func integers(columns map[string]*cells, name string) ([]int64, error) {
 	return out, nil
 }
 
-// readEpisodes reads the tables of the episodes, all files of them.
+// readEpisodes reads all tables of the episodes.
 func (c *checker) readEpisodes() error {
-	files, err := fs.Glob(os.DirFS(c.dir), "meta/episodes/*/*.parquet") // c.dir is a name, and no pattern
+	files, err := fs.Glob(os.DirFS(c.dir), "meta/episodes/*/*.parquet") // c.dir is no part of the pattern
 	if err != nil || len(files) == 0 {
 		return refuse("%s has no meta/episodes/chunk-000/file-000.parquet", c.dir)
 	}
@@ -179,7 +179,7 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 	}
 	for i := range number {
 		if number[i] != int64(len(c.episodes)) {
-			c.find("episode %d stands where %d is expected: the loader finds episodes by their row", number[i], len(c.episodes))
+			c.find("episode %d is in row %d: the loader finds episodes by their row", number[i], len(c.episodes))
 		}
 		e := episodeRow{length: int(length[i]), from: int(from[i]), to: int(to[i]), data: [2]int64{chunk[i], file[i]}, videos: map[string]videoPart{}, stats: map[string][]float64{}}
 		if t := columns["tasks"]; t != nil && len(t.texts) > 0 {
@@ -188,7 +188,7 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 		for v, place := range places {
 			p := videoPart{file: [2]int64{place[0][i], place[1][i]}, from: columns["videos/"+v+"/from_timestamp"].row(i)[0]}
 			p.to = p.from + float64(e.length)/c.info.FPS
-			if t := columns["videos/"+v+"/to_timestamp"]; t != nil && t.size == 1 && len(t.numbers) == t.rows { // the loader does without
+			if t := columns["videos/"+v+"/to_timestamp"]; t != nil && t.size == 1 && len(t.numbers) == t.rows { // the loader works without it
 				p.to = t.row(i)[0]
 			}
 			e.videos[v] = p
@@ -203,7 +203,7 @@ func (c *checker) addEpisodes(columns map[string]*cells) error {
 	return nil
 }
 
-// checkTasks compares the tasks with what the loader needs: it finds one by its row.
+// checkTasks checks the tasks as the loader uses them: it finds a task by its row.
 func (c *checker) checkTasks() {
 	columns, metadata, err := readTable(filepath.Join(c.dir, tasksPath), func(string) bool { return true })
 	if err != nil {
@@ -225,22 +225,22 @@ func (c *checker) checkTasks() {
 	}
 	c.tasks = texts.texts
 	if len(numbers) != c.info.Tasks {
-		c.find("%s says %d tasks, %s has %d", infoPath, c.info.Tasks, tasksPath, len(numbers))
+		c.find("%s gives %d tasks, %s has %d", infoPath, c.info.Tasks, tasksPath, len(numbers))
 	}
 	for i, n := range numbers {
 		if n != int64(i) {
-			c.find("task %d stands in row %d of %s: the loader would take another's text", n, i, tasksPath)
+			c.find("task %d is in row %d of %s: the loader would take another task's text", n, i, tasksPath)
 		}
 	}
 	var pandas struct {
 		Index []any `json:"index_columns"`
 	}
 	if json.Unmarshal([]byte(metadata["pandas"]), &pandas) != nil || len(pandas.Index) != 1 || pandas.Index[0] != "task" && pandas.Index[0] != "__index_level_0__" {
-		c.find("%s does not say (metadata pandas) that the tasks are the rows' names: the loader would give numbers for tasks", tasksPath)
+		c.find("%s does not mark the tasks as the names of the rows (metadata pandas): the loader would give numbers for tasks", tasksPath)
 	}
 }
 
-// checkEpisodes looks whether episodes follow each other.
+// checkEpisodes checks that the episodes follow each other without gaps.
 func (c *checker) checkEpisodes() {
 	frames := 0
 	for i, e := range c.episodes {
@@ -255,11 +255,11 @@ func (c *checker) checkEpisodes() {
 		}
 	}
 	if len(c.episodes) != c.info.Episodes || frames != c.info.Frames {
-		c.find("%s says %d episodes of %d frames together, meta/episodes has %d of %d", infoPath, c.info.Episodes, c.info.Frames, len(c.episodes), frames)
+		c.find("%s gives %d episodes of %d frames together, meta/episodes has %d of %d", infoPath, c.info.Episodes, c.info.Frames, len(c.episodes), frames)
 	}
 }
 
-// checkData reads all numbers, a file at a time.
+// checkData reads all data files, one at a time.
 func (c *checker) checkData(ctx context.Context) error {
 	named := map[string]bool{}
 	for first := 0; first < len(c.episodes); {
@@ -288,7 +288,7 @@ func (c *checker) checkData(ctx context.Context) error {
 	return err
 }
 
-// checkFile compares the file that has the episodes from first to last.
+// checkFile checks the file of the episodes first..last-1.
 func (c *checker) checkFile(first, last int, name string) {
 	var foreign []string
 	columns, _, err := readTable(filepath.Join(c.dir, name), func(n string) bool {
@@ -320,11 +320,11 @@ func (c *checker) checkFile(first, last int, name string) {
 		case col.rows != rows:
 			c.find("%s has %d rows of %s, its episodes %d frames", name, col.rows, feature, rows)
 		case len(col.texts) > 0:
-			c.find("%s has texts in the column %s, %s says %s", name, feature, infoPath, f.DType)
+			c.find("%s has texts in the column %s, %s gives %s", name, feature, infoPath, f.DType)
 		case col.size != f.size() || len(col.numbers) != rows*f.size():
 			c.find("%s: rows of %s have %s numbers, want %d", name, feature, col.sizeText(), f.size())
 		case f.outside(col.numbers) >= 0:
-			c.find("%s: %s has %v, which is no %s as %s says: the loader takes no such file", name, feature, col.numbers[f.outside(col.numbers)], f.DType, infoPath)
+			c.find("%s: %s has %v, which is no %s, the dtype in %s: the loader takes no such file", name, feature, col.numbers[f.outside(col.numbers)], f.DType, infoPath)
 		default:
 			continue
 		}
@@ -350,7 +350,7 @@ func (c *cells) sizeText() string {
 	return fmt.Sprint(c.size)
 }
 
-// checkFrames compares the numbers that LeRobot fixes; one finding for each of them.
+// checkFrames checks the columns that LeRobot fixes; it reports at most one finding for each.
 func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 	e := &c.episodes[n]
 	rules := []struct {
@@ -404,10 +404,10 @@ func (c *checker) checkFrames(n int, columns map[string]*cells, row int) {
 	}
 }
 
-// checkVideos looks at every video once.
+// checkVideos probes every video once.
 func (c *checker) checkVideos(ctx context.Context) error {
 	for _, name := range c.info.videos() {
-		need := map[[2]int64]float64{} // s that episodes want of a file
+		need := map[[2]int64]float64{} // s that the episodes need of each file
 		for _, e := range c.episodes {
 			p := e.videos[name]
 			need[p.file] = max(need[p.file], p.to)
@@ -440,7 +440,7 @@ func (c *checker) checkVideo(name, path string, v *Video, until float64) {
 	f := c.info.Features[name]
 	fps := c.info.FPS
 	if h, w, _ := f.picture(); len(f.Shape) == 3 && (v.H != h || v.W != w) {
-		c.find("%s is %dx%d, %s says %dx%d", path, v.W, v.H, infoPath, w, h)
+		c.find("%s is %dx%d, %s gives %dx%d", path, v.W, v.H, infoPath, w, h)
 	}
 	if math.Abs(v.FPS-fps) > fps*1e-6 {
 		c.find("%s has %v frames per second on average, the dataset %v: torchcodec would pick wrong ones", path, v.FPS, c.info.FPS)
@@ -453,12 +453,12 @@ func (c *checker) checkVideo(name, path string, v *Video, until float64) {
 	}
 	if info, ok := f.Info.(map[string]any); ok {
 		if codec, _ := info["video.codec"].(string); codec != "" && codec != v.Codec {
-			c.note("%s is %s, %s says %s: the loader looks at the video", path, v.Codec, infoPath, codec)
+			c.note("%s is %s, %s gives %s: the loader looks at the video", path, v.Codec, infoPath, codec)
 		}
 	}
 }
 
-// Seconds is how long all episodes are together.
+// Seconds returns the length of all episodes together.
 func (s *Summary) Seconds() time.Duration {
 	return time.Duration(float64(s.Frames) / s.FPS * float64(time.Second))
 }

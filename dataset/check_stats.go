@@ -10,28 +10,29 @@ import (
 	"edgert/internal/capped"
 )
 
-// How far statistics may be from what they are said to be, in parts of the largest value.
-// LeRobot's own have the rounding of float32 sums, a deviation's that of its square.
+// Tolerances of the statistics in the metadata, relative to the feature's largest value. LeRobot's
+// own statistics have the rounding of float32 sums; its deviations have the rounding of the
+// squares.
 const (
 	meanTolerance     = 1e-3
-	stdTolerance      = 1e-2 // of the deviation itself, or
-	varianceTolerance = 1e-5 // of the largest value's square
+	stdTolerance      = 1e-2 // relative to the deviation itself, or
+	varianceTolerance = 1e-5 // of the variance, relative to the largest value's square
 	quantileTolerance = 2e-2
 )
 
-// measured are a feature's statistics as they are in an episode. Those of a matrix have one
-// value for each of its numbers, or, as LeRobot has them, for each place in its last
-// dimension.
+// measured are the statistics of a feature that the check has computed. For a matrix they have one
+// value per number of the matrix (each) or, in LeRobot's form, one per index of its last dimension
+// (last).
 type measured struct {
-	each, last       Stats      // last: empty, unless the feature is a matrix
+	each, last       Stats      // last: empty unless the feature is a matrix
 	eachFar, lastFar [5]between // of the quantiles
 }
 
-// between are the values next to a quantile: an exact one, and one from a histogram, lie
-// there.
+// between are the values on both sides of a quantile. An exact quantile lies between them, and so
+// does one from a histogram.
 type between struct{ low, high []float64 }
 
-// like chooses the statistics that have so many values.
+// like returns the statistics that have n values.
 func (m *measured) like(n int) (*Stats, *[5]between) {
 	if len(m.last.Max) == n && n > 0 {
 		return &m.last, &m.lastFar
@@ -52,7 +53,7 @@ func measure(values []float64, f Feature) (m measured) {
 	return m
 }
 
-// neighbours are the values next to the quantiles of each number.
+// neighbours returns the values on both sides of each quantile.
 func neighbours(values []float64, size int) (far [5]between) {
 	rows := len(values) / size
 	one := make([]float64, rows)
@@ -92,13 +93,14 @@ func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
 		}
 	}
 	for _, name := range c.info.videos() {
-		if len(e.stats["stats/"+name+"/mean"]) > 0 { // the loader does without an episode's own
+		if len(e.stats["stats/"+name+"/mean"]) > 0 { // the loader works without an episode's own
 			c.comparePictures(fmt.Sprintf("episode %d", n), name, func(stat string) []float64 { return e.stats["stats/"+name+"/"+stat] })
 		}
 	}
 }
 
-// differs is told about statistics that are not as they are said to be.
+// differs returns the function that reports wrong statistics of a feature: as a finding, or as a
+// note for bookkeeping features.
 func (c *checker) differs(name string) func(format string, args ...any) {
 	if !slices.Contains(bookkeeping, name) {
 		return c.find
@@ -108,7 +110,7 @@ func (c *checker) differs(name string) func(format string, args ...any) {
 	}
 }
 
-// compare compares statistics with what they are said to be.
+// compare compares the statistics in the metadata (said) with computed ones (all).
 func (c *checker) compare(where, name string, all *measured, said map[string][]float64) {
 	tell := c.differs(name)
 	got, far := all.like(len(said["mean"]))
@@ -119,7 +121,7 @@ func (c *checker) compare(where, name string, all *measured, said map[string][]f
 	allowed := map[string]float64{"min": 1e-6, "max": 1e-6, "mean": meanTolerance, "std": 0}
 	for stat, values := range got.series() {
 		v, there := said[stat]
-		if !there && stat[0] == 'q' { // older datasets have none
+		if !there && stat[0] == 'q' { // older datasets have no quantiles
 			continue
 		}
 		if len(v) != len(values) {
@@ -139,17 +141,17 @@ func (c *checker) compare(where, name string, all *measured, said map[string][]f
 				near = near || v[i] >= far[k].low[i]-limit*scale[i] && v[i] <= far[k].high[i]+limit*scale[i]
 			}
 			if !near {
-				tell("%s: %s of %s is said to be %v, and is %v", where, stat, name, v[i], values[i])
+				tell("%s: %s of %s is %v in the metadata, %v in the data", where, stat, name, v[i], values[i])
 				break
 			}
 		}
 	}
 	if n := said["count"]; len(n) != 1 || n[0] != float64(got.Count) {
-		tell("%s: count of %s is said to be %v, and is %d", where, name, n, got.Count)
+		tell("%s: count of %s is %v in the metadata, %d in the data", where, name, n, got.Count)
 	}
 }
 
-// quantileOf is the place of a quantile among quantiles; -1: it is another statistic.
+// quantileOf returns the index of a statistic in quantiles; -1 for other statistics.
 func quantileOf(stat string) int {
 	for k := range quantiles {
 		if quantiles[k].name == stat {
@@ -159,8 +161,8 @@ func quantileOf(stat string) int {
 	return -1
 }
 
-// comparePictures looks whether a camera's statistics make sense; they come from pictures
-// before compression.
+// comparePictures checks that a camera's statistics are plausible. They come from pictures before
+// compression, so that they cannot be recomputed.
 func (c *checker) comparePictures(where, name string, of func(stat string) []float64) {
 	low, high, mean, std := of("min"), of("max"), of("mean"), of("std")
 	_, _, channels := c.info.Features[name].picture()
@@ -221,8 +223,9 @@ func (c *checker) checkWhole() {
 	}
 }
 
-// compareQuantiles looks whether those of all lie among the episodes', and takes them out
-// of said: releases of LeRobot to 0.6 have their mean, later ones the outermost.
+// compareQuantiles checks that the dataset's quantiles lie within the range of the episodes', and
+// deletes them from said. Releases of LeRobot up to 0.6 write the mean of the episodes' quantiles,
+// later ones the outermost.
 func (c *checker) compareQuantiles(name string, all *measured, episodes []measured, said map[string][]float64) {
 	tell := c.differs(name)
 	n := len(said["mean"])
@@ -242,14 +245,14 @@ func (c *checker) compareQuantiles(name string, all *measured, episodes []measur
 			}
 			slack := quantileTolerance * max(math.Abs(got.Max[d]), math.Abs(got.Min[d]), 1e-6)
 			if !(v[d] >= low-slack && v[d] <= high+slack) {
-				tell("all: %s of %s is said to be %v, and the episodes' are from %v to %v", q.name, name, v[d], low, high)
+				tell("all: %s of %s is %v, outside the episodes' range from %v to %v", q.name, name, v[d], low, high)
 				break
 			}
 		}
 	}
 }
 
-// flat has the numbers of lists in lists.
+// flat appends the numbers of nested lists.
 func flat(v any, to []float64) []float64 {
 	switch v := v.(type) {
 	case float64:

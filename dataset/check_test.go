@@ -36,7 +36,7 @@ func verdict(t *testing.T, dir string) *Verdict {
 	return v
 }
 
-// What is exported is whole, and each kind of damage is found.
+// An exported dataset passes the check, and the check finds each kind of damage.
 func TestCheck(t *testing.T) {
 	needFFmpeg(t)
 	whole := checkable(t, "top")
@@ -73,7 +73,7 @@ func TestCheck(t *testing.T) {
 			}
 		}
 	}
-	// again makes meta again of a journal that was changed.
+	// again rewrites meta/ from an edited journal.
 	again := func(edit func(*journal)) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
 			j, err := readJournal(dir)
@@ -100,9 +100,9 @@ func TestCheck(t *testing.T) {
 		damage func(t *testing.T, dir string)
 		found  string
 	}{
-		{"an episode too many", editJSON(infoPath, func(v map[string]any) { v["total_episodes"] = 4 }), "says 4 episodes"},
+		{"an episode too many", editJSON(infoPath, func(v map[string]any) { v["total_episodes"] = 4 }), "gives 4 episodes"},
 		{"a frame too many", editJSON(infoPath, func(v map[string]any) { v["total_frames"] = 46 }), "46 frames"},
-		{"a task too many", editJSON(infoPath, func(v map[string]any) { v["total_tasks"] = 2 }), "says 2 tasks"},
+		{"a task too many", editJSON(infoPath, func(v map[string]any) { v["total_tasks"] = 2 }), "gives 2 tasks"},
 		{"another rate", editJSON(infoPath, func(v map[string]any) { v["fps"] = 60 }), "want frame_index/fps"},
 		{"another size of video", editJSON(infoPath, func(v map[string]any) {
 			v["features"].(map[string]any)[imagePrefix+"top"].(map[string]any)["shape"] = []int{64, 48, 3}
@@ -163,7 +163,7 @@ func TestCheck(t *testing.T) {
 	}
 }
 
-// Numbers that are none are found, and findings are bounded.
+// The check finds values that are not numbers, and the number of findings is bounded.
 func TestFindingsAreBounded(t *testing.T) {
 	dir := checkable(t)
 	j, err := readJournal(dir)
@@ -216,7 +216,7 @@ func TestCheckRefuses(t *testing.T) {
 	}
 }
 
-// What describes a dataset in a line is what the export said.
+// Describe returns the same figures as the export's report.
 func TestDescribe(t *testing.T) {
 	dir := checkable(t)
 	s, err := Describe(dir)
@@ -228,7 +228,7 @@ func TestDescribe(t *testing.T) {
 	}
 }
 
-// A table is read as it was written, of all kinds and depths.
+// A table of all kinds and depths reads back as it was written.
 func TestTable(t *testing.T) {
 	var file bytes.Buffer
 	cols := []column{{"b", parquet.Boolean, 0}, {"i", parquet.Int64, 0}, {"f", parquet.Float, 1}, {"d", parquet.Double, 3}, {"t", parquet.ByteArray, 1}}
@@ -257,7 +257,7 @@ func TestTable(t *testing.T) {
 	same(t, "sizes", []int{got["b"].size, got["f"].size, got["d"].size, got["t"].size}, []int{1, 2, 3, -1})
 }
 
-// tables are small ones, to be damaged.
+// tables returns small tables for tests to damage.
 func tables() (files [][]byte) {
 	for _, depth := range []int{0, 1, 3} {
 		var file bytes.Buffer
@@ -276,8 +276,8 @@ func tables() (files [][]byte) {
 	return files
 }
 
-// A damaged table ends, in an error or a table: the library's LZ4 does not, where a byte
-// of the footer makes Snappy's pages that.
+// Parsing a damaged table ends, with an error or a table. The library's LZ4 decoder does not end
+// when a damaged footer byte assigns it Snappy's pages.
 func TestDamagedTables(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	parse := func(data []byte) error {
@@ -315,7 +315,7 @@ func TestDamagedTables(t *testing.T) {
 	}
 }
 
-// FuzzTable reads files that may be anything: an error or a table, and no panic.
+// FuzzTable reads arbitrary bytes as a table: the result is an error or a table, never a panic.
 func FuzzTable(f *testing.F) {
 	for _, file := range tables() {
 		f.Add(file)
@@ -338,7 +338,7 @@ func FuzzTable(f *testing.F) {
 	})
 }
 
-// FuzzInfo reads an info.json that may be anything.
+// FuzzInfo reads arbitrary bytes as an info.json.
 func FuzzInfo(f *testing.F) {
 	f.Add([]byte(`{"codebase_version": "v3.0", "fps": 30, "data_path": "x", "video_path": "y", "features": {"a": {"dtype": "video", "shape": [3, 2, 1], "names": ["a"]}}}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
@@ -351,7 +351,7 @@ func FuzzInfo(f *testing.F) {
 	})
 }
 
-// FuzzProbe reads what ffprobe says of a file that may be anything.
+// FuzzProbe reads arbitrary bytes as ffprobe's output.
 func FuzzProbe(f *testing.F) {
 	f.Add([]byte("{\n\"packets\": [\n{ \"pts\": 0 },\n{ \"pts\": 512 }\n],\n\"streams\": [\n{ \"codec_name\": \"h264\", \"width\": 2, \"height\": 2, \"avg_frame_rate\": \"30/1\", \"time_base\": \"1/15360\" }\n]\n}\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {

@@ -7,7 +7,7 @@ import (
 	"strings"
 )
 
-// whole are the types of whole numbers that are checked, with their least and largest ones.
+// whole are the integer types that the check knows, each with its least and its largest number.
 var whole = map[string][2]float64{
 	"int8":    {math.MinInt8, math.MaxInt8},
 	"int16":   {math.MinInt16, math.MaxInt16},
@@ -16,19 +16,19 @@ var whole = map[string][2]float64{
 	"uint8":   {0, math.MaxUint8},
 }
 
-// outside is the place of the first number that is not of the feature's type; -1: none.
+// outside returns the index of the first number that is not of the feature's type; -1 if all are.
 func (f Feature) outside(numbers []float64) int {
 	limits, ok := whole[f.DType]
 	if !ok {
 		return -1
 	}
 	return slices.IndexFunc(numbers, func(v float64) bool {
-		return v != math.Trunc(v) || v < limits[0] || v > limits[1] // NaN is none
+		return v != math.Trunc(v) || v < limits[0] || v > limits[1] // NaN fails the first comparison
 	})
 }
 
-// loaded are the types that LeRobot's loader, the library datasets, knows; those with a
-// unit, such as timestamp[ns], begin as in timed.
+// loaded are the types that LeRobot's loader (Hugging Face's datasets library) knows; timed are the
+// beginnings of those with a unit, such as timestamp[ns].
 var (
 	loaded = []string{
 		float32Type, int64Type, boolType, videoType, "image", "string", "large_string", "string_view", "binary", "large_binary", "binary_view", "null",
@@ -37,7 +37,7 @@ var (
 	timed = []string{"time32[", "time64[", "timestamp[", "duration[", "decimal128(", "decimal256("}
 )
 
-// checkTypes looks whether the loader can make numbers and texts of each feature.
+// checkTypes checks that the loader can decode each feature.
 func (c *checker) checkTypes() {
 	for _, name := range slices.Sorted(maps.Keys(c.info.Features)) {
 		f := c.info.Features[name]

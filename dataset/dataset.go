@@ -1,17 +1,16 @@
-// Package dataset makes LeRobotDatasets (v3.0) of a flight recorder's files, and checks
-// such datasets, its own and others' (docs/dataset.md).
+// Package dataset writes LeRobotDatasets (v3.0) from the files of a flight recorder, and checks
+// such datasets, its own and other programs' (docs/dataset.md).
 //
-// A record takes this way:
+// An export reads a record twice:
 //
-//	run.go      files of one run, read once: its ticks, its episodes, when there was a picture
-//	episode.go  which ticks are an episode's frames, and which picture each of them shows
-//	export.go   read again: pictures go to ffmpeg (video.go), numbers into tables (table.go),
-//	            both to the statistics (stats.go); what an episode became is a line of the
-//	journal.go  journal, from which an export that was interrupted goes on
-//	meta.go     and what LeRobot reads first is made of the journal, at the end
+//	run.go      first reading: the files of one run, its ticks, its episodes, the times of its pictures
+//	episode.go  which ticks are an episode's frames, and which picture each frame shows
+//	export.go   second reading: pictures go to ffmpeg (video.go), numbers into tables (table.go),
+//	            both into the statistics (stats.go); each finished episode is one line of the
+//	journal.go  journal, from which an interrupted export continues
+//	meta.go     at the end: the files in meta/, made from the journal
 //
-// check.go reads a dataset as LeRobot's loader does and compares it with what it says of
-// itself.
+// check.go reads a dataset as LeRobot's loader does and compares its data with its metadata.
 package dataset
 
 import (
@@ -22,18 +21,18 @@ import (
 	"strings"
 )
 
-// Version is the layout that is written and read.
+// Version is the layout that this package writes and reads.
 const Version = "v3.0"
 
-// Bounds of what is made and read.
+// Bounds of datasets, written or read.
 const (
 	maxFPS      = 1000
-	maxSide     = 8192 // of a picture
+	maxSide     = 8192 // height or width of a picture
 	maxEpisodes = 1_000_000
 	maxText     = 64 << 20 // bytes of a JSON file, or of a journal
 )
 
-// Types of a feature's numbers, as info.json names them.
+// DTypes of features, as in info.json.
 const (
 	float32Type = "float32"
 	int64Type   = "int64"
@@ -41,7 +40,7 @@ const (
 	videoType   = "video"
 )
 
-// Names of features that LeRobot fixes.
+// Feature names that LeRobot fixes.
 const (
 	stateName    = "observation.state"
 	actionName   = "action"
@@ -54,13 +53,13 @@ const (
 
 	intervention = "intervention" // as LeRobot's strategy dagger names it
 
-	// Where a frame's action came from. LeRobot has no names for these; a policy takes
-	// none of them as input, since they begin neither with observation nor with action.
-	outcomeName    = "edge_rt.outcome"       // 1 success, 0 failure, -1 nobody said
-	seqName        = "edge_rt.seq"           // the action's request; -1: no action began in the frame
-	epochName      = "edge_rt.epoch"         // of that session
-	chunkIndexName = "edge_rt.chunk_index"   // row of the chunk
-	sourceAgeName  = "edge_rt.source_age_ms" // of what the action was computed from
+	// The origin of a frame's action. LeRobot has no names for these features. No policy takes them
+	// as input, since their names begin neither with observation nor with action.
+	outcomeName    = "edge_rt.outcome"       // 1 success, 0 failure, -1 unknown
+	seqName        = "edge_rt.seq"           // request that the action answers; -1: no action of a policy began in the frame
+	epochName      = "edge_rt.epoch"         // session of that request
+	chunkIndexName = "edge_rt.chunk_index"   // row of the action in its chunk
+	sourceAgeName  = "edge_rt.source_age_ms" // age of the observation from which the action was computed
 	pictureAgeName = "edge_rt.picture_age_ms"
 )
 
@@ -72,7 +71,7 @@ type Feature struct {
 	Info  any    `json:"info,omitempty"`
 }
 
-// size is how many numbers a frame has of the feature; 0 where that makes no sense.
+// size returns how many numbers a frame has of the feature; 0 where the shape makes no sense.
 func (f Feature) size() int {
 	n := 1
 	for _, side := range f.Shape {
@@ -84,8 +83,8 @@ func (f Feature) size() int {
 	return n
 }
 
-// picture is the size of a feature's pictures, and how many channels they have: LeRobot has
-// both orders, and says which in the names.
+// picture returns the size of a feature's pictures and their number of channels. LeRobot writes
+// both orders, channels first and channels last; the feature's names give the order.
 func (f Feature) picture() (h, w, channels int) {
 	if len(f.Shape) != 3 {
 		return 0, 0, 3
@@ -119,7 +118,7 @@ type Info struct {
 	sortedVideos []string
 }
 
-// videos are the names of the features that are videos, sorted.
+// videos returns the names of the video features, sorted.
 func (i *Info) videos() []string {
 	if i.sortedVideos == nil {
 		for name, f := range i.Features {
@@ -145,10 +144,11 @@ const (
 	tasksPath   = "meta/tasks.parquet"
 )
 
-// field is one of a template of info.json, as Python's format has it.
+// field matches one placeholder of a template in info.json, in Python's format syntax.
 var field = regexp.MustCompile(`\{(video_key|chunk_index|file_index)(?::(?:0?(\d{1,2}))?d)?\}`)
 
-// fill puts numbers and the name of a video into a template of info.json.
+// fill replaces the placeholders of an info.json template by the name of a video and the two
+// indices.
 func fill(template, video string, chunk, file int64) string {
 	return field.ReplaceAllStringFunc(template, func(text string) string {
 		m := field.FindStringSubmatch(text)

@@ -12,37 +12,37 @@ import (
 	"edgert/rt"
 )
 
-// shortest is how long a part of an episode that was cut must be to stay one.
+// shortest is the minimum length of a part of an episode that was cut.
 const shortest = time.Second
 
-// What becomes of frames without a picture.
+// Values of Config.Missing: the treatment of frames without a picture.
 const (
-	DropEpisode = "drop" // the episode is left out
-	CutEpisode  = "cut"  // what has pictures stays
+	DropEpisode = "drop" // leaves the episode out
+	CutEpisode  = "cut"  // keeps the parts that have pictures
 )
 
-// episode is what becomes one of the dataset.
+// episode becomes one episode of the dataset.
 type episode struct {
-	key     string // its place in the record, for journals
+	key     string // its identity in the record, for journals
 	of      *run
 	mark    mark
 	frames  []frame
-	outcome float64 // 1, 0, -1
-	held    int     // frames of a tick that is not in the record
+	outcome float64 // 1 success, 0 failure, -1 unknown
+	held    int     // frames whose tick is missing in the record
 	oldest  time.Duration
 }
 
-// frame is one of an episode.
+// frame is one frame of an episode.
 type frame struct {
 	at       rt.Instant
-	tick     int   // whose state it has
-	action   int   // the tick whose action it has; -1: none began, it has the tick's goal
-	pictures []int // of each camera, the number of its picture in the run
+	tick     int   // tick that gives the state
+	action   int   // tick that gives the action; -1: no action began, the frame takes the goal of its tick
+	pictures []int // for each camera, the number of its picture in the run
 	age      time.Duration
 	held     bool
 }
 
-// Left is what was left out of a dataset, by the reason.
+// Left counts the parts of the records that an export leaves out, by reason.
 type Left map[string]int
 
 func (l Left) add(n int, format string, args ...any) {
@@ -51,16 +51,16 @@ func (l Left) add(n int, format string, args ...any) {
 	}
 }
 
-// cutting says how episodes are cut.
+// cutting configures how a run is cut into episodes.
 type cutting struct {
 	only    []string
 	task    string
-	gap     time.Duration // longest that is held
-	age     time.Duration // of a picture
+	gap     time.Duration // longest gap between ticks that held frames fill
+	age     time.Duration // maximum age of a picture
 	missing string
 }
 
-// episodes are the run's, as they will be in the dataset.
+// episodes returns the run's episodes as the dataset will have them.
 func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 	left.add(r.headless, "episodes whose beginning is in no file")
 	for _, m := range r.marks {
@@ -73,7 +73,7 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 			continue
 		}
 		if m.task == "" && c.task == "" {
-			return nil, refuse("%s: nobody said what the task is: give --task TEXT, which LeRobot keeps with every frame", r.name)
+			return nil, refuse("%s: the record names no task: give --task TEXT, which LeRobot keeps with every frame", r.name)
 		}
 		if m.cut && c.task == "" {
 			left.add(1, "episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)")
@@ -82,7 +82,7 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 		parts := r.parts(m, c, left)
 		for i, frames := range parts {
 			e := episode{of: r, mark: m, frames: frames, outcome: -1, key: fmt.Sprintf("%s/%d/%d", r.key, m.number, frames[0].at)}
-			if i == len(parts)-1 { // a part of before did not reach it
+			if i == len(parts)-1 { // only the last part reaches the outcome
 				e.outcome = outcomeNumber(m.outcome)
 			}
 			for _, f := range frames {
@@ -98,7 +98,8 @@ func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
 	return out, nil
 }
 
-// said is how an episode went as --only has it. Where only its time was over nobody said.
+// said returns the outcome of an episode in the words of --only. An episode that ran out of time
+// has no outcome.
 func said(outcome string) string {
 	if outcome == record.Timeout {
 		return "none"
@@ -106,7 +107,7 @@ func said(outcome string) string {
 	return cmp.Or(outcome, "none")
 }
 
-// outcomeWord is the outcome of a number, as the journal has it.
+// outcomeWord returns the journal's word for the number of an outcome.
 func outcomeWord(n float64) string {
 	return map[float64]string{1: record.Success, 0: record.Failure}[n]
 }
@@ -121,7 +122,7 @@ func outcomeNumber(outcome string) float64 {
 	return -1
 }
 
-// parts are the frames of an episode; more than one part where a gap in time cuts it.
+// parts returns the frames of an episode. A long gap in time cuts an episode into several parts.
 func (r *run) parts(m mark, c *cutting, left Left) (parts [][]frame) {
 	first := sort.Search(len(r.ticks), func(i int) bool { return r.ticks[i].at >= m.begin })
 	last := sort.Search(len(r.ticks), func(i int) bool { return r.ticks[i].at >= m.end })
@@ -134,7 +135,7 @@ func (r *run) parts(m mark, c *cutting, left Left) (parts [][]frame) {
 		}
 		cut = cut || to < last
 		begin, end := from, to
-		for begin < end && !acts(begin) { // it waits for the first chunk
+		for begin < end && !acts(begin) { // ticks before the first chunk
 			begin++
 		}
 		for end > begin && !acts(end-1) {
@@ -154,24 +155,24 @@ func (r *run) parts(m mark, c *cutting, left Left) (parts [][]frame) {
 	return r.keepLong(parts, cut || cutHere, left)
 }
 
-// steps is how many periods tick i is behind the one before.
+// steps returns how many periods tick i is later than tick i-1.
 func (r *run) steps(i int) int {
 	return max(1, int(math.Round(float64(r.ticks[i].deadline-r.ticks[i-1].deadline)/r.period)))
 }
 
-// frames are those of ticks without a long gap. A tick that is missing is held: the frame
-// has what was measured and wanted last.
+// frames returns the frames of ticks without a long gap. A missing tick becomes a held frame: it
+// repeats the last state and the last goal.
 func (r *run) frames(begin, end int) (frames []frame) {
 	every := r.every()
-	at := 0 // place of tick i, in periods
+	at := 0 // of the next frame after tick i, in periods
 	for i := begin; i < end; i++ {
 		behind := 1
 		if i+1 < end {
 			behind = r.steps(i + 1)
 		}
 		for at < behind {
-			// A tick that came late has made those behind it late or missing: a frame is not
-			// before the one ahead of it.
+			// A late tick makes its successors late or missing. A frame that holds it must not be
+			// earlier than the tick itself.
 			due := r.ticks[i].deadline + rt.Instant(float64(at)*r.period)
 			f := frame{at: max(r.ticks[i].at, due), tick: i, action: -1, held: at > 0}
 			for k := i; k < end && r.ticks[k].deadline-r.ticks[i].deadline < rt.Instant((float64(at+every)-0.5)*r.period); k++ {
@@ -188,8 +189,8 @@ func (r *run) frames(begin, end int) (frames []frame) {
 	return frames
 }
 
-// show finds the frames' pictures: of each camera the newest that is not younger than the
-// frame. cut: frames without were left out.
+// show finds the pictures of each frame: of each camera the newest that is not younger than the
+// frame. cut reports that frames without a picture were left out.
 func (r *run) show(parts [][]frame, c *cutting, left Left) (out [][]frame, cut bool) {
 	if len(r.cams) == 0 {
 		return parts, false
@@ -226,7 +227,7 @@ func (r *run) show(parts [][]frame, c *cutting, left Left) (out [][]frame, cut b
 	return out, cut
 }
 
-// ring says what to expect of a record that was not kept whole.
+// ring returns a hint for the record of a ring, which holds few pictures; otherwise it returns "".
 func (r *run) ring() string {
 	if r.info["record"] == string(record.Ring) {
 		return " (--record ring has ten pictures a second, of the last ten seconds: record with --record all)"
@@ -234,7 +235,7 @@ func (r *run) ring() string {
 	return ""
 }
 
-// look finds a frame's pictures and returns the age of the oldest.
+// look sets a frame's pictures and returns the age of the oldest one.
 func (r *run) look(f *frame) (oldest time.Duration) {
 	f.pictures = make([]int, len(r.cams))
 	for k, name := range r.cams {
@@ -250,7 +251,7 @@ func (r *run) look(f *frame) (oldest time.Duration) {
 	return oldest
 }
 
-// keepLong leaves out what cutting has left too short.
+// keepLong leaves out parts that are too short after a cut.
 func (r *run) keepLong(parts [][]frame, cut bool, left Left) (out [][]frame) {
 	for _, frames := range parts {
 		if cut && len(frames)*int(time.Second)/r.fps < int(shortest) {
@@ -262,7 +263,7 @@ func (r *run) keepLong(parts [][]frame, cut bool, left Left) (out [][]frame) {
 	return out
 }
 
-// values has the numbers of a frame, by the feature's name.
+// values returns a function from a feature's name to its numbers in frame i.
 func (e *episode) values(i int, place *place) func(name string) any {
 	f := &e.frames[i]
 	t := &e.of.ticks[f.tick]
@@ -314,9 +315,9 @@ func (e *episode) values(i int, place *place) func(name string) any {
 	}
 }
 
-// sent is what the arm was sent for the action that began on tick i: the action, but of the
-// joints that the gate held back the goal that they had at its end. A policy that learned the
-// action there would expect a motion that the arm never made.
+// sent returns the goals that the arm received for the action that began on tick i. It is the
+// action, except for joints that the gate held back: those have their goal at the end of the
+// action. If a policy learned the action itself, it would expect a motion that the arm never made.
 func (r *run) sent(i int) []float32 {
 	action, last, cut := r.ticks[i].action, i, r.ticks[i].cut
 	ticks := min(r.every(), int(math.Round(1e9/r.period/r.rate))) // that the action lasts
@@ -338,7 +339,7 @@ func (r *run) sent(i int) []float32 {
 	return sent
 }
 
-// place is where an episode is in the dataset.
+// place is the position of an episode in the dataset.
 type place struct {
 	fps, episode, first, task int
 }

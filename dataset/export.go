@@ -14,43 +14,43 @@ import (
 	"edgert/record"
 )
 
-// What is usual.
+// Defaults of Config.
 const (
 	DefaultGap        = 100 * time.Millisecond
 	DefaultPictureAge = 250 * time.Millisecond
 )
 
-// alike says what to do with runs that do not go together.
+// alike is the advice in the error for runs that do not fit into one dataset.
 const alike = "make them alike with --fps and --cameras, or export them apart: name the files or a folder of each kind"
 
-// Config is one export.
+// Config configures one export.
 type Config struct {
-	Records []string // files, and folders of them
+	Records []string // files and folders
 	Out     string
-	Append  bool     // to the dataset that is there
+	Append  bool     // to the existing dataset
 	FPS     int      // of the dataset; 0: the records' actions per second
 	Cameras []string // nil: all
 	Only    []string // outcomes: success, failure, none; nil: all
-	Task    string   // instead of the records'; ""
+	Task    string   // replaces the records' task; "": the records' own
 	VCodec  string   // a key of Codecs
 	CRF     int      // 0: the codec's
 	Plain   bool     // without the features that LeRobot's own recordings lack
 
-	MaxGap        time.Duration // the longest time without a tick that is held; a longer one cuts the episode
-	MaxPictureAge time.Duration // of a frame's picture; older, it has none
-	Missing       string        // DropEpisode or CutEpisode: what becomes of frames without
+	MaxGap        time.Duration // longest time without a tick that held frames fill; a longer gap cuts the episode
+	MaxPictureAge time.Duration // maximum age of a frame's picture; a frame with an older one counts as a frame without a picture
+	Missing       string        // DropEpisode or CutEpisode: the treatment of frames without a picture
 
-	Progress func(Progress) // nil: nobody looks
+	Progress func(Progress) // may be nil
 }
 
-// Progress is how far an export is.
+// Progress is the state of an export in progress.
 type Progress struct {
-	Episodes, OfEpisodes int // of the run at hand
-	Frames, OfFrames     int // likewise
+	Episodes, OfEpisodes int // of the current run
+	Frames, OfFrames     int // of the current run
 	Run, OfRuns          int
 }
 
-// Report is what an export did.
+// Report summarizes a finished export.
 type Report struct {
 	Out              string   `json:"out"`
 	Records          int      `json:"records"`
@@ -63,25 +63,26 @@ type Report struct {
 	Cameras          []string `json:"cameras"`
 	Added            int      `json:"episodes_added"`
 	AddedFrames      int      `json:"frames_added"`
-	Resumed          int      `json:"episodes_resumed"` // of an export that was interrupted
-	There            int      `json:"episodes_there"`   // that the dataset or the interrupted export had already
-	Held             int      `json:"frames_held"`      // whose tick is not in the record
+	Resumed          int      `json:"episodes_resumed"` // from an interrupted export
+	There            int      `json:"episodes_there"`   // that the dataset or the interrupted export held already
+	Held             int      `json:"frames_held"`      // whose tick is missing in the record
 	Intervention     int      `json:"frames_intervention"`
 	WorstPictureMS   float64  `json:"picture_age_ms_max"`
 	WorstPictureTold string   `json:"picture_age_max_episode,omitempty"`
 	Bytes            int64    `json:"bytes"`
 	Left             Left     `json:"left_out"`
-	Recording        int      `json:"runs_recording"`    // that go on while they are exported
-	Replaced         int      `json:"episodes_replaced"` // that the dataset had, and whose record has changed since
-	Removed          int      `json:"episodes_removed"`  // likewise, and that were discarded since
+	Recording        int      `json:"runs_recording"`    // still in progress during the export
+	Replaced         int      `json:"episodes_replaced"` // whose record has changed since the last export
+	Removed          int      `json:"episodes_removed"`  // discarded by the operator since the last export
 	Torn             []Torn   `json:"pictures_torn,omitempty"`
-	Kept             string   `json:"kept,omitempty"` // a person's file that is not in the dataset: where it is
+	Kept             string   `json:"kept,omitempty"` // the new place of a person's file that is not in the dataset
 }
 
-// Partial is where a dataset is made, beside its place.
+// Partial returns the folder in which Export builds a dataset, beside its final place.
 func Partial(out string) string { return filepath.Clean(out) + ".partial" }
 
-// Export makes a dataset of records, or adds to one.
+// Export makes a dataset from records, or adds episodes to one. It returns an InputError for
+// records or a dataset that it refuses.
 func Export(ctx context.Context, cfg Config) (*Report, error) {
 	if cfg.Progress == nil {
 		cfg.Progress = func(Progress) {}
@@ -133,12 +134,12 @@ func Export(ctx context.Context, cfg Config) (*Report, error) {
 			}
 			return nil, err
 		}
-		runs[i] = nil // its ticks
+		runs[i] = nil // frees its ticks
 	}
 	return x.finish()
 }
 
-// survey reads the beginnings of all runs, and refuses those that do not go together.
+// survey reads the beginnings of all runs and refuses runs that do not fit into one dataset.
 func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
 	for i, r := range runs {
 		if err := r.describe(cfg.FPS, cfg.Cameras); err != nil {
@@ -160,7 +161,7 @@ func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
 	return set, nil
 }
 
-// features are those of a dataset of such a run.
+// features returns the features of a dataset of such a run.
 func features(r *run, codec Codec, cfg *Config) map[string]Feature {
 	one := func(dtype string) Feature { return Feature{DType: dtype, Shape: []int{1}} }
 	vector := Feature{DType: float32Type, Shape: []int{len(r.joints)}, Names: r.joints}
@@ -189,7 +190,7 @@ func features(r *run, codec Codec, cfg *Config) map[string]Feature {
 	return f
 }
 
-// columns are those of the data, of such features.
+// columns returns the columns of the data files of such features.
 func columns(features map[string]Feature) (out []column) {
 	for name, f := range features {
 		if f.DType == videoType {
@@ -204,21 +205,22 @@ func columns(features map[string]Feature) (out []column) {
 	return out
 }
 
-// export is one under way.
+// export is an export in progress.
 type export struct {
-	*folder  // where it is made
+	*folder  // in which the dataset is built
 	cfg      *Config
 	codec    Codec
-	out      string // where it will be, behind all links
+	out      string // its final place, with all links resolved
 	journal  *journal
-	old      *own           // what is at out; nil: nothing
-	extra    map[string]any // that a person has added to info.json
-	before   int            // episodes that the dataset had, and keeps
+	old      *own           // the existing dataset at out; nil: no dataset
+	extra    map[string]any // keys that a person has added to info.json
+	before   int            // episodes that the existing dataset keeps
 	report   Report
 	progress Progress
 }
 
-// prepare finds the place, and what is there already.
+// prepare resolves the final place, locks the partial folder and loads the work that exists there.
+// done releases the lock.
 func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done func(), err error) {
 	out, there, err := resolve(x.cfg.Out)
 	switch {
@@ -248,9 +250,9 @@ func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done f
 	return unlock, nil
 }
 
-// takeUp goes on from what an interrupted export has left, or begins.
+// takeUp continues an interrupted export, or begins a new one.
 func (x *export) takeUp(ctx context.Context, runs []*run, set settings) error {
-	var there []entry // that out has, and keeps
+	var there []entry // episodes that out keeps
 	var old *journal
 	if x.cfg.Append {
 		var err error
@@ -285,7 +287,8 @@ func (x *export) takeUp(ctx context.Context, runs []*run, set settings) error {
 	return x.begin(set, old, there)
 }
 
-// readOld reads what --append adds to, and refuses it where something of it would be lost.
+// readOld reads the journal of the dataset that --append adds to. It refuses a dataset that would
+// lose something.
 func (x *export) readOld(set settings) (*journal, error) {
 	name := x.cfg.Out
 	old, err := readJournal(x.out)
@@ -299,7 +302,7 @@ func (x *export) readOld(set settings) (*journal, error) {
 	if info.Episodes != len(old.entries) || info.Frames != old.frames {
 		return nil, refuse("%s has %d episodes, and edge-rt has made %d: it was edited; export into another place, and join both with LeRobot's lerobot-edit-dataset", name, info.Episodes, len(old.entries))
 	}
-	if err := old.fits(set, "what is asked for", name, alike); err != nil {
+	if err := old.fits(set, "this export", name, alike); err != nil {
 		return nil, err
 	}
 	if x.extra, err = x.unchanged(old); err != nil {
@@ -310,10 +313,10 @@ func (x *export) readOld(set settings) (*journal, error) {
 	return old, nil
 }
 
-// resume takes up what an interrupted export has left; ok: it did. there is what out keeps,
-// with which that has to begin.
+// resume continues the interrupted export with the journal j; ok reports whether it could. there
+// are the episodes that out keeps; the interrupted export must begin with them.
 func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool, err error) {
-	if err := j.fits(set, "what is asked for", "the interrupted export in "+x.dir, "ask for the same, or remove that folder to begin anew"); err != nil {
+	if err := j.fits(set, "this export", "the interrupted export in "+x.dir, "ask for the same, or remove that folder to begin anew"); err != nil {
 		return false, err
 	}
 	if adds && (len(j.entries) < len(there) || !slices.EqualFunc(there, j.entries[:len(there)], func(a, b entry) bool { return a.Key == b.Key })) {
@@ -326,20 +329,20 @@ func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settin
 		}
 	}
 	stale, err := x.outdated(ctx, runs, added)
-	if err != nil || len(stale) > 0 { // begun anew: its runs went on since
+	if err != nil || len(stale) > 0 { // a run has grown since: begin anew
 		return false, err
 	}
 	x.journal = j
 	return true, j.mend()
 }
 
-// begin begins the folder: empty, or with what out keeps.
+// begin starts the folder: empty, or with the episodes that out keeps.
 func (x *export) begin(set settings, old *journal, there []entry) error {
 	mine := own{(&Info{Features: set.Features}).videos(), maxEpisodes}
 	if old != nil {
 		mine.videos = of(old).videos
 	}
-	kept, err := mine.clear(x.dir, x.out) // of an export that broke off before its first episode, and binds no other
+	kept, err := mine.clear(x.dir, x.out) // clears an export that broke off before its first episode; its settings bind no later export
 	if err != nil {
 		return err
 	}
@@ -361,7 +364,7 @@ func exists(path string) (bool, error) {
 	return err == nil, err
 }
 
-// addRun adds the episodes of a run that are not there yet.
+// addRun adds the episodes of a run that the dataset lacks.
 func (x *export) addRun(ctx context.Context, r *run) error {
 	if err := r.read(); err != nil {
 		return err
@@ -424,7 +427,7 @@ func (x *export) addRun(ctx context.Context, r *run) error {
 	return f.rest()
 }
 
-// cutting is how the config has episodes cut.
+// cutting returns the config's settings for cutting episodes.
 func (x *export) cutting() *cutting {
 	return &cutting{
 		only:    x.cfg.Only,
@@ -435,7 +438,8 @@ func (x *export) cutting() *cutting {
 	}
 }
 
-// complete adds an episode whose videos are there.
+// complete adds an episode whose videos are finished: its table, its statistics and its line in the
+// journal.
 func (x *export) complete(e *episode, stats map[string]Stats) error {
 	n := len(x.journal.entries)
 	p := &place{fps: x.journal.settings.FPS, episode: n, first: x.journal.frames, task: x.journal.task(e.mark.task)}
@@ -487,7 +491,7 @@ func (x *export) complete(e *episode, stats map[string]Stats) error {
 	return x.journal.add(line)
 }
 
-// finish writes what LeRobot reads first, and puts the dataset into its place.
+// finish writes the files of meta/ and moves the dataset to its final place.
 func (x *export) finish() (*Report, error) {
 	r, j := &x.report, x.journal
 	r.Added = len(j.entries) - x.before - r.Resumed
@@ -508,7 +512,7 @@ func (x *export) finish() (*Report, error) {
 	if err := x.writeMeta(j, x.extra); err != nil {
 		return nil, err
 	}
-	if x.old != nil { // what came since the export began
+	if x.old != nil { // files that a person added during the export
 		if err := x.adopt(x.out, *x.old); err != nil {
 			return nil, err
 		}
@@ -532,7 +536,7 @@ func (x *export) finish() (*Report, error) {
 	return r, err
 }
 
-// bytesOf is how many bytes the files of a folder have.
+// bytesOf returns the number of bytes in the files of a folder.
 func bytesOf(dir string) (bytes int64, err error) {
 	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -547,7 +551,7 @@ func bytesOf(dir string) (bytes int64, err error) {
 	return bytes, err
 }
 
-// removeStrays removes what an interrupted export left behind the last episode.
+// removeStrays removes files that an interrupted export has left after the last episode.
 func (x *export) removeStrays() error {
 	n := len(x.journal.entries)
 	names := []string{""}
@@ -573,7 +577,7 @@ func (x *export) removeStrays() error {
 	return nil
 }
 
-// words are what was left out, in a line.
+// words lists the reasons and their counts in one line.
 func (l Left) words() string {
 	var parts []string
 	for why, n := range l {
@@ -587,5 +591,5 @@ func (l Left) words() string {
 		}
 		text += p
 	}
-	return cmp.Or(text, "they have none")
+	return cmp.Or(text, "they have no episodes")
 }

@@ -13,7 +13,7 @@ import (
 	"edgert/record"
 )
 
-// needFFmpeg ends a test where videos cannot be made; `make test` installs ffmpeg.
+// needFFmpeg skips a test on a machine without ffmpeg; `make test` installs it.
 func needFFmpeg(t testing.TB) {
 	t.Helper()
 	if _, err := exec.LookPath(ffmpeg); err != nil {
@@ -47,8 +47,8 @@ func refused(t *testing.T, cfg Config, words ...string) {
 	}
 }
 
-// Episodes are what an operator began and ended; frames are their ticks from the first
-// action on, each with the time of its number.
+// An operator's marks make the episodes. Their frames are the ticks from the first action on; frame
+// n has the time n/fps.
 func TestEpisodesAreTheOperators(t *testing.T) {
 	s := &scene{seconds: 5, first: 3}
 	s.episodes = []record.Episode{
@@ -86,7 +86,7 @@ func TestEpisodesAreTheOperators(t *testing.T) {
 	}
 }
 
-// Where an episode's time was over nobody has said how it went.
+// A timeout is no outcome: the operator has not judged the episode.
 func TestATimeoutIsNobodysWord(t *testing.T) {
 	s := &scene{seconds: 4, task: "x"}
 	s.episodes = []record.Episode{begin(s, 1, 0.1, "x"), end(s, 1, 1.5, record.Timeout), begin(s, 2, 2, "x"), end(s, 2, 3.5, record.Success)}
@@ -97,7 +97,7 @@ func TestATimeoutIsNobodysWord(t *testing.T) {
 	}
 }
 
-// A run without episodes is one, from its first action to its last.
+// A run without marks is one episode, from its first action to its last.
 func TestARunIsAnEpisode(t *testing.T) {
 	s := &scene{first: 10, task: "stir"}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
@@ -112,7 +112,7 @@ func TestARunIsAnEpisode(t *testing.T) {
 	exporting(t, cfg)
 }
 
-// Where ticks are faster than frames, frames begin with the actions.
+// When ticks are faster than frames, frames begin with the actions.
 func TestFewerFramesThanTicks(t *testing.T) {
 	s := &scene{rate: 30, multiplier: 2, seconds: 1, first: 4, task: "x"}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
@@ -133,7 +133,7 @@ func TestFewerFramesThanTicks(t *testing.T) {
 	d = read(t, cfg.Out)
 	same(t, "10 of 60", d.firsts(stateName), counted(4, 10, 6))
 
-	// Behind a tick that starved actions begin between frames: a frame has the next one.
+	// After a starved tick, actions begin between frames: a frame takes the next one.
 	slipped := &scene{rate: 30, multiplier: 2, seconds: 1, slip: 20, task: "x"}
 	late := testConfig(t, slipped.write(t, filepath.Join(t.TempDir(), "b.mcap")))
 	exporting(t, late)
@@ -145,10 +145,10 @@ func TestFewerFramesThanTicks(t *testing.T) {
 	refused(t, cfg, "60 ticks per second", "--fps 25")
 }
 
-// Where the gate did not let a joint follow its action, as at a change of control, a frame has
-// the goal that was sent: after the last of the action's ticks.
+// When the gate keeps a joint from its action, as at a change of control, a frame has the goal that
+// the joint was sent after the last of the action's ticks.
 func TestTheActionIsWhatWasSent(t *testing.T) {
-	for _, clipped := range []uint32{1, 0} { // in its speed, or held
+	for _, clipped := range []uint32{1, 0} { // limited in speed, or held
 		s := &scene{seconds: 1, held: [2]int{10, 12}, clipped: clipped, task: "x"}
 		cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
 		exporting(t, cfg)
@@ -166,7 +166,8 @@ func TestTheActionIsWhatWasSent(t *testing.T) {
 	same(t, "a frame for each tick", d.firsts(actionName)[9:13], []float64{9.5, 10.25, 11.5, 12.25})
 }
 
-// A tick that is missing moves nothing in time: short gaps are held, long ones cut.
+// A missing tick shifts no frame in time: held frames fill short gaps, and long gaps cut the
+// episode.
 func TestGaps(t *testing.T) {
 	s := &scene{seconds: 5.1, lost: map[int]bool{10: true, 11: true}}
 	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 5, record.Success)}
@@ -184,7 +185,7 @@ func TestGaps(t *testing.T) {
 	same(t, "frame after the cut", d.firsts(frameIndex)[60], 0)
 	same(t, "the last part is the success", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[60]}, []float64{-1, 1})
 
-	for i := 60; i < 130; i++ { // 20 frames are left behind it: too few
+	for i := 60; i < 130; i++ { // 20 frames remain after the gap: too few
 		s.lost[i] = true
 	}
 	cfg.Out, cfg.Records = cfg.Out+"2", []string{s.write(t, filepath.Join(t.TempDir(), "b.mcap"))}
@@ -193,7 +194,7 @@ func TestGaps(t *testing.T) {
 	}
 }
 
-// What a person wanted is marked as LeRobot's strategy dagger does, and has no request.
+// A person's actions are marked as LeRobot's strategy dagger marks them, and have no request.
 func TestInterventions(t *testing.T) {
 	s := &scene{seconds: 1, task: "x", taken: [2]int{10, 20}}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
@@ -213,7 +214,8 @@ func TestInterventions(t *testing.T) {
 	}
 }
 
-// Files of one run are one run, also where they overlap; files of two have to go together.
+// The files of one process are one run, even if they overlap. Runs in one dataset need the same
+// settings.
 func TestRuns(t *testing.T) {
 	dir := t.TempDir()
 	a := &scene{seconds: 1, task: "x"}
@@ -251,7 +253,7 @@ func TestRuns(t *testing.T) {
 	refused(t, cfg, "e.mcap")
 }
 
-// An export that was refused before its first episode binds nobody to what it was asked for.
+// An export that failed before its first episode does not bind the next export to its settings.
 func TestARefusedExportBindsNobody(t *testing.T) {
 	s := &scene{rate: 60}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
@@ -262,7 +264,7 @@ func TestARefusedExportBindsNobody(t *testing.T) {
 	}
 }
 
-// Each frame has the newest picture that is not younger than it.
+// Each frame has the newest picture that is not younger than the frame.
 func TestPictures(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 3, cameras: []string{"top", "wrist"}, cameraFPS: 20, shutter: 3_000_000, task: "x", first: 30}
@@ -292,8 +294,8 @@ func TestPictures(t *testing.T) {
 	refused(t, cfg, `"front"`, "top")
 }
 
-// A tick that was late, and those that are missing behind it, show no picture of before
-// the last frame's.
+// A late tick, and the frames that hold it for the missing ticks after it, show no older picture
+// than the frame before.
 func TestPicturesOfALateTick(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{rate: 60, seconds: 2, cameras: []string{"top"}, cameraFPS: 60, task: "x", late: 80_000_000, lost: map[int]bool{40: true, 41: true, 42: true, 43: true, 44: true}}
@@ -309,7 +311,7 @@ func TestPicturesOfALateTick(t *testing.T) {
 	}
 }
 
-// Frames without pictures cost their episode, or are cut out of it.
+// Frames without pictures lead to the loss of their episode, or are cut out of it.
 func TestMissingPictures(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 5, cameras: []string{"top"}, task: "x", blind: [2]float64{2, 3}, mode: "ring"}
@@ -323,8 +325,8 @@ func TestMissingPictures(t *testing.T) {
 	same(t, "states", d.firsts(stateName), append(counted(0, 90-n, 1), counted(90, 60, 1)...))
 }
 
-// An export that was interrupted goes on with the episode that it had not finished, and
-// what it makes is what one would have made that was not.
+// An interrupted export continues with its unfinished episode, and the result equals that of an
+// export without an interruption.
 func TestInterrupted(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 6, cameras: []string{"top"}}
@@ -347,7 +349,7 @@ func TestInterrupted(t *testing.T) {
 	if there, _ := exists(cfg.Out); there {
 		t.Fatal("half a dataset is there")
 	}
-	// A power cut leaves half a line, too.
+	// A power cut also leaves half a line.
 	f, err := os.OpenFile(filepath.Join(Partial(cfg.Out), journalPath), os.O_APPEND|os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -378,7 +380,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// A dataset grows by what it has not yet, and is whole all the time.
+// --append adds only the episodes that the dataset lacks, and the dataset is complete at all times.
 func TestAppend(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
@@ -417,7 +419,7 @@ func TestAppend(t *testing.T) {
 	}
 }
 
-// Two exports into one place: the second is refused.
+// Of two exports into one place the second is refused.
 func TestTwoAtOnce(t *testing.T) {
 	s := &scene{task: "x"}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
@@ -426,7 +428,8 @@ func TestTwoAtOnce(t *testing.T) {
 	exporting(t, cfg)
 }
 
-// Without ffmpeg the refusal says what to install, before anything is made.
+// Without ffmpeg the export fails before it makes a file, and the error names the package to
+// install.
 func TestWithoutFFmpeg(t *testing.T) {
 	s := &scene{task: "x", cameras: []string{"top"}}
 	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
@@ -441,12 +444,12 @@ func TestWithoutFFmpeg(t *testing.T) {
 	}
 	t.Setenv("PATH", bin)
 	refused(t, cfg, "no encoder libx264", "--vcodec av1")
-	// One that breaks is an error with what it said.
+	// When ffmpeg fails, the error contains its output.
 	script = "#!/bin/sh\n[ $2 = -encoders ] && echo ' V..... libx264' && exit\necho it broke >&2\nexit 3\n"
 	os.WriteFile(filepath.Join(bin, ffmpeg), []byte(script), 0o777)
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 	defer cancel()
-	if _, err := Export(ctx, cfg); err == nil || !strings.Contains(err.Error(), "it says: it broke") {
+	if _, err := Export(ctx, cfg); err == nil || !strings.Contains(err.Error(), "its output: it broke") {
 		t.Errorf("the error is %v", err)
 	}
 }
@@ -460,7 +463,8 @@ func sameFiles(t *testing.T, a, b string) {
 	}
 }
 
-// Where ffmpeg ends well without a whole video, as on a full disk, its own words say why.
+// When ffmpeg exits with status 0 without a complete video, as on a full disk, the error contains
+// its output.
 func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()

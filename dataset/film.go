@@ -10,14 +10,14 @@ import (
 	"edgert/record"
 )
 
-// size is a picture's.
+// size is the size of a picture in pixels.
 type size struct{ w, h int }
 
-// sizedBy is how many whole pictures of a camera say which size its pictures have: the
-// first ones of a camera that has just been opened, or a damaged one, may have another.
+// sizedBy is the number of whole pictures of a camera that determine the size of its pictures. A
+// damaged picture, or the first pictures after the camera was opened, may have another size.
 const sizedBy = 31
 
-// sizeOf is the size of a picture that decodes.
+// sizeOf returns the size of a picture; an error means that it does not decode.
 func sizeOf(check *jpeg.Decoder, data []byte) (size, error) {
 	if err := check.Check(data); err != nil {
 		return size{}, err
@@ -26,7 +26,7 @@ func sizeOf(check *jpeg.Decoder, data []byte) (size, error) {
 	return size{p.W, p.H}, err
 }
 
-// measure finds the size that most of each camera's first pictures have.
+// measure sets each camera's size: the most frequent size of its first pictures.
 func (r *run) measure() error {
 	r.sizes = map[string]size{}
 	if len(r.cams) == 0 {
@@ -38,13 +38,13 @@ func (r *run) measure() error {
 	}
 	defer check.Close()
 	seen := map[string][]size{}
-	wanted := len(r.cams) // that have not shown enough pictures
+	wanted := len(r.cams) // cameras with fewer than sizedBy pictures so far
 	err = r.visit(record.Visitor{Image: func(m *record.Image) error {
 		if len(seen[m.Camera]) == sizedBy || !slices.Contains(r.cams, m.Camera) {
 			return nil
 		}
 		s, err := sizeOf(check, m.Data.A)
-		if err != nil { // a torn one; others have the size
+		if err != nil { // a torn picture; others give the size
 			return nil
 		}
 		if seen[m.Camera] = append(seen[m.Camera], s); len(seen[m.Camera]) == sizedBy {
@@ -71,7 +71,7 @@ func (r *run) measure() error {
 	return err
 }
 
-// commonest is the size that most have, the first of several; ok is false without any.
+// commonest returns the most frequent size, the earliest of several; ok is false for an empty list.
 func commonest(all []size) (most size, ok bool) {
 	count := map[size]int{}
 	for _, s := range all {
@@ -85,25 +85,25 @@ func commonest(all []size) (most size, ok bool) {
 	return most, len(all) > 0
 }
 
-// film takes the pictures of a run's episodes to videos, each camera at its own pace.
+// film turns the pictures of a run's episodes into videos. Each camera progresses at its own pace.
 type film struct {
 	ctx     context.Context
 	x       *export
 	of      *run
 	lanes   []*lane
-	stats   []map[string]Stats // of each episode, by camera
-	ends    []int              // cameras that have ended an episode
+	stats   []map[string]Stats // of each episode, by the video's name
+	ends    []int              // of each episode, the cameras that have finished it
 	all     []episode
-	done    int // episodes that are complete
+	done    int // complete episodes
 	decoder *jpeg.Decoder
 }
 
-// lane is one camera's.
+// lane is the progress of one camera.
 type lane struct {
 	camera  int
 	name    string
 	size    size
-	seen    int // pictures
+	seen    int // pictures of the camera so far
 	episode int
 	frame   int
 	video   *encoder
@@ -132,11 +132,11 @@ func newFilm(ctx context.Context, x *export, r *run, all []episode) (*film, erro
 	return f, nil
 }
 
-// first is the number that the run's first episode will have. Those before it are in the
-// journal.
+// first returns the number of the run's first new episode in the dataset. The journal holds the
+// episodes before it.
 func (f *film) first() int { return len(f.x.journal.entries) - f.done }
 
-// picture takes one, if frames show it.
+// picture adds a picture to all frames that show it.
 func (f *film) picture(m *record.Image) error {
 	for _, l := range f.lanes {
 		if l.name == m.Camera {
@@ -166,7 +166,7 @@ func (f *film) show(l *lane, n int, m *record.Image) error {
 	return nil
 }
 
-// frame adds the picture as the next frame of the lane's episode, which has so many.
+// frame adds the picture as the next frame of the lane's episode, whose number of frames is given.
 func (f *film) frame(l *lane, m *record.Image, frames int) error {
 	data := m.Data.A
 	p, err := jpeg.Inspect(data)
@@ -206,7 +206,7 @@ func (f *film) frame(l *lane, m *record.Image, frames int) error {
 	return nil
 }
 
-// end ends the lane's episode, and the episode itself with its last camera.
+// end finishes the lane's episode. The last camera to finish it also completes the episode.
 func (f *film) end(l *lane) error {
 	if _, err := l.video.finish(f.ctx); err != nil {
 		return err
@@ -227,7 +227,8 @@ func (f *film) end(l *lane) error {
 	return nil
 }
 
-// rest ends what has no pictures, and looks whether all had theirs.
+// rest completes the episodes of a run without cameras, and otherwise checks that every episode has
+// its pictures.
 func (f *film) rest() error {
 	if len(f.lanes) == 0 {
 		for i := range f.all {

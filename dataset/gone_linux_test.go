@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A dataset with folders that its owner has made read-only grows, and leaves nothing beside it
-// that would keep the next export from it.
+// --append works on a dataset with read-only folders, and leaves no folder beside it that would
+// block the next export.
 func TestAppendToReadOnlyFolders(t *testing.T) {
 	dir := t.TempDir()
 	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
@@ -35,8 +35,8 @@ func TestAppendToReadOnlyFolders(t *testing.T) {
 	exporting(t, second)
 }
 
-// asAnother has a test of root be another user on files, to whom all of a folder belongs:
-// nothing is read-only for root.
+// asAnother runs the rest of a test as an ordinary user on files, and gives that user the folder.
+// For root no folder is read-only.
 func asAnother(t *testing.T, dir string) {
 	t.Helper()
 	if os.Getuid() != 0 {

@@ -12,8 +12,8 @@ import (
 	"edgert/record/recordtest"
 )
 
-// filed is one file of a run: its ticks from one number to another, and the cameras'
-// pictures; size gives the sides of each of them.
+// filed writes one file of a run: the ticks from..to-1 and the cameras' pictures, whose sides size
+// returns.
 func filed(t *testing.T, path string, cameras []string, from, to int, size func(camera string, i int) (w, h int)) string {
 	t.Helper()
 	s := &scene{}
@@ -33,13 +33,13 @@ func filed(t *testing.T, path string, cameras []string, from, to int, size func(
 	return path
 }
 
-// Files of a record that are deleted after an export, as a recorder deletes its oldest, take
-// no frame out of the dataset, and bring none into it twice.
+// Deleting files of a record after an export, as a recorder deletes its oldest, removes no frame
+// from the dataset and adds no frame twice.
 func TestAppendAfterARecordIsDeleted(t *testing.T) {
 	for what, c := range map[string]struct {
 		before [][2]int // ticks of the files that are exported first
-		gone   int      // so many of them are deleted
-		more   [][2]int // files that come
+		gone   int      // number of these files to delete
+		more   [][2]int // ticks of the files that follow
 		frames int
 		left   bool
 	}{
@@ -84,8 +84,8 @@ func TestAppendAfterARecordIsDeleted(t *testing.T) {
 	}
 }
 
-// A picture of another size than the camera's others is no frame's: wherever it is, it does
-// not keep the rest of a folder from being exported. The size is that of most.
+// No frame shows a picture whose size differs from the camera's other pictures. Wherever such a
+// picture is, the export of the folder succeeds. The most frequent size is the camera's.
 func TestAPictureOfAnotherSize(t *testing.T) {
 	needFFmpeg(t)
 	odd := func(at ...int) func(string, int) (int, int) {
@@ -101,10 +101,10 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 		frames int
 		count  int
 	}{
-		"the first":            {odd(0), 59, 1}, // the frame has no picture from before
+		"the first":            {odd(0), 59, 1}, // the frame has no earlier picture
 		"one in the middle":    {odd(30), 60, 1},
 		"the last":             {odd(59), 60, 1},
-		"from the middle on":   {odd(40, 59), 47, 20}, // and 250 ms of the last whole one
+		"from the middle on":   {odd(40, 59), 47, 20}, // and 250 ms after the last whole picture
 		"all until the middle": {odd(0, 12), 47, 13},
 	} {
 		dir := t.TempDir()
@@ -125,8 +125,8 @@ func TestAPictureOfAnotherSize(t *testing.T) {
 	refused(t, cfg, "no episode is left", "20 pictures of camera wrist have another size")
 }
 
-// A link that lies in what an interrupted export has left is refused where the export would
-// write through it. What it leads to stays as it is.
+// The export refuses a link in the folder of an interrupted export at a path that it would write.
+// The link's target stays as it is.
 func TestAPartialWithLinks(t *testing.T) {
 	needFFmpeg(t)
 	for _, rel := range []string{
@@ -165,7 +165,7 @@ func TestAPartialWithLinks(t *testing.T) {
 	}
 }
 
-// interrupted leaves an export after its first episode.
+// interrupted stops an export after its first episode.
 func interrupted(t *testing.T, cfg Config) {
 	t.Helper()
 	ctx, stop := context.WithCancel(t.Context())
@@ -179,8 +179,9 @@ func interrupted(t *testing.T, cfg Config) {
 	}
 }
 
-// A record that a power cut has left empty, or that has just begun, does not keep the others
-// of its folder from being exported. One that is named is refused, and so is a stranger's.
+// A record that a power cut has left empty, or that has just begun, does not prevent the export of
+// the other records in its folder. If the command line names such a record, the export refuses it;
+// it also refuses a foreign file.
 func TestARecordWithoutATick(t *testing.T) {
 	dir := t.TempDir()
 	good := plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap"))
@@ -193,7 +194,7 @@ func TestARecordWithoutATick(t *testing.T) {
 		put(t, filepath.Join(dir, "z.mcap"), string(whole[:size]))
 		cfg.Out = filepath.Join(t.TempDir(), "set")
 		r, err := Export(t.Context(), cfg)
-		if size == 5 { // it may be anybody's
+		if size == 5 { // it may come from any program
 			if err == nil || !strings.Contains(err.Error(), "no MCAP file") {
 				t.Errorf("5 bytes: %v", err)
 			}
@@ -202,7 +203,7 @@ func TestARecordWithoutATick(t *testing.T) {
 		if err != nil || r.Episodes != 1 || r.Left["records of which nothing but the beginning is there"] != 1 {
 			t.Errorf("file %d, of %d bytes: %+v, %v", i, size, r, err)
 		}
-		if size > 60 { // it says whose it is, and is a run without an episode
+		if size > 60 { // it has its metadata, and is a run without an episode
 			continue
 		}
 		named := cfg
@@ -213,11 +214,11 @@ func TestARecordWithoutATick(t *testing.T) {
 		t.Fatal(err)
 	}
 	cfg.Out = filepath.Join(t.TempDir(), "set")
-	refused(t, cfg, "none of 1 records has a tick")
+	refused(t, cfg, "1 records, all without a tick")
 }
 
-// A record with a damaged chunk is exported as far as it can be read, and the summary says
-// that something follows: it does not call it a record without an end.
+// The export takes the readable part of a record with a damaged chunk, and the summary reports that
+// data follows the damage: it does not count the record as one without an end.
 func TestADamagedRecordIsNamed(t *testing.T) {
 	needFFmpeg(t)
 	s := &scene{seconds: 4, task: "x", cameras: []string{"top"}, w: 640, h: 480}

@@ -15,11 +15,11 @@ import (
 	"edgert/internal/capped"
 )
 
-// journalPath holds what each episode came from, and all that meta is made of. LeRobot
-// passes it over.
+// journalPath is the file with the origin of each episode and everything from which meta/ is made.
+// LeRobot's loader ignores it.
 const journalPath = "meta/edge_rt_journal.jsonl"
 
-// settings are the journal's first line: all episodes of a dataset have them.
+// settings is the journal's first line. All episodes of a dataset share them.
 type settings struct {
 	Robot    string             `json:"robot"`
 	FPS      int                `json:"fps"`
@@ -28,7 +28,7 @@ type settings struct {
 	Features map[string]Feature `json:"features"`
 }
 
-// entry is a further line: an episode.
+// entry is one episode: every further line of the journal.
 type entry struct {
 	Key          string           `json:"key"` // of the episode in its record
 	Record       string           `json:"record"`
@@ -37,12 +37,12 @@ type entry struct {
 	Task         string           `json:"task"`
 	Frames       int              `json:"frames"`
 	Held         int              `json:"held,omitempty"`
-	PictureAgeMS float64          `json:"picture_age_ms"` // of the oldest
+	PictureAgeMS float64          `json:"picture_age_ms"` // of the oldest picture
 	Intervention int              `json:"intervention"`   // frames
 	Stats        map[string]Stats `json:"stats"`
 }
 
-// journal is an open one.
+// journal is an open journal.
 type journal struct {
 	path     string
 	settings settings
@@ -50,11 +50,11 @@ type journal struct {
 	known    map[string]bool
 	tasks    []string
 	frames   int
-	size     int64 // of what is whole
+	size     int64 // bytes of the complete lines
 	torn     bool
 }
 
-// readJournal reads the one of a dataset, but for an entry that was not written to its end.
+// readJournal reads the journal of a dataset. It omits a last entry whose line is incomplete.
 func readJournal(dir string) (*journal, error) {
 	j := &journal{path: filepath.Join(dir, journalPath), known: map[string]bool{}}
 	data, err := capped.ReadFile(j.path, maxText*16)
@@ -83,7 +83,7 @@ func readJournal(dir string) (*journal, error) {
 	return j, nil
 }
 
-// mend cuts off what was not written to its end.
+// mend cuts off an incomplete last line.
 func (j *journal) mend() error {
 	if !j.torn {
 		return nil
@@ -92,7 +92,7 @@ func (j *journal) mend() error {
 	return os.Truncate(j.path, j.size)
 }
 
-// newJournal begins one, with the entries of episodes that are there already.
+// newJournal writes a new journal with the entries of existing episodes.
 func newJournal(f *folder, s settings, entries []entry) (*journal, error) {
 	j := &journal{path: filepath.Join(f.dir, journalPath), settings: s, known: map[string]bool{}}
 	for _, e := range entries {
@@ -115,7 +115,7 @@ func (j *journal) take(e entry) {
 	j.task(e.Task)
 }
 
-// task returns the number of a task, a new one's too.
+// task returns the number of a task; a new task gets the next number.
 func (j *journal) task(text string) int {
 	for i, t := range j.tasks {
 		if t == text {
@@ -126,7 +126,7 @@ func (j *journal) task(text string) int {
 	return len(j.tasks) - 1
 }
 
-// add keeps an episode that is on the disk.
+// add appends an episode whose files are on the disk.
 func (j *journal) add(e entry) error {
 	if err := j.line(e); err != nil {
 		return err
@@ -148,7 +148,7 @@ func (j *journal) line(v any) error {
 	return errors.Join(err, f.Sync(), f.Close())
 }
 
-// fits refuses settings that the journal's episodes do not have, and says what to do then.
+// fits refuses settings that differ from the journal's. instead is the advice in the error.
 func (j *journal) fits(s settings, name, other, instead string) error {
 	a, b := normal(j.settings), normal(s)
 	keys := slices.Sorted(maps.Keys(a))
@@ -166,8 +166,8 @@ func (j *journal) fits(s settings, name, other, instead string) error {
 	return nil
 }
 
-// rank puts first what other differences come from: rate and codec are in each video's too, and
-// without cameras there is no age of pictures.
+// rank sorts causes before their effects: a difference in rate or codec appears in each video's
+// feature too, and a record without cameras lacks the age of pictures.
 func rank(key string) int {
 	if i := slices.Index([]string{"robot", "fps", "vcodec", "crf"}, key); i >= 0 {
 		return i - 5
@@ -178,7 +178,7 @@ func rank(key string) int {
 	return 0
 }
 
-// normal has settings as JSON brings them back, features each under its own name.
+// normal returns settings as JSON decodes them, each feature under its own key.
 func normal(s settings) (out map[string]any) {
 	text, _ := json.Marshal(s)
 	json.Unmarshal(text, &out)
@@ -190,7 +190,8 @@ func normal(s settings) (out map[string]any) {
 	return out
 }
 
-// brief is a setting in a sentence: of a feature what two of the same rate and codec may differ in.
+// brief formats a setting for an error: of a feature only the fields in which two datasets with the
+// same rate and codec can differ.
 func brief(v any) string {
 	if v == nil {
 		return "none"

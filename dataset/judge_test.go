@@ -10,8 +10,8 @@ import (
 	"edgert/record"
 )
 
-// LeRobot's own loader, statistics, editing tools and training script take what is
-// exported: `make dataset-test`, which says in DATASET_JUDGE which Python has LeRobot.
+// LeRobot's own loader, statistics, editing tools and training script accept an exported dataset.
+// `make dataset-test` runs this test; DATASET_JUDGE names the Python that has LeRobot.
 func TestLeRobotTakesIt(t *testing.T) {
 	python := os.Getenv("DATASET_JUDGE")
 	if python == "" {
@@ -53,8 +53,8 @@ func TestLeRobotTakesIt(t *testing.T) {
 	}
 }
 
-// checkTheirs has a check take all that LeRobot's own tools and its writer have made: the
-// loader has loaded it.
+// checkTheirs checks the datasets of LeRobot's own tools and writer. LeRobot's loader has loaded
+// all of them, so the check must accept them.
 func checkTheirs(t *testing.T, made string) {
 	t.Helper()
 	dirs, err := os.ReadDir(made)
@@ -71,8 +71,8 @@ func checkTheirs(t *testing.T, made string) {
 	}
 }
 
-// shown writes the pictures that the scene had for each frame of a dataset, found by the
-// state, which is the tick's number.
+// shown writes the scene's picture for each frame of a dataset. The frame's state, which is the
+// tick's number, identifies the picture.
 func shown(t *testing.T, s *scene, dir, to string) {
 	t.Helper()
 	d := read(t, dir)

@@ -18,7 +18,7 @@ import (
 	"edgert/rt"
 )
 
-// plainRun is a run without cameras, of a task and so many seconds.
+// plainRun is a run without cameras, with a task and a length in seconds.
 func plainRun(instance string, seconds float64) *scene {
 	return &scene{instance: instance, seconds: seconds, task: "x"}
 }
@@ -41,7 +41,7 @@ func holds(t *testing.T, path, want string) {
 	}
 }
 
-// checked says what a check of a dataset finds.
+// checked fails the test if a check of the dataset finds a fault.
 func checked(t *testing.T, dir string) {
 	t.Helper()
 	v, err := Check(t.Context(), dir, true)
@@ -50,7 +50,7 @@ func checked(t *testing.T, dir string) {
 	}
 }
 
-// Through a link the dataset that it leads to grows, and the link stays.
+// --append through a link extends the dataset at the link's target, and the link stays.
 func TestAppendThroughALink(t *testing.T) {
 	dir := t.TempDir()
 	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
@@ -86,8 +86,8 @@ func TestAppendThroughALink(t *testing.T) {
 	}
 }
 
-// A person's files in a dataset are there after --append, those that came while it went on
-// too, with their modes.
+// A person's files in a dataset survive --append with their modes, including files that arrived
+// during the export.
 func TestAppendKeepsAPersonsFiles(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
@@ -167,8 +167,8 @@ func umask() fs.FileMode {
 	return fs.FileMode(old)
 }
 
-// What a person, or a tool, has changed in meta is not lost silently; nor is a file at the
-// place of an episode that is to come, or one that is no file.
+// --append refuses a dataset whose meta/ a person or a tool has edited, and a dataset with a file
+// at the path of a future episode or a folder in place of a file.
 func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 	edit := func(rel string, change func(map[string]any)) func(t *testing.T, dir string) {
 		return func(t *testing.T, dir string) {
@@ -202,7 +202,7 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 			}
 			os.RemoveAll(filepath.Join(dir, marker))
 		}, "tasks.parquet"},
-		"an episode too many":  {func(t *testing.T, dir string) { put(t, filepath.Join(dir, fill(dataPath, "", 0, 1)), "mine") }, "has the place of one that is to come"},
+		"an episode too many":  {func(t *testing.T, dir string) { put(t, filepath.Join(dir, fill(dataPath, "", 0, 1)), "mine") }, "has the place of a future file"},
 		"an episode too few":   {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, fill(dataPath, "", 0, 0))) }, "it was edited"},
 		"a pipe":               {func(t *testing.T, dir string) { unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600) }, "neither a file nor a folder"},
 		"a link for data":      {elsewhere("data"), "an export writes into it"},
@@ -225,7 +225,7 @@ func TestAppendRefusesWhatItWouldLose(t *testing.T) {
 	}
 }
 
-// elsewhere moves a folder away and has a link lead there.
+// elsewhere moves a folder away and leaves a link to it.
 func elsewhere(rel string) func(t *testing.T, dir string) {
 	return func(t *testing.T, dir string) {
 		to := filepath.Join(t.TempDir(), "there")
@@ -235,7 +235,7 @@ func elsewhere(rel string) func(t *testing.T, dir string) {
 	}
 }
 
-// tree is all files of a folder, with their bytes.
+// tree returns the paths and contents of all files of a folder.
 func tree(t *testing.T, dir string) string {
 	t.Helper()
 	var b strings.Builder
@@ -260,7 +260,7 @@ func tree(t *testing.T, dir string) string {
 	return b.String()
 }
 
-// A folder, a file or a link of the name OUT.partial that no export has left stays as it is.
+// A folder, a file or a link named OUT.partial that is not the work of an export stays as it is.
 func TestThePartialOfSomebodyElseStays(t *testing.T) {
 	set := testConfig(t, plainRun("zero", 1).write(t, filepath.Join(t.TempDir(), "z.mcap")))
 	exporting(t, set)
@@ -287,7 +287,7 @@ func TestThePartialOfSomebodyElseStays(t *testing.T) {
 			t.Errorf("%s: it was\n%s, and is\n%s", what, before, after)
 		}
 	}
-	// What an export has left is taken up, and a person's file in it is not removed.
+	// An export continues an export's folder, and does not remove a person's file in it.
 	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(t.TempDir(), "a.mcap")))
 	put(t, filepath.Join(Partial(cfg.Out), marker, "new"), "half a file")
 	put(t, filepath.Join(Partial(cfg.Out), fill(dataPath, "", 0, 3)), "half a file")
@@ -299,7 +299,7 @@ func TestThePartialOfSomebodyElseStays(t *testing.T) {
 	checked(t, cfg.Out)
 }
 
-// A folder that another program makes at the place while the export goes on stays.
+// A folder that another program makes at the final place during the export stays.
 func TestWhatAppearsMeanwhileStays(t *testing.T) {
 	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(t.TempDir(), "a.mcap")))
 	cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, "mine"), "x") }
@@ -314,8 +314,8 @@ func TestWhatAppearsMeanwhileStays(t *testing.T) {
 	}
 }
 
-// An episode of a run that went on since is completed by --append, one that was discarded
-// goes, and one whose outcome a person has changed has the new one; all others stay.
+// --append completes an episode whose run continued, removes a discarded one, and updates an
+// episode whose outcome an operator changed. All other episodes stay.
 func TestAppendFollowsTheRecord(t *testing.T) {
 	needFFmpeg(t)
 	dir := t.TempDir()
@@ -341,7 +341,7 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	same(t, "episodes and frames", []int{r.Episodes, r.Frames}, []int{2, 150})
 	cfg.Append = true
 
-	// The run goes on: 90 of 270 frames were there.
+	// The run continues: the dataset has 90 of 270 frames.
 	run(9).write(t, file)
 	r = exporting(t, cfg)
 	same(t, "episodes, frames, added, there, replaced, removed", []int{r.Episodes, r.Frames, r.Added, r.There, r.Replaced, r.Removed}, []int{2, 330, 1, 1, 1, 0})
@@ -353,14 +353,14 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 		t.Errorf("again: %+v", r)
 	}
 
-	// It has episodes of its own now.
+	// The run now has marked episodes.
 	three := []func(*scene) record.Episode{begins(1, 0.5, "x"), ends(1, 2, record.Success), begins(2, 3, "x"), ends(2, 5, record.Success), begins(3, 6, "z")}
 	run(9, three...).write(t, file)
 	r = exporting(t, cfg)
 	same(t, "episodes, frames, replaced", []int{r.Episodes, r.Frames, r.Replaced}, []int{4, 60 + 45 + 60 + 90, 1})
 	checked(t, cfg.Out)
 
-	// A person discards the first, calls the second a failure, and the third goes on.
+	// The operator discards episode 1 and turns episode 2 into a failure; episode 3 continues.
 	three = append(three, ends(1, 9, record.Discard), ends(2, 9.1, record.Failure), ends(3, 10, record.Success))
 	run(12, three...).write(t, file)
 	r = exporting(t, cfg)
@@ -374,7 +374,7 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	exporting(t, whole)
 	sameFiles(t, cfg.Out, whole.Out)
 
-	// With --only success the second goes when a person has called it a failure.
+	// With --only success, episode 2 leaves the dataset when the operator turns it into a failure.
 	only := cfg
 	only.Append, only.Out, only.Only = false, only.Out+"-only", []string{record.Success}
 	three = append(three, ends(2, 10.5, record.Success))
@@ -389,7 +389,7 @@ func TestAppendFollowsTheRecord(t *testing.T) {
 	checked(t, only.Out)
 }
 
-// An export that was interrupted begins anew where its run went on since.
+// An interrupted export starts anew if its run has continued since.
 func TestAnInterruptedExportFollowsTheRecord(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "a.mcap")
@@ -407,7 +407,7 @@ func TestAnInterruptedExportFollowsTheRecord(t *testing.T) {
 	}
 }
 
-// A run that is being recorded says so.
+// The report counts a run that is still being recorded.
 func TestARunThatGoesOnSaysSo(t *testing.T) {
 	file := plainRun("one", 2).write(t, filepath.Join(t.TempDir(), "a.mcap"))
 	f, err := os.Open(file)
@@ -428,7 +428,7 @@ func TestARunThatGoesOnSaysSo(t *testing.T) {
 	}
 }
 
-// No name of a stranger's record or dataset leads out of the folder.
+// No name in a foreign record or dataset leads out of the folder.
 func TestNamesLeadNowhere(t *testing.T) {
 	dir := t.TempDir()
 	for _, name := range []string{"x/../../../victim", "/etc/victim", "..", "a\x00b", strings.Repeat("n", 300), "a\x1b[2Jb"} {
@@ -448,7 +448,7 @@ func TestNamesLeadNowhere(t *testing.T) {
 		if _, err := Export(t.Context(), cfg); strings.ContainsAny(err.Error(), "\x1b\x00") {
 			t.Errorf("%q reaches the terminal", err)
 		}
-		// As a feature of the dataset that something is added to.
+		// The same name as a feature of an existing dataset.
 		cfg = testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
 		exporting(t, cfg)
 		journal := filepath.Join(cfg.Out, journalPath)
@@ -469,7 +469,7 @@ func TestNamesLeadNowhere(t *testing.T) {
 	}
 }
 
-// Who may not read the records may not read what is made of them.
+// Only users who may read the records may read the dataset.
 func TestModesAreTheRecords(t *testing.T) {
 	needFFmpeg(t)
 	for _, c := range []struct {
@@ -516,7 +516,7 @@ func TestModesAreTheRecords(t *testing.T) {
 	}
 }
 
-// Tasks are whole, and UTF-8: pandas reads no other.
+// Tasks are complete and valid UTF-8: pandas reads no other encoding.
 func TestTasksAreWhole(t *testing.T) {
 	long := strings.Repeat("hebe den Würfel auf 把方块 ", 80)[:2000]
 	s := &scene{seconds: 4, task: long}
@@ -531,7 +531,8 @@ func TestTasksAreWhole(t *testing.T) {
 		cfg.Out, cfg.Task = cfg.Out+"2", task
 		refused(t, cfg, "task")
 	}
-	// An older edge-rt kept 240 bytes of a task: the run's own has all of it, or it is told.
+	// An older edge-rt kept 240 bytes of a task. The run's own task completes it; otherwise the
+	// report counts the episode.
 	cut := strings.Repeat("x", 239) + "ü"
 	for run, want := range map[string]int{cut + " and more": 0, "another": 1} {
 		old := &scene{seconds: 2, task: run}
@@ -546,8 +547,8 @@ func TestTasksAreWhole(t *testing.T) {
 	}
 }
 
-// tearing writes a scene whose pictures of some numbers are torn: the data ends early, with
-// an end marker after it, as a camera leaves it.
+// tearing writes a scene with torn pictures: their data ends early, with an end marker after it, as
+// cameras produce them.
 func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int) bool) string {
 	t.Helper()
 	whole := s.write(t, filepath.Join(t.TempDir(), "whole.mcap"))
@@ -583,8 +584,8 @@ func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int
 	return path
 }
 
-// A picture that does not decode is shown by no frame, wherever it is, and is counted with
-// its camera and its time.
+// No frame shows a picture that does not decode, wherever it is. The report counts it with its
+// camera and its time.
 func TestTornPictures(t *testing.T) {
 	needFFmpeg(t)
 	for what, c := range map[string]struct {
@@ -628,7 +629,8 @@ func TestTornPictures(t *testing.T) {
 		}
 		checked(t, cfg.Out)
 	}
-	// So many that frames have none: their episode is left out, and no other.
+	// With so many torn pictures that frames have no picture, the export leaves out their episode
+	// and no other.
 	s := &scene{seconds: 4, cameras: []string{"top"}}
 	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1.9, record.Success), begin(s, 2, 2, "x"), end(s, 2, 3.9, record.Success)}
 	cfg := testConfig(t, tearing(t, s, filepath.Join(t.TempDir(), "a.mcap"), func(_ string, n int) bool { return n > 35 && n < 55 }))
@@ -648,7 +650,7 @@ func TestTornPictures(t *testing.T) {
 	refused(t, cfg, "no picture of camera top that is whole")
 }
 
-// Names of folders mean themselves, not a pattern or a protocol.
+// A folder's name is neither a pattern nor a protocol.
 func TestNamesOfFoldersMeanThemselves(t *testing.T) {
 	needFFmpeg(t)
 	for _, name := range []string{"-a[b*", "pick:cubes %d"} {

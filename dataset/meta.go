@@ -16,15 +16,15 @@ import (
 	"edgert/internal/capped"
 )
 
-// kinds are how a feature's numbers are stored, by their type.
+// kinds maps a feature's dtype to its Parquet type.
 var kinds = map[string]parquet.Kind{float32Type: parquet.Float, int64Type: parquet.Int64, boolType: parquet.Boolean}
 
-// pandasIndex says that the tasks are the rows' names: the loader finds a task by its row,
-// and the text by the row's name.
+// pandasIndex marks the tasks as the names of the rows: the loader finds a task by its row and
+// reads the text from the row's name.
 const pandasIndex = `{"index_columns": ["task"], "column_indexes": [{"name": null, "field_name": null, "pandas_type": "unicode", "numpy_type": "object", "metadata": {"encoding": "UTF-8"}}], "columns": [{"name": "task_index", "field_name": "task_index", "pandas_type": "int64", "numpy_type": "int64", "metadata": null}, {"name": "task", "field_name": "task", "pandas_type": "unicode", "numpy_type": "object", "metadata": null}], "creator": {"library": "edge-rt", "version": "1"}, "pandas_version": "2.0.0"}`
 
-// writeMeta makes the files of meta from a journal; info.json, which a loader looks for
-// first, at the end. extra is what a person has added to that.
+// writeMeta writes the files of meta/ from a journal. It writes info.json, which a loader looks for
+// first, last. extra are the keys that a person has added to info.json.
 func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	set := &j.settings
 	videos := (&Info{Features: set.Features}).videos()
@@ -67,7 +67,7 @@ func (f *folder) writeMeta(j *journal, extra map[string]any) error {
 	return f.writeInfo(j, videos, extra)
 }
 
-// writeInfo makes info.json.
+// writeInfo writes info.json.
 func (f *folder) writeInfo(j *journal, videos []string, extra map[string]any) error {
 	set := &j.settings
 	info := Info{
@@ -93,7 +93,7 @@ func (f *folder) writeInfo(j *journal, videos []string, extra map[string]any) er
 	return f.writeJSON(infoPath, all)
 }
 
-// shaped are statistics as LeRobot has them: a picture's are (3, 1, 1).
+// shaped gives statistics LeRobot's shape: (3, 1, 1) for pictures, flat otherwise.
 func shaped(values []float64, dtype string) any {
 	if dtype != videoType {
 		return values
@@ -116,7 +116,7 @@ func (f *folder) writeJSON(rel string, v any) error {
 	})
 }
 
-// writeEpisodes makes the table of the episodes, which has their statistics as well.
+// writeEpisodes writes the table of the episodes, which also holds their statistics.
 func (f *folder) writeEpisodes(j *journal, videos []string) error {
 	numbers := []string{"episode_index", "length", "data/chunk_index", "data/file_index", "dataset_from_index", "dataset_to_index", "meta/episodes/chunk_index", "meta/episodes/file_index"}
 	cols := []column{{"tasks", parquet.ByteArray, 1}}
@@ -149,7 +149,8 @@ func (f *folder) writeEpisodes(j *journal, videos []string) error {
 	})
 }
 
-// cell is what the table of the episodes has of one.
+// cell returns the value of a column for episode i. first is the dataset's index of its first
+// frame.
 func (e *entry) cell(name string, i, first, fps int) any {
 	switch kind, rest, _ := strings.Cut(name, "/"); {
 	case name == "tasks":
@@ -183,7 +184,7 @@ func (e *entry) cell(name string, i, first, fps int) any {
 	return nil
 }
 
-// readInfo reads meta/info.json, and refuses what makes no sense.
+// readInfo reads meta/info.json and refuses values that make no sense.
 func readInfo(dir string) (*Info, error) {
 	data, err := capped.ReadFile(filepath.Join(dir, infoPath), maxText)
 	if err != nil {
@@ -204,7 +205,7 @@ func readInfo(dir string) (*Info, error) {
 	return parseInfo(data)
 }
 
-// loadable are the versions that LeRobot's loader takes for v3.0: those of the same number
+// loadable matches the versions that LeRobot's loader accepts as v3.0: those with the same number
 // before the dot.
 var loadable = regexp.MustCompile(`^v?3(\.\d+)*$`)
 

@@ -15,18 +15,19 @@ import (
 	"edgert/record"
 )
 
-// marker is a folder within a dataset that is being made. Its owner is the export: a folder
-// without it belongs to a person. Files are made in it, and moved to their places.
+// marker is a folder inside a dataset that an export is building. It marks the dataset as an
+// export's work; a folder without it belongs to a person. The export writes each file there and
+// then renames it to its place.
 const marker = ".edge-rt-partial"
 
-// folder is a dataset that is being made.
+// folder is a dataset that an export is building.
 type folder struct {
 	dir       string
-	file, sub fs.FileMode // of its files, and of the folders in it
+	file, sub fs.FileMode // permissions of its files, and of the folders in it
 }
 
-// folderFor is a folder whose files nobody may read who may not read the records. The
-// process's umask takes more away.
+// folderFor returns a folder whose files only readers of the records may read. The process's umask
+// restricts them further.
 func folderFor(dir string, records []string) (*folder, error) {
 	f := &folder{dir: dir, file: 0o666}
 	for _, name := range records {
@@ -41,8 +42,8 @@ func folderFor(dir string, records []string) (*folder, error) {
 	return f, nil
 }
 
-// path is the place of a file in the dataset. A name that leads out of it is refused: it
-// may be a stranger's.
+// path returns the path of a file of the dataset. It refuses a name that leads out of the folder,
+// since the name may come from a stranger.
 func (f *folder) path(rel string) (string, error) {
 	if !filepath.IsLocal(rel) {
 		return "", refuse("%q is no path within a dataset", rel)
@@ -50,7 +51,7 @@ func (f *folder) path(rel string) (string, error) {
 	return filepath.Join(f.dir, rel), nil
 }
 
-// makeFor makes the folder of a file.
+// makeFor makes the parent folder of a file and returns the file's path.
 func (f *folder) makeFor(rel string) (path string, err error) {
 	if path, err = f.path(rel); err != nil {
 		return "", err
@@ -58,8 +59,8 @@ func (f *folder) makeFor(rel string) (path string, err error) {
 	return path, os.MkdirAll(filepath.Dir(path), f.sub)
 }
 
-// create makes an empty file for another program, instead of one that may be a link to
-// another dataset's.
+// create makes an empty file for another program to write. It replaces an existing file, which may
+// be a link to another dataset's file.
 func (f *folder) create(rel string) (path string, err error) {
 	if path, err = f.makeFor(rel); err != nil {
 		return "", err
@@ -74,7 +75,7 @@ func (f *folder) create(rel string) (path string, err error) {
 	return path, file.Close()
 }
 
-// write makes a file whole, and forces it to the disk, or makes none.
+// write makes a file and forces it to the disk. On an error it makes no file.
 func (f *folder) write(rel string, fill func(*os.File) error) error {
 	path, err := f.makeFor(rel)
 	if err != nil {
@@ -95,8 +96,8 @@ func (f *folder) write(rel string, fill func(*os.File) error) error {
 	return os.Rename(made, path)
 }
 
-// claim makes the folder, or takes one up that an export has left, and keeps it for this
-// process. What a person has put there is refused.
+// claim makes the folder, or takes over the folder of an interrupted export, and locks it for this
+// process. It refuses a folder that belongs to a person.
 func (f *folder) claim(out string) (unlock func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(f.dir), 0o777); err != nil {
 		return nil, err
@@ -121,7 +122,7 @@ func (f *folder) claim(out string) (unlock func(), err error) {
 	return unlock, nil
 }
 
-// isAnExports refuses a folder that no export has left.
+// isAnExports refuses a folder that is not the work of an export.
 func (f *folder) isAnExports() error {
 	info, err := os.Lstat(f.dir)
 	if err != nil {
@@ -144,8 +145,8 @@ func (f *folder) isAnExports() error {
 	if len(entries) == 0 {
 		return nil
 	}
-	// An older edge-rt had no marker. Its journal lies there without the info.json that a
-	// whole dataset has.
+	// An older edge-rt made no marker. Its folder has a journal, but not yet the info.json of a
+	// finished dataset.
 	_, noJournal := os.Lstat(filepath.Join(f.dir, journalPath))
 	_, noInfo := os.Lstat(filepath.Join(f.dir, infoPath))
 	if noJournal == nil && errors.Is(noInfo, fs.ErrNotExist) {
@@ -154,11 +155,11 @@ func (f *folder) isAnExports() error {
 	return refuse("%s is there, and is not what an interrupted export has left: %s", f.dir, cure)
 }
 
-// withoutLinks refuses a link, or anything else that is neither file nor folder, at a place
-// where an export goes on to write: it would write into what the link leads to.
+// withoutLinks refuses a link, or anything else that is neither a file nor a folder, at a path that
+// the export will write: the write would go to the link's target.
 func (f *folder) withoutLinks() error {
 	var o own
-	if j, err := readJournal(f.dir); err == nil { // without one nothing is left that goes on
+	if j, err := readJournal(f.dir); err == nil { // without a journal no work continues
 		o = of(j)
 	}
 	return filepath.WalkDir(f.dir, func(path string, d fs.DirEntry, err error) error {
@@ -174,26 +175,27 @@ func (f *folder) withoutLinks() error {
 	})
 }
 
-// The files that an export makes, by their places. The numbers are those of its episodes.
+// Patterns of the files and folders that an export makes. The numbers in a file's path give its
+// episode.
 var (
 	numbered = regexp.MustCompile(`^(?:data|videos/([^/]+))/chunk-(\d{3,6})/file-(\d{3})\.(?:parquet|mp4)$`)
 	folders  = regexp.MustCompile(`^(?:data|meta|meta/episodes|meta/episodes/chunk-000|data/chunk-\d+|videos|videos/([^/]+)|videos/([^/]+)/chunk-\d+)$`)
 	ofMeta   = []string{infoPath, statsPath, tasksPath, journalPath, fill(episodePath, "", 0, 0)}
 )
 
-// own are the files of a dataset that an export has made.
+// own identifies the files of a dataset that an export has made.
 type own struct {
 	videos   []string
 	episodes int
 }
 
-// of is what a journal names.
+// of returns the files that belong to a journal.
 func of(j *journal) own {
 	return own{(&Info{Features: j.settings.Features}).videos(), len(j.entries)}
 }
 
-// episode is the number of the episode whose file has that place; ok is false for a place
-// that no episode has.
+// episode returns the number of the episode whose file has the path rel; ok is false if rel is not
+// the path of an episode's file.
 func (o *own) episode(rel string) (n int, ok bool) {
 	m := numbered.FindStringSubmatch(filepath.ToSlash(rel))
 	if m == nil || m[1] != "" && !slices.Contains(o.videos, m[1]) {
@@ -205,7 +207,7 @@ func (o *own) episode(rel string) (n int, ok bool) {
 	return n, err == nil && err2 == nil && filepath.ToSlash(rel) == o.place(m[1], n)
 }
 
-// place is where an episode's file is: that of a video, or that of the numbers.
+// place returns the path of episode n's file: of a video, or of its numbers if video is empty.
 func (o *own) place(video string, n int) string {
 	template := videoPath
 	if video == "" {
@@ -214,20 +216,20 @@ func (o *own) place(video string, n int) string {
 	return fill(template, video, int64(n/chunksSize), int64(n%chunksSize))
 }
 
-// has reports whether the export has made the file of that place.
+// has reports whether the export has made the file rel.
 func (o *own) has(rel string) bool {
 	n, ok := o.episode(rel)
 	return ok && n < o.episodes || slices.Contains(ofMeta, filepath.ToSlash(rel))
 }
 
-// leads reports whether files of the export lie, or will lie, in the folder of that place.
+// leads reports whether the folder rel holds, or will hold, files of the export.
 func (o *own) leads(rel string) bool {
 	m := folders.FindStringSubmatch(filepath.ToSlash(rel))
 	return m != nil && (m[1]+m[2] == "" || slices.Contains(o.videos, m[1]+m[2]))
 }
 
-// others calls visit for each file and folder of a dataset that is not the export's own: a
-// person's. Folders come before their files.
+// others calls visit for each file and folder of a dataset that the export has not made, a
+// person's. A folder comes before its files.
 func (o *own) others(dir string, visit func(rel string, d fs.DirEntry) error) error {
 	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		rel, relErr := filepath.Rel(dir, path)
@@ -246,14 +248,14 @@ func (o *own) others(dir string, visit func(rel string, d fs.DirEntry) error) er
 	})
 }
 
-// adopt has a person's files of a dataset in this folder too: as links to the same files,
-// or as copies where the file system has no links. It may be called again: what has come
-// or has changed since is taken then.
+// adopt adds a person's files of the dataset in from to this folder: as links to the same files, or
+// as copies where the file system has no links. A further call adds the files that are new or
+// changed since then.
 func (f *folder) adopt(from string, o own) error {
 	return o.others(from, func(rel string, d fs.DirEntry) error {
 		there, here := filepath.Join(from, rel), filepath.Join(f.dir, rel)
 		if _, taken := o.episode(rel); taken {
-			return refuse("%s is no file of an export, and has the place of one that is to come: move it away", there)
+			return refuse("%s is no file of an export, and has the place of a future file: move it away", there)
 		}
 		if !d.IsDir() && o.leads(rel) {
 			return refuse("%s is no folder, and an export writes into it: export into another place, and join both with LeRobot's lerobot-edit-dataset", there)
@@ -283,7 +285,8 @@ func (f *folder) adopt(from string, o own) error {
 	})
 }
 
-// link has a file, or a link, at another place too.
+// link makes a second path for a file or a symbolic link; it copies a file where the file system
+// has no links.
 func link(from, to string) error {
 	info, err := os.Lstat(from)
 	if err != nil {
@@ -302,7 +305,8 @@ func link(from, to string) error {
 	return copyFile(from, to, info)
 }
 
-// copyFile copies a file with its mode and its time, by which sameFile knows it again.
+// copyFile copies a file with its mode and its modification time, by which sameFile recognizes the
+// copy.
 func copyFile(from, to string, info fs.FileInfo) (err error) {
 	in, err := os.Open(from)
 	if err != nil {
@@ -323,7 +327,7 @@ func copyFile(from, to string, info fs.FileInfo) (err error) {
 	return err
 }
 
-// sameFile reports whether two places have the same file, or a file and its copy.
+// sameFile reports whether two paths are the same file, or a file and its copy.
 func sameFile(a, b string) bool {
 	x, errA := os.Lstat(a)
 	y, errB := os.Lstat(b)
@@ -338,8 +342,8 @@ func sameFile(a, b string) bool {
 	return os.SameFile(x, y) || x.Mode().IsRegular() && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
 }
 
-// clear removes from a folder what an export has made in it, and what another folder has
-// too. It returns a file that stays, if there is one: a person's.
+// clear removes from dir the files that an export has made, and those that other holds too. kept is
+// the path of a file that remains, a person's; empty if no file does.
 func (o *own) clear(dir, other string) (kept string, err error) {
 	var within []string
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -365,12 +369,12 @@ func (o *own) clear(dir, other string) (kept string, err error) {
 		return kept, err
 	}
 	for _, path := range slices.Backward(within) {
-		os.Remove(path) // fails where something is left in it
+		os.Remove(path) // fails for a folder that is not empty
 	}
 	return kept, nil
 }
 
-// removeFrom removes a file, from a folder that is read-only too: its owner may have made it so.
+// removeFrom removes a file, also from a folder that its owner has made read-only.
 func removeFrom(path string) error {
 	err := os.Remove(path)
 	if !errors.Is(err, fs.ErrPermission) || os.Chmod(filepath.Dir(path), 0o700) != nil {
@@ -379,8 +383,8 @@ func removeFrom(path string) error {
 	return os.Remove(path)
 }
 
-// replace puts the folder, which is whole, into its place. What was there goes when the new
-// one is there, but for a person's files that the new one does not have; kept names one.
+// replace moves the finished folder to its place. It then removes the old dataset, except for a
+// person's files that the new one lacks; kept names one of them.
 func (f *folder) replace(out string, old *own) (kept string, err error) {
 	if old == nil {
 		if err := renameNew(f.dir, out); err != nil {
@@ -408,12 +412,12 @@ func (f *folder) replace(out string, old *own) (kept string, err error) {
 		err = os.RemoveAll(before)
 	}
 	if err != nil {
-		err = fmt.Errorf("%s is whole; what was there before it could not be removed, and is in %s: %w; remove that", out, before, err)
+		err = fmt.Errorf("%s is whole; the previous dataset could not be removed, and is in %s: %w; remove it", out, before, err)
 	}
 	return kept, err
 }
 
-// resolve is the folder that OUT names, behind all links.
+// resolve returns the absolute path that OUT names, with links resolved, and whether it exists.
 func resolve(out string) (path string, there bool, err error) {
 	if path, err = filepath.Abs(out); err != nil {
 		return "", false, err
@@ -435,7 +439,7 @@ func resolve(out string) (path string, there bool, err error) {
 	return path, err == nil, err
 }
 
-// syncDir forces a renaming to the disk, where folders can be forced.
+// syncDir forces a rename to the disk, on file systems that support it for folders.
 func syncDir(dir string) error {
 	d, err := os.Open(dir)
 	if err != nil {
@@ -446,8 +450,8 @@ func syncDir(dir string) error {
 	return nil
 }
 
-// checkFeatures refuses names that lead out of the folder of a dataset: they may be a
-// stranger's.
+// checkFeatures refuses names that lead out of the folder of a dataset: they may come from a
+// stranger.
 func checkFeatures(features map[string]Feature) error {
 	for name, f := range features {
 		if name == "" || !filepath.IsLocal(filepath.FromSlash("videos/"+name)) || filepath.Base(name) != name {

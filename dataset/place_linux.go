@@ -8,7 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock keeps a folder for one process.
+// lock locks a folder for one process until unlock or the process's end.
 func lock(dir string) (unlock func(), err error) {
 	f, err := os.Open(dir)
 	if err != nil {
@@ -20,7 +20,7 @@ func lock(dir string) (unlock func(), err error) {
 	}
 	mine, err := f.Stat()
 	if there, statErr := os.Lstat(dir); err != nil || statErr != nil || !os.SameFile(mine, there) {
-		f.Close() // another process has put it into its place since it was opened
+		f.Close() // another process has moved it to its place since Open
 		return nil, errors.Join(err, statErr, fs.ErrNotExist)
 	}
 	return func() { f.Close() }, nil
@@ -31,7 +31,7 @@ func exchange(a, b string) error {
 	return unix.Renameat2(unix.AT_FDCWD, a, unix.AT_FDCWD, b, unix.RENAME_EXCHANGE)
 }
 
-// renameNew renames a folder, and replaces nothing.
+// renameNew renames a folder. It fails with fs.ErrExist if the new name exists.
 func renameNew(from, to string) error {
 	err := unix.Renameat2(unix.AT_FDCWD, from, unix.AT_FDCWD, to, unix.RENAME_NOREPLACE)
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, unix.ENOSYS) { // not every file system can

@@ -15,33 +15,33 @@ import (
 	"edgert/rt"
 )
 
-// scene is a run to be recorded. Zero values are usual ones.
+// scene is a run for a test to record. Zero values mean defaults.
 type scene struct {
 	rate, multiplier int // actions per second; ticks per action
 	seconds          float64
 	cameras          []string
 	cameraFPS        float64
-	shutter          rt.Instant // how far from an even time pictures are taken; 0: 2 ms before
+	shutter          rt.Instant // offset of the pictures' times from the even grid; 0: 2 ms before
 	w, h             int
-	episodes         []record.Episode // nil: none
+	episodes         []record.Episode // nil: no marks
 	instance, robot  string
 	task             string
 	start            rt.Instant
 	first            int          // the tick with the first action
-	lost             map[int]bool // ticks that are not in the file
-	late             int64        // ns that the tick before a lost one is late
+	lost             map[int]bool // ticks that the file lacks
+	late             int64        // lateness in ns of the tick before a lost one
 	blind            [2]float64   // seconds without pictures
 	mode             string
-	slip             int    // the tick from which on actions begin one tick later; 0: none
-	taken            [2]int // ticks of a person at a leader arm
+	slip             int    // tick from which on actions begin one tick later; 0: no slip
+	taken            [2]int // ticks with a person's actions from a leader arm
 	held             [2]int // ticks on which the gate keeps the first joint from its action
-	clipped          uint32 // joints that it then notes as clipped in their speed
-	phase            int    // of a ring's number in the pictures
+	clipped          uint32 // joints that these ticks mark as clipped in speed
+	phase            int    // added to the numbers in the pictures
 }
 
 const testStart = rt.Instant(5_000_000_000)
 
-// at is the instant of a second of the scene.
+// at returns the instant of a second of the scene.
 func (s *scene) at(second float64) rt.Instant {
 	return s.start + rt.Instant(math.Round(second*1e9))
 }
@@ -79,7 +79,7 @@ func (s *scene) fill() {
 	}
 }
 
-// write makes the record.
+// write writes the record.
 func (s *scene) write(t testing.TB, path string) string {
 	t.Helper()
 	s.fill()
@@ -115,8 +115,7 @@ func (s *scene) write(t testing.TB, path string) string {
 	return path
 }
 
-// tick is that of a number: joints measured are the number of the tick, goals that and a
-// half, actions that and a quarter.
+// tick returns tick i: every joint is at i, every goal is i + 0.5, every action i + 0.25.
 func (s *scene) tick(i int) *record.Tick {
 	late := int64(i%7) * 100_000
 	if s.lost[i+1] {
@@ -141,7 +140,7 @@ func (s *scene) tick(i int) *record.Tick {
 	return m
 }
 
-// shown is the number of the picture that a tick has, and its instant.
+// shown returns the number of the picture that a tick shows, and its instant.
 func (s *scene) shown(tick int) (number int, at rt.Instant) {
 	taken := func(n int) rt.Instant { return s.at(float64(n)/s.cameraFPS) + s.shutter }
 	for taken(number+1) <= s.tick(tick).At {
@@ -150,7 +149,7 @@ func (s *scene) shown(tick int) (number int, at rt.Instant) {
 	return number, taken(number)
 }
 
-// begin and end are an episode's messages.
+// begin and end return the messages of an episode.
 func begin(s *scene, number int, second float64, task string) record.Episode {
 	s.fill()
 	e := record.Episode{At: s.at(second), Number: uint32(number)}
@@ -163,7 +162,7 @@ func end(s *scene, number int, second float64, outcome string) record.Episode {
 	return record.Episode{At: s.at(second), Number: uint32(number), Ended: true, Outcome: outcome}
 }
 
-// testPicture has its number in it: as its grey, and as a bar that moves.
+// testPicture encodes its number in the picture: as a grey level, and as the position of a bar.
 func testPicture(t testing.TB, number, w, h int) []byte {
 	t.Helper()
 	rgb := make([]byte, 3*w*h)
@@ -189,13 +188,13 @@ func testPicture(t testing.TB, number, w, h int) []byte {
 	return out[:n]
 }
 
-// testConfig exports into a folder of the test's.
+// testConfig exports into a temporary folder.
 func testConfig(t testing.TB, records ...string) Config {
 	return Config{Records: records, Out: filepath.Join(t.TempDir(), "set"), VCodec: "h264", Task: "", Missing: DropEpisode,
 		MaxGap: DefaultGap, MaxPictureAge: DefaultPictureAge}
 }
 
-// testFolder has a test make files of a dataset anew.
+// testFolder returns a dataset's folder, so that a test can rewrite its files.
 func testFolder(t testing.TB, dir string) *folder {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Join(dir, marker), 0o777); err != nil {
@@ -211,7 +210,7 @@ type exported struct {
 	data map[string][][]float64 // all rows
 }
 
-// read reads what LeRobot would of a dataset.
+// read reads the data that LeRobot would read.
 func read(t testing.TB, dir string) exported {
 	t.Helper()
 	info, err := readInfo(dir)
@@ -237,7 +236,7 @@ func read(t testing.TB, dir string) exported {
 	return out
 }
 
-// firsts are the first numbers of a column's rows.
+// firsts returns the first number of each row of a column.
 func (e *exported) firsts(name string) (out []float64) {
 	for _, row := range e.data[name] {
 		out = append(out, row[0])

@@ -15,11 +15,11 @@ import (
 	"edgert/rt"
 )
 
-// InputError means that what was given cannot be made into a dataset, or is none: the same
-// again ends the same.
+// InputError means that the input cannot become a dataset, or that it is not a dataset. A retry
+// with the same input fails in the same way.
 type InputError struct {
 	Err  error
-	Gone bool // a name that was given is not there
+	Gone bool // a given path does not exist
 }
 
 func (e InputError) Error() string { return e.Err.Error() }
@@ -29,7 +29,7 @@ func (e InputError) Unwrap() error { return e.Err }
 
 func refuse(format string, args ...any) error { return InputError{Err: fmt.Errorf(format, args...)} }
 
-// given looks at what has a name that was given.
+// given returns the FileInfo of a path from the command line. An error is an InputError.
 func given(name string) (os.FileInfo, error) {
 	info, err := os.Stat(name)
 	if err != nil {
@@ -38,10 +38,10 @@ func given(name string) (os.FileInfo, error) {
 	return info, nil
 }
 
-// run is what one run of edge-rt left: the files of one process.
+// run is one run of edge-rt: all record files of one process.
 type run struct {
-	name    string // of its first file
-	key     string // of the process, in journals
+	name    string // path of its first file
+	key     string // the process, as journals name it
 	files   []string
 	info    map[string]string
 	torn    int // files without an end
@@ -58,18 +58,18 @@ type run struct {
 	pictures map[string][]rt.Instant
 	bad      map[string]map[rt.Instant]fault // pictures that no frame shows, by camera
 	sizes    map[string]size                 // of each camera's pictures
-	again    int                             // ticks that another file had as well
+	again    int                             // ticks that an earlier file holds too
 	headless int                             // episodes whose beginning is in no file
 }
 
-// tick is what is kept of a record.Tick.
+// tick is the part of a record.Tick that an export needs.
 type tick struct {
 	at       rt.Instant
 	deadline rt.Instant
 	state    []float32
 	goal     []float32
-	action   []float32 // nil: none began
-	cut      uint32    // joints, one bit each, that the gate did not let follow the action
+	action   []float32 // nil: no action began on this tick
+	cut      uint32    // one bit per joint: the gate kept its goal from the action
 	source   rt.Instant
 	seq      uint64
 	epoch    uint32
@@ -77,16 +77,16 @@ type tick struct {
 	person   bool
 }
 
-// mark is an episode as an operator began and ended it.
+// mark is an episode as the operator began and ended it.
 type mark struct {
 	number     uint32
 	begin, end rt.Instant
 	outcome    string
 	task       string
-	cut        bool // the task may be the beginning of a longer one
+	cut        bool // the task may be only the beginning of a longer text
 }
 
-// never is behind all instants.
+// never is later than every instant of a record.
 const never = rt.Instant(math.MaxInt64)
 
 var errSeen = errors.New("seen enough")
@@ -96,15 +96,15 @@ type head struct {
 	path  string
 	info  record.Info
 	ended bool
-	first rt.Instant // of its first tick; never: it has none
+	first rt.Instant // of its first tick; never: the file has no tick
 }
 
-// begun reports whether there is anything of a run in a file. A power cut, or a kill, at its
-// beginning leaves one without, and so does a run that has just begun.
+// begun reports whether a file holds any part of a run. A power cut or a kill in the first moments
+// leaves a file without a tick and without an end, and so does a run that has just started.
 func (h *head) begun() bool { return !h.info.Torn || h.ended || h.first != never }
 
-// find lists the record files that the arguments name, files and folders; listed are those
-// that a folder has.
+// find lists the record files that the arguments name; an argument is a file or a folder. listed
+// holds the files that come from a folder.
 func find(paths []string) (files []string, listed map[string]bool, err error) {
 	listed = map[string]bool{}
 	seen := map[string]bool{}
@@ -167,9 +167,9 @@ func readHead(path string) (h head, err error) {
 	return h, nil
 }
 
-// runsOf sorts files by the processes that wrote them, each process's by time. Of the listed
-// ones those are left out, and counted, of which nothing but the beginning is there: one of
-// them must not keep all others of a folder from being exported.
+// runsOf groups files by the process that wrote them and sorts each group by time. It skips and
+// counts (empty) the listed files that hold no part of a run: such a file must not prevent the
+// export of the folder's other files.
 func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	heads := map[string][]head{}
 	var keys []string
@@ -204,18 +204,19 @@ func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err
 	return runs, empty, nil
 }
 
-// readable are the runs of the files; empty is how many files have nothing of a run.
+// readable returns the runs of the files; empty is the number of files that hold no part of a run.
+// It refuses files that hold no run at all.
 func readable(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
 	if len(files) == 0 {
 		return nil, 0, refuse("no records: name files, or folders of them")
 	}
 	if runs, empty, err = runsOf(files, listed); err == nil && len(runs) == 0 {
-		err = refuse("%s: none of %d records has a tick: they broke off at their beginning, or have just begun", filepath.Dir(files[0]), len(files))
+		err = refuse("%s: %d records, all without a tick: they broke off at their beginning, or have just begun", filepath.Dir(files[0]), len(files))
 	}
 	return runs, empty, err
 }
 
-// describe reads what the run says of itself; fps is what was asked for, 0 nothing.
+// describe reads the run's metadata. fps is the frame rate of --fps, 0 without that flag.
 func (r *run) describe(fps int, cameras []string) error {
 	if r.joints = splitNames(r.info["joints"]); len(r.joints) == 0 {
 		return refuse("%s: its metadata names no joints: a record that broke off before the run was known, or of another program", r.name)
@@ -260,10 +261,10 @@ func splitNames(text string) []string {
 	return strings.Split(text, ",")
 }
 
-// every is how many ticks a frame is long.
+// every returns the number of ticks in a frame.
 func (r *run) every() int { return int(math.Round(1e9 / r.period / float64(r.fps))) }
 
-// visit reads the run's files in order.
+// visit reads the run's files in order and counts the torn and the damaged ones.
 func (r *run) visit(v record.Visitor) error {
 	r.torn, r.damaged = 0, 0
 	for _, path := range r.files {
@@ -286,8 +287,8 @@ func (r *run) visit(v record.Visitor) error {
 	return nil
 }
 
-// pictureOrder drops pictures that another file had as well, so that both readings of a
-// run number them alike.
+// pictureOrder drops pictures that an earlier file holds too, so that both readings of a run give
+// each picture the same number.
 type pictureOrder map[string]rt.Instant
 
 func (o pictureOrder) fresh(camera string, at rt.Instant) bool {
@@ -298,7 +299,8 @@ func (o pictureOrder) fresh(camera string, at rt.Instant) bool {
 	return true
 }
 
-// read takes in all but the pictures themselves.
+// read loads the run's ticks, its episodes and the times of its pictures, but not the pictures
+// themselves.
 func (r *run) read() error {
 	r.forget()
 	r.pictures = map[string][]rt.Instant{}
@@ -341,13 +343,13 @@ func (r *run) read() error {
 	return err
 }
 
-// forget frees what read has taken in.
+// forget frees everything that read has loaded.
 func (r *run) forget() {
 	r.ticks, r.marks, r.pictures, r.bad = nil, nil, nil, nil
 	r.again, r.headless = 0, 0
 }
 
-// recording reports whether the run goes on: one of its files is being written.
+// recording reports whether the run is still in progress: a process is writing one of its files.
 func (r *run) recording() bool {
 	for _, path := range r.files {
 		f, err := os.Open(path)
@@ -387,10 +389,11 @@ func (r *run) addTick(t *record.Tick) error {
 	return nil
 }
 
-// addMark takes an episode's beginning or end; open is the one that has begun.
+// addMark handles the beginning or the end of an episode. open is the episode in progress, nil
+// without one; the return value is the new one.
 func (r *run) addMark(open *mark, e *record.Episode) *mark {
 	if !e.Ended {
-		if open != nil { // its end was lost
+		if open != nil { // the record has lost its end
 			open.end = e.At
 			r.marks = append(r.marks, *open)
 		}
@@ -406,7 +409,7 @@ func (r *run) addMark(open *mark, e *record.Episode) *mark {
 		before := slices.IndexFunc(r.marks, func(m mark) bool { return m.number == e.Number })
 		if before < 0 {
 			r.headless++
-		} else { // the person's second thought
+		} else { // the operator changed the outcome later
 			r.marks[before].outcome = e.Outcome
 		}
 		return open

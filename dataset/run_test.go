@@ -7,7 +7,8 @@ import (
 	"edgert/record"
 )
 
-// What a person said last of an episode counts; an end without a beginning is none.
+// The operator's last outcome of an episode is the valid one. An end without a beginning makes no
+// episode.
 func TestTheLastOutcomeCounts(t *testing.T) {
 	r := new(run)
 	var open *mark

@@ -11,14 +11,14 @@ var quantiles = []struct {
 	q    float64
 }{{"q01", 0.01}, {"q10", 0.10}, {"q50", 0.50}, {"q90", 0.90}, {"q99", 0.99}}
 
-const bins = 5000 // of the histograms that quantiles are read from
+const bins = 5000 // of the histograms from which quantiles are read
 
-// Stats say how a feature's numbers lie, one value for each of them; of a picture one for
-// each colour, of 0 to 1.
+// Stats are the statistics of a feature: one value per number of the feature, or per colour of a
+// picture, whose levels are scaled to 0..1.
 //
-// Source: LeRobot 0.6.1, lerobot/datasets/compute_stats.py: quantiles come from histograms
-// whose edges are computed in the feature's own type. Sums are in float64 here, so that
-// means and deviations lack the rounding of LeRobot's in float32.
+// Source: LeRobot 0.6.1, lerobot/datasets/compute_stats.py: quantiles come from histograms whose
+// edges are computed in the feature's own type. Sums are in float64 here, so that means and
+// deviations lack the rounding of LeRobot's float32.
 type Stats struct {
 	Min   []float64 `json:"min"`
 	Max   []float64 `json:"max"`
@@ -29,15 +29,15 @@ type Stats struct {
 	Q50   []float64 `json:"q50"`
 	Q90   []float64 `json:"q90"`
 	Q99   []float64 `json:"q99"`
-	Count int64     `json:"count"` // frames, of pictures those that were sampled
+	Count int64     `json:"count"` // frames; of pictures, only the sampled ones
 }
 
-// quantile is the field of that number.
+// quantile returns the field of quantiles[i].
 func (s *Stats) quantile(i int) *[]float64 {
 	return []*[]float64{&s.Q01, &s.Q10, &s.Q50, &s.Q90, &s.Q99}[i]
 }
 
-// series are all but the count, by their names.
+// series returns all statistics except the count, by name.
 func (s *Stats) series() map[string][]float64 {
 	return map[string][]float64{"min": s.Min, "max": s.Max, "mean": s.Mean, "std": s.Std,
 		"q01": s.Q01, "q10": s.Q10, "q50": s.Q50, "q90": s.Q90, "q99": s.Q99}
@@ -55,8 +55,8 @@ func (s *Stats) add(low, high, mean, std float64, q [5]float64) {
 	}
 }
 
-// columnStats are the statistics of rows of size numbers each; wide: the feature's type
-// is int64, whose arithmetic LeRobot does in float64.
+// columnStats returns the statistics of rows of size numbers each. wide is set for types such as
+// int64, with which LeRobot computes in float64.
 func columnStats(values []float64, size int, wide bool) (s Stats) {
 	rows := len(values) / size
 	s.Count = int64(rows)
@@ -70,13 +70,13 @@ func columnStats(values []float64, size int, wide bool) (s Stats) {
 	return s
 }
 
-// weighted is a value that was seen n times.
+// weighted is a value that occurs n times.
 type weighted struct {
 	v float64
 	n int64
 }
 
-// number adds the statistics of one number, of which there is at least one value.
+// number adds the statistics of one number of a feature. values is not empty.
 func (s *Stats) number(values []weighted, wide bool) {
 	low, high := values[0].v, values[0].v
 	var n int64
@@ -99,8 +99,8 @@ func (s *Stats) number(values []weighted, wide bool) {
 	s.add(low, high, mean, std, quantilesOf(values, n, edges(low, high, wide)))
 }
 
-// edges are those of the histogram, as numpy.linspace(low - 1e-10, high + 1e-10, bins + 1)
-// makes them in float32, or in float64 where wide.
+// edges returns the histogram's edges, as numpy.linspace(low - 1e-10, high + 1e-10, bins + 1)
+// computes them in float32, or in float64 if wide.
 func edges(low, high float64, wide bool) []float64 {
 	e := make([]float64, bins+1)
 	if wide {
@@ -126,12 +126,12 @@ func edges(low, high float64, wide bool) []float64 {
 	return e
 }
 
-// quantilesOf reads the quantiles from a histogram, between its edges on a line.
+// quantilesOf reads the quantiles from a histogram, with linear interpolation between edges.
 func quantilesOf(values []weighted, n int64, edges []float64) (q [5]float64) {
 	counts := make([]float64, bins)
 	for _, x := range values {
 		i, _ := slices.BinarySearch(edges, x.v)
-		for i <= bins && edges[i] == x.v { // to the right of equal edges
+		for i <= bins && edges[i] == x.v { // a value equal to an edge belongs to the bin on its right
 			i++
 		}
 		counts[min(max(i-1, 0), bins-1)] += float64(x.n)
@@ -156,7 +156,8 @@ func quantilesOf(values []weighted, n int64, edges []float64) (q [5]float64) {
 	return q
 }
 
-// samples are the frames of an episode whose pictures are looked at, of n.
+// samples returns the indices of the frames whose pictures enter the statistics, for an episode of
+// n frames.
 //
 // Source: compute_stats.py, sample_indices.
 func samples(n int) []int {
@@ -172,13 +173,13 @@ func samples(n int) []int {
 	return frames
 }
 
-// imageStats counts the levels of the pictures of a camera.
+// imageStats counts the levels in the pictures of a camera.
 type imageStats struct {
 	pictures int64
 	levels   [3][256]int64
 }
 
-// add counts a picture of RGB bytes, w x h, thinned out as LeRobot does.
+// add counts the levels of a picture, [h, w, 3] RGB bytes. It skips pixels as LeRobot does.
 //
 // Source: compute_stats.py, auto_downsample_height_width.
 func (s *imageStats) add(rgb []byte, w, h int) {
@@ -197,7 +198,7 @@ func (s *imageStats) add(rgb []byte, w, h int) {
 	}
 }
 
-// stats are those of all pictures, of 0 to 1.
+// stats returns the statistics of all pictures, scaled to 0..1.
 func (s *imageStats) stats() (out Stats) {
 	out.Count = s.pictures
 	for c := range s.levels {
@@ -217,11 +218,11 @@ func (s *imageStats) stats() (out Stats) {
 	return out
 }
 
-// together are the statistics of all episodes of a dataset.
+// together combines the statistics of all episodes of a dataset.
 //
-// Source: compute_stats.py of LeRobot 0.6.1, aggregate_feature_stats: quantiles are the
-// episodes' own, weighted with their frames. Its main has their minimum up to q50, else their
-// maximum.
+// Source: compute_stats.py of LeRobot 0.6.1, aggregate_feature_stats: a quantile is the mean of the
+// episodes' quantiles, weighted with their frames. LeRobot's main branch takes the minimum of the
+// episodes' quantiles up to q50, and the maximum above.
 func together(episodes []Stats) (s Stats) {
 	size := len(episodes[0].Mean)
 	total := 0.0

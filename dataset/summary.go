@@ -7,7 +7,7 @@ import (
 	"slices"
 )
 
-// Summary is what a dataset is.
+// Summary describes a dataset.
 type Summary struct {
 	Path         string             `json:"path"`
 	Robot        string             `json:"robot"`
@@ -17,20 +17,20 @@ type Summary struct {
 	Tasks        []TaskCount        `json:"tasks"`
 	Features     map[string]Feature `json:"features"`
 	Bytes        int64              `json:"bytes"`
-	Outcomes     map[string]int     `json:"outcomes,omitempty"`     // of an export of edge-rt's
+	Outcomes     map[string]int     `json:"outcomes,omitempty"`     // only for datasets that edge-rt has exported
 	Intervention int                `json:"intervention,omitempty"` // frames
 }
 
-// TaskCount is how many episodes a task has.
+// TaskCount is the number of episodes of a task.
 type TaskCount struct {
 	Task     string `json:"task"`
 	Episodes int    `json:"episodes"`
 }
 
-// Names are those of the features, sorted.
+// Names returns the names of the features, sorted.
 func (s *Summary) Names() []string { return slices.Sorted(maps.Keys(s.Features)) }
 
-// Describe says what a dataset is, without looking at its frames.
+// Describe summarizes a dataset without reading its frames.
 func Describe(dir string) (*Summary, error) {
 	info, err := readInfo(dir)
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/parquet-go/parquet-go/format"
 )
 
-// Bounds of a table that is read, which may be anybody's.
+// Bounds of a table to read, which may come from any source.
 const (
 	maxTableBytes   = 4 << 30
 	maxTableRows    = 100 << 20
@@ -21,12 +21,11 @@ const (
 	maxTableText    = 256 << 20
 )
 
-// codecs are those that pandas, pyarrow and LeRobot use. The library's LZ4 never ends on
-// some damaged bytes.
+// codecs are the compressions of pandas, pyarrow and LeRobot. The library's LZ4 decoder never
+// returns for some damaged bytes.
 var codecs = []format.CompressionCodec{format.Uncompressed, format.Snappy, format.Gzip, format.Zstd}
 
-// column is one of a table: numbers or texts, in as many lists around each other as depth
-// says.
+// column is one column of a table: numbers or texts, in depth nested lists.
 type column struct {
 	name  string
 	kind  parquet.Kind // Boolean, Int64, Float, Double or ByteArray
@@ -46,7 +45,7 @@ func (c *column) node() parquet.Node {
 	return node
 }
 
-// number is a value of the column's kind.
+// number returns v as a value of the column's kind.
 func (c *column) number(v float64) parquet.Value {
 	switch c.kind {
 	case parquet.Boolean:
@@ -59,9 +58,9 @@ func (c *column) number(v float64) parquet.Value {
 	return parquet.DoubleValue(v)
 }
 
-// table writes one.
+// table writes a Parquet table.
 type table struct {
-	columns []column // in the order in which the library has them: by name
+	columns []column // in the library's order: by name
 	writer  *parquet.Writer
 	row     parquet.Row
 }
@@ -77,7 +76,8 @@ func newTable(to io.Writer, columns []column, options ...parquet.WriterOption) *
 	return &table{columns: columns, writer: parquet.NewWriter(to, options...)}
 }
 
-// write adds a row: cells gives the values of a column, []float64, []string or one of them.
+// write adds a row. cells returns the values of a column by its name: float64, int64, string,
+// []float64 or []string.
 func (t *table) write(cells func(name string) any) error {
 	t.row = t.row[:0]
 	for i := range t.columns {
@@ -105,14 +105,14 @@ func (t *table) write(cells func(name string) any) error {
 			return fmt.Errorf("column %s: %d values", c.name, len(values))
 		}
 		for k, v := range values {
-			t.row = append(t.row, v.Level(min(k, 1), c.depth, i)) // lists in a list have one element each
+			t.row = append(t.row, v.Level(min(k, 1), c.depth, i)) // an inner list has one element
 		}
 	}
 	_, err := t.writer.WriteRows([]parquet.Row{t.row})
 	return err
 }
 
-// table makes the file of a table; fill writes its rows.
+// table writes the file of a table; fill writes its rows.
 func (f *folder) table(rel string, columns []column, fill func(*table) error, options ...parquet.WriterOption) error {
 	return f.write(rel, func(to *os.File) error {
 		t := newTable(to, columns, options...)
@@ -123,20 +123,19 @@ func (f *folder) table(rel string, columns []column, fill func(*table) error, op
 	})
 }
 
-// cells are a column as it was read: each row has as many values as the next, but for
-// texts.
+// cells is a column in memory. The rows have equal numbers of values, except in columns of texts.
 type cells struct {
 	rows    int
-	size    int // values in a row; -1: they differ
+	size    int // values per row; -1: rows differ
 	numbers []float64
 	texts   []string
-	starts  []int // of each row, in numbers or texts
+	starts  []int // index of each row's first value in numbers or texts
 }
 
-// row has the numbers of row i.
+// row returns the numbers of row i.
 func (c *cells) row(i int) []float64 { return c.numbers[c.starts[i]:c.end(i, len(c.numbers))] }
 
-// text has the texts of row i.
+// text returns the texts of row i.
 func (c *cells) text(i int) []string { return c.texts[c.starts[i]:c.end(i, len(c.texts))] }
 
 func (c *cells) end(i, all int) int {
@@ -146,8 +145,8 @@ func (c *cells) end(i, all int) int {
 	return all
 }
 
-// readTable reads the columns of a file that wanted names: by the name of a column, as
-// far as they hold numbers and texts.
+// readTable reads the columns of a file whose names wanted accepts, by name, with their numbers and
+// texts. metadata is the file's key-value metadata.
 func readTable(path string, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string, err error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -168,9 +167,9 @@ func readTable(path string, wanted func(string) bool) (columns map[string]*cells
 	return columns, metadata, err
 }
 
-// parseTable is readTable of an open file.
+// parseTable is readTable for an open file.
 func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns map[string]*cells, metadata map[string]string, err error) {
-	defer func() { // the library trusts what a file says of itself
+	defer func() { // the library trusts the sizes in a file
 		if p := recover(); p != nil {
 			columns, err = nil, fmt.Errorf("no table that makes sense: %v", p)
 		}
@@ -221,8 +220,8 @@ func parseTable(f io.ReaderAt, size int64, wanted func(string) bool) (columns ma
 	return columns, metadata, nil
 }
 
-// checkFooter refuses what is no parquet file before the library makes room for what it
-// says.
+// checkFooter refuses a file that is not Parquet before the library allocates memory for the sizes
+// in it.
 func checkFooter(f io.ReaderAt, size int64) error {
 	var b [12]byte
 	if size < int64(len(b)) {
@@ -239,12 +238,12 @@ func checkFooter(f io.ReaderAt, size int64) error {
 	}
 	footer := int64(b[4]) | int64(b[5])<<8 | int64(b[6])<<16 | int64(b[7])<<24
 	if footer > size-12 {
-		return fmt.Errorf("the footer is said to have %d bytes, and the file has %d", footer, size)
+		return fmt.Errorf("a footer of %d bytes in a file of %d", footer, size)
 	}
 	return nil
 }
 
-// read appends what one row group has of the column.
+// read appends the column's values of one row group.
 func (c *cells) read(chunk parquet.ColumnChunk) error {
 	pages := chunk.Pages()
 	defer pages.Close()
@@ -264,7 +263,7 @@ func (c *cells) read(chunk parquet.ColumnChunk) error {
 				text += c.append(&buffer[i])
 			}
 			if len(c.numbers)+len(c.texts) > maxTableValues || c.rows > maxTableRows || text > maxTableText {
-				return errors.New("more values than anybody has")
+				return errors.New("more values than any dataset has")
 			}
 			if errors.Is(err, io.EOF) {
 				break
@@ -278,7 +277,7 @@ func (c *cells) read(chunk parquet.ColumnChunk) error {
 	}
 }
 
-// append takes one value; it returns how much text it was.
+// append adds one value and returns the length of its text in bytes.
 func (c *cells) append(v *parquet.Value) int {
 	if v.RepetitionLevel() == 0 {
 		c.rows++
@@ -307,7 +306,7 @@ func (c *cells) append(v *parquet.Value) int {
 	return 0
 }
 
-// measure finds out whether rows have the same number of values.
+// measure sets size: the number of values per row, -1 if rows differ.
 func (c *cells) measure() {
 	all := len(c.numbers) + len(c.texts)
 	for i := range c.rows {

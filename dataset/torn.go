@@ -12,20 +12,20 @@ import (
 	"edgert/rt"
 )
 
-// maxTorn is how many pictures a report names with their times; all are counted.
+// maxTorn limits the times in a report's list of torn pictures. Count has all of them.
 const maxTorn = 20
 
-// Torn are the pictures of a camera that do not decode, or have another size than its
-// others. No frame shows them.
+// Torn are the pictures of one camera that do not decode, or whose size differs from the camera's.
+// No frame shows them.
 type Torn struct {
 	Camera    string      `json:"camera"`
 	Record    string      `json:"record"`
 	Count     int         `json:"count"`
-	OtherSize int         `json:"other_size,omitempty"` // so many of them decode
-	Times     []time.Time `json:"times"`                // of the first of them
+	OtherSize int         `json:"other_size,omitempty"` // decode, but have another size
+	Times     []time.Time `json:"times"`                // of the first maxTorn pictures
 }
 
-// Why says why no frame shows them.
+// Why returns the reason why no frame shows them, in words.
 func (t *Torn) Why() string {
 	const other = "another size than the camera's others"
 	switch t.OtherSize {
@@ -37,7 +37,7 @@ func (t *Torn) Why() string {
 	return fmt.Sprintf("do not decode or, %d of them, have %s", t.OtherSize, other)
 }
 
-// When are the times, in words.
+// When returns the times in words.
 func (t *Torn) When() string {
 	var words []string
 	for _, at := range t.Times {
@@ -50,17 +50,17 @@ func (t *Torn) When() string {
 	return text
 }
 
-// fault is why no frame shows a picture; 0: a frame may.
+// fault is the reason why no frame may show a picture; 0: no fault.
 type fault uint8
 
 const (
-	torn      fault = iota + 1 // it does not decode
-	otherSize                  // than the camera's others
+	torn      fault = iota + 1 // does not decode
+	otherSize                  // differs from the camera's size
 )
 
-// checkPictures decodes each picture that a frame of the episodes may show, and takes away
-// those that do not decode, and those of another size than a video of the camera has: a
-// frame shows the one before then, as far as that is young enough.
+// checkPictures decodes each picture that a frame of the episodes may show. It removes pictures
+// that do not decode, and pictures whose size differs from the camera's video; a frame then shows
+// the previous picture, if that is young enough.
 func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Duration) error {
 	if len(r.cams) == 0 {
 		return nil
@@ -98,7 +98,7 @@ func (r *run) checkPictures(ctx context.Context, episodes []episode, age time.Du
 	return err
 }
 
-// tornPictures are those that checkPictures has found.
+// tornPictures returns the pictures that checkPictures has removed, by camera.
 func (r *run) tornPictures() (out []Torn) {
 	for _, name := range r.cams {
 		if len(r.bad[name]) == 0 {

@@ -19,11 +19,11 @@ import (
 	"edgert/internal/child"
 )
 
-// Codec is how videos are compressed.
+// Codec configures the compression of videos.
 type Codec struct {
-	name    string // as ffprobe and info.json say
+	name    string // in ffprobe's output and in info.json
 	encoder string // of ffmpeg
-	preset  any    // as info.json says; LeRobot's editing tools encode with it again
+	preset  any    // in info.json; LeRobot's editing tools encode with it again
 	options []string
 	crf     int
 }
@@ -36,11 +36,11 @@ var Codecs = map[string]Codec{
 
 // Bounds of a child process.
 const (
-	tailBytes      = 2000            // of what it says, in errors
-	probeTime      = time.Minute     // to look at a video, and for each hour of it
-	encodeTime     = 2 * time.Minute // to encode one, and
+	tailBytes      = 2000            // of its stderr, in errors
+	probeTime      = time.Minute     // for ffmpeg -encoders; ten times as much to probe a video
+	encodeTime     = 2 * time.Minute // to encode a video, and in addition
 	encodePerFrame = time.Second     // for each picture
-	maxPackets     = 50_000_000      // of a video that is looked at
+	maxPackets     = 50_000_000      // of a video that is probed
 	maxProbeLine   = 64 << 10
 )
 
@@ -50,7 +50,8 @@ const (
 	install = "on Debian or Ubuntu: apt-get install ffmpeg"
 )
 
-// NeedFFmpeg refuses where ffmpeg is missing, or cannot make such videos.
+// NeedFFmpeg returns an InputError if ffmpeg or ffprobe is missing, or if ffmpeg lacks the codec's
+// encoder.
 func NeedFFmpeg(ctx context.Context, c Codec) error {
 	for _, program := range []string{ffmpeg, ffprobe} {
 		if _, err := exec.LookPath(program); err != nil {
@@ -86,7 +87,7 @@ func NeedFFmpeg(ctx context.Context, c Codec) error {
 
 func start(cmd *exec.Cmd) error { return child.Start(cmd) }
 
-// tail keeps the end of what a process says.
+// tail keeps the end of a process's output.
 type tail struct {
 	keep int // bytes; 0: tailBytes
 	b    []byte
@@ -102,20 +103,20 @@ func (t *tail) Write(p []byte) (int, error) {
 
 func (t *tail) text() string { return string(t.b) }
 
-// words is what it said, for the end of an error.
+// words formats the output for the end of an error; empty without output.
 func (t *tail) words() string {
 	text := strings.Join(strings.Fields(strings.ToValidUTF8(t.text(), "?")), " ")
 	if text == "" {
 		return ""
 	}
-	return ", it says: " + text
+	return ", its output: " + text
 }
 
-// encoder is an ffmpeg that makes one video of JPEGs.
+// encoder is an ffmpeg process that makes one video from JPEGs.
 type encoder struct {
 	path   string
 	fps    int
-	frames int // that it gets
+	frames int // to be written
 	given  int
 	cancel context.CancelFunc
 	cmd    *exec.Cmd
@@ -123,14 +124,14 @@ type encoder struct {
 	said   tail
 }
 
-// newEncoder starts ffmpeg on a video of so many frames.
+// newEncoder starts ffmpeg for a video of the given number of frames.
 func newEncoder(ctx context.Context, c Codec, crf, fps, frames int, path string) (*encoder, error) {
 	e := &encoder{path: path, fps: fps, frames: frames}
 	ctx, e.cancel = context.WithTimeout(ctx, encodeTime+time.Duration(frames)*encodePerFrame)
 	args := []string{"-hide_banner", "-loglevel", "error", "-nostdin", "-y",
 		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0", "-an", "-map_metadata", "-1",
 		"-c:v", c.encoder, "-preset", fmt.Sprint(c.preset), "-crf", strconv.Itoa(crf), "-g", "2", "-pix_fmt", "yuv420p"}
-	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path) // a folder's name may look like a protocol
+	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path) // file: because a folder's name may look like a protocol
 	e.cmd = exec.CommandContext(ctx, ffmpeg, args...)
 	e.cmd.Stderr, e.cmd.WaitDelay = &e.said, time.Second
 	var err error
@@ -144,7 +145,7 @@ func newEncoder(ctx context.Context, c Codec, crf, fps, frames int, path string)
 	return e, nil
 }
 
-// write gives it a JPEG, in its parts.
+// write sends one JPEG, in its parts.
 func (e *encoder) write(parts ...[]byte) error {
 	for _, p := range parts {
 		if _, err := e.in.Write(p); err != nil {
@@ -162,7 +163,7 @@ func (e *encoder) fail(err error) error {
 	return fmt.Errorf("%s, at picture %d of %s: %w%s", ffmpeg, e.given, e.path, err, e.said.words())
 }
 
-// finish waits for the video, and looks whether it has every frame at its time.
+// finish waits for the video and checks that it has every frame at its time.
 func (e *encoder) finish(ctx context.Context) (Video, error) {
 	defer e.cancel()
 	if err := e.in.Close(); err != nil {
@@ -172,7 +173,7 @@ func (e *encoder) finish(ctx context.Context) (Video, error) {
 		return Video{}, fmt.Errorf("%s, %s: %w%s", ffmpeg, e.path, err, e.said.words())
 	}
 	v, err := probe(ctx, e.path)
-	if why := e.said.words(); err != nil && why != "" { // as of a full disk, with which ffmpeg ends with 0
+	if why := e.said.words(); err != nil && why != "" { // on a full disk ffmpeg exits with status 0
 		return v, fmt.Errorf("%s made no whole %s%s", ffmpeg, e.path, why)
 	}
 	if err != nil {
@@ -184,7 +185,7 @@ func (e *encoder) finish(ctx context.Context) (Video, error) {
 	return v, nil
 }
 
-// stop ends it without a video.
+// stop ends ffmpeg and removes the unfinished video.
 func (e *encoder) stop() {
 	e.cancel()
 	e.in.Close()
@@ -192,17 +193,17 @@ func (e *encoder) stop() {
 	os.Remove(e.path)
 }
 
-// Video is what ffprobe says of one.
+// Video is ffprobe's description of a video.
 type Video struct {
 	Codec       string
 	PixelFormat string
 	W, H        int
 	FPS         float64 // average; LeRobot picks frames by it
 	Frames      int
-	Uneven      int // frames further from their time than a tenth of a period
+	Uneven      int // frames whose time is off by more than a tenth of a period
 }
 
-// probe looks at a video's stream and at the time of each of its frames.
+// probe reads a video's stream and the time of each of its frames.
 func probe(ctx context.Context, path string) (v Video, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*probeTime)
 	defer cancel()
@@ -279,7 +280,7 @@ func (v *Video) parse(out io.Reader) error {
 	return nil
 }
 
-// ratio reads "30/1"; 0 where that is none.
+// ratio parses a ratio such as "30/1"; it returns 0 for other text.
 func ratio(text string) float64 {
 	over, under, _ := strings.Cut(text, "/")
 	a, err := strconv.ParseFloat(over, 64)
