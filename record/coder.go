@@ -11,9 +11,9 @@ import (
 	"edgert/rt"
 )
 
-// What a coder does with the fields that a message names.
+// Modes of a coder: the treatment of the fields that a message names.
 const (
-	encoding   = iota // appends them to out, without those that are zero
+	encoding   = iota // appends them to out, without zero values
 	decoding          // takes them from in
 	describing        // appends their descriptors to out
 )
@@ -39,9 +39,8 @@ const (
 	labelRepeated = 3
 )
 
-// coder turns a message into protobuf and back. Each message names its fields once, in
-// the order of their numbers, so that what is written, what is read and the schema in the
-// file cannot differ.
+// coder turns a message into protobuf and back. Each message names its fields once, in the order of
+// their numbers; the encoder, the decoder and the schema in the file all follow that one list.
 type coder struct {
 	mode int
 	num  protowire.Number // of the field named last
@@ -51,13 +50,13 @@ type coder struct {
 	err  error
 }
 
-// wireValue is a field as it came.
+// wireValue is the undecoded value of a field.
 type wireValue struct {
 	varint uint64
 	bytes  []byte
 }
 
-// parse splits a message into its fields; unknown ones are left out.
+// parse splits a message into its fields. It ignores unknown fields.
 func (c *coder) parse(b []byte) error {
 	*c = coder{mode: decoding}
 	for len(b) > 0 {
@@ -116,7 +115,8 @@ func (c *coder) appendVarint(v uint64) {
 	}
 }
 
-// number is a field that travels as a varint, as protobuf's int64 does where it has a sign.
+// number codes a field that travels as a varint. Negative numbers take ten bytes, as in protobuf's
+// int64.
 //
 //rt:noalloc
 func number[T int64 | int32 | uint64 | uint32](c *coder, name string, kind uint64, typeName string, v *T) {
@@ -142,7 +142,7 @@ func (c *coder) uint64(name string, v *uint64) { number(c, name, typeUint64, "",
 //rt:noalloc
 func (c *coder) uint32(name string, v *uint32) { number(c, name, typeUint32, "", v) }
 
-// enum is one of values, which its schema names.
+// enum codes a value of an enum type, whose names are in its schema.
 //
 //rt:noalloc
 func (c *coder) enum(name, typeName string, v *uint32) { number(c, name, typeEnum, typeName, v) }
@@ -195,7 +195,7 @@ func (c *coder) task(name string, v *Task) {
 	}
 }
 
-// wholeCharacters is a text without the beginning of a character at its end.
+// wholeCharacters removes an incomplete character at the end of a text.
 //
 //rt:noalloc
 func wholeCharacters(text []byte) []byte {
@@ -210,8 +210,7 @@ func wholeCharacters(text []byte) []byte {
 	return text
 }
 
-// chars is a text in memory of a message. What is read is safe for a terminal: the file may
-// be anybody's.
+// chars codes a text. Decoded text is safe for a terminal, since the file may come from any source.
 //
 //rt:noalloc
 func (c *coder) chars(name string, out []byte) (in string, decoded bool) {
@@ -228,7 +227,7 @@ func (c *coder) chars(name string, out []byte) (in string, decoded bool) {
 	return "", false
 }
 
-// row is packed floats.
+// row codes packed floats.
 //
 //rt:noalloc
 func (c *coder) row(name string, v *Row) {
@@ -255,7 +254,7 @@ func (c *coder) row(name string, v *Row) {
 	}
 }
 
-// stamp is an instant as google.protobuf.Timestamp.
+// stamp codes an instant as google.protobuf.Timestamp.
 //
 //rt:noalloc
 func (c *coder) stamp(name string, at *rt.Instant) {
@@ -272,7 +271,7 @@ func (c *coder) stamp(name string, at *rt.Instant) {
 	}
 }
 
-// appendStamp appends a field that is a time of day, in ns.
+// appendStamp appends a field with a time of day in ns.
 //
 //rt:noalloc
 func appendStamp(b []byte, num protowire.Number, time int64) []byte {
@@ -284,7 +283,7 @@ func appendStamp(b []byte, num protowire.Number, time int64) []byte {
 	return protowire.AppendVarint(protowire.AppendTag(b, 2, protowire.VarintType), ns%second)
 }
 
-// restamp appends a message of ours whose first field is a time of day, with another one.
+// restamp appends a message whose first field is a time of day, with that field replaced.
 func restamp(b, message []byte, time int64) []byte {
 	num, kind, n := protowire.ConsumeTag(message)
 	if n < 0 || kind != protowire.BytesType {
@@ -297,7 +296,7 @@ func restamp(b, message []byte, time int64) []byte {
 	return append(appendStamp(b, num, time), message[n+size:]...)
 }
 
-// bytes is data in up to three parts; it is read as one.
+// bytes codes data in up to three parts; decoding returns one part.
 //
 //rt:noalloc
 func (c *coder) bytes(name string, v *Bytes) {

@@ -18,42 +18,43 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Profile is what the header of our files says, by which we know them again.
+// Profile is the profile in the header of our files, by which the recorder recognizes them.
 const Profile = "edge-rt"
 
-// Extension ends the files' names.
+// Extension is the suffix of the files' names.
 const Extension = ".mcap"
 
 const (
 	timeLayout = "20060102T150405.000Z"
-	lastYear   = 9998 // whose names can have later ones
+	lastYear   = 9998 // last year with room for later names
 	probeBytes = 4096
 	spareShare = 32
-	listShare  = 64 // the folder is listed anew when so much of its size was written: others write, too
+	listShare  = 64 // list the folder again after writing this part of its size: other recorders write to it too
 
-	// What the disk keeps for others, who run out of it before a record does.
+	// Part of the disk that stays free for other programs, which a full disk harms sooner than a
+	// record.
 	reserveShare = 20
 	reserveMax   = 1 << 30
 
-	// Files are for their owner and its group, as the service's state is: they hold
-	// pictures of the place where the robot is.
+	// Only the owner and its group may read the files, as with the service's state: they show the
+	// robot's surroundings.
 	folderMode = 0o750
 	fileMode   = 0o640
 
-	repairing = ".repair" // ends the name of a file that is being made of a torn one
+	repairing = ".repair" // suffix of a file that is being repaired
 )
 
 var ourName = regexp.MustCompile(`^(.+)-(\d{8}T\d{6}\.\d{3}Z)\.mcap$`)
 
-// folder is where the files are, ours and perhaps a stranger's, which is never touched.
+// folder is the folder of the files. It may also hold a stranger's files, which the recorder never
+// touches.
 type folder struct {
 	dir  string
-	size int64 // most bytes of all of ours
+	size int64 // maximum bytes of all our files
 	disk func(dir string) (free, size int64)
 }
 
-// diskOf is how many bytes a disk has, and how many of them are free for us; 0, 0 when
-// it does not say.
+// diskOf returns the free bytes of a disk and its size; 0, 0 if the system does not report them.
 func diskOf(dir string) (free, size int64) {
 	var s unix.Statfs_t
 	if unix.Statfs(dir, &s) != nil {
@@ -62,7 +63,7 @@ func diskOf(dir string) (free, size int64) {
 	return int64(s.Bavail) * s.Bsize, int64(s.Blocks) * s.Bsize
 }
 
-// room is how many bytes all files may have, of which there are total now.
+// room returns the maximum bytes of all our files, which have total bytes now.
 func (d folder) room(total int64) int64 {
 	free, size := d.disk(d.dir)
 	if size == 0 {
@@ -71,14 +72,14 @@ func (d folder) room(total int64) int64 {
 	return min(d.size, total+free-min(size/reserveShare, reserveMax))
 }
 
-// entry is a file that has the name of one of ours.
+// entry is a file whose name has the form of our files' names.
 type entry struct {
 	name string // within the folder
-	when string // in its name
+	when string // time in its name
 	size int64
 }
 
-// list returns the files that are named as ours, the oldest first.
+// list returns the files named as ours, the oldest first.
 func (d folder) list() (entries []entry, total int64, err error) {
 	found, err := os.ReadDir(d.dir)
 	if err != nil {
@@ -91,7 +92,7 @@ func (d folder) list() (entries []entry, total int64, err error) {
 		}
 		info, err := f.Info()
 		if err != nil {
-			continue // another process has taken it away
+			continue // another process has removed it
 		}
 		entries = append(entries, entry{f.Name(), m[2], info.Size()})
 		total += info.Size()
@@ -100,24 +101,23 @@ func (d folder) list() (entries []entry, total int64, err error) {
 	return entries, total, nil
 }
 
-// nameAt is the name of a file that begins at a time of day.
+// nameAt returns the name of a file that begins at t.
 func nameAt(id string, t time.Time) string {
 	return id + "-" + t.UTC().Format(timeLayout) + Extension
 }
 
-// Why there is no room, when no file may be deleted any more: all are being written, or
-// not ours.
+// Reasons for the lack of room after makeRoom has deleted every file that it may delete.
 var (
-	errOwnFiles = errors.New("what this run has recorded fills --record-size, or the disk, and none of it is deleted, since it has episodes: end the run, and go on with a larger --record-size or another --record-dir")
-	errReserved = errors.New("what another robot records in this folder fills --record-size, or the disk, and stays while its run goes on, since that has episodes: give each robot a --record-dir of its own, or a larger --record-size")
-	errNoRoom   = errors.New("the files that are there have the size of --record-size, and none of them may be deleted: all are being written, or not ours")
-	errDiskFull = errors.New("no space left on the disk of --record-dir but what is kept for others (a twentieth, at most 1 GiB), and no older record to delete")
+	errOwnFiles = errors.New("the records of this run fill --record-size, or the disk, and stay, since the run has episodes: end the run, and go on with a larger --record-size or another --record-dir")
+	errReserved = errors.New("the records of another robot in this folder fill --record-size, or the disk, and stay while its run goes on, since the run has episodes: give each robot a --record-dir of its own, or a larger --record-size")
+	errNoRoom   = errors.New("the files in the folder have the size of --record-size, and no file may be deleted: each is being written, or is not ours")
+	errDiskFull = errors.New("no space left on the disk of --record-dir, except for the part that stays free for other programs (a twentieth, at most 1 GiB), and no older record to delete")
 )
 
-// makeRoom deletes the oldest of our files, if need more bytes do not fit, until there is
-// some room to spare: to list thousands of small files for each chunk is too much. Those
-// that somebody writes stay, those of runs that have reserved theirs, and those that keep
-// names. total is what is left, and limit what it may become.
+// makeRoom deletes our oldest files if need more bytes do not fit. It then frees a little more than
+// needed, since listing thousands of small files for each chunk is too expensive. It spares files
+// that a process is writing, files of runs with a reservation, and files whose name keep accepts.
+// total is the size of the remaining files, and limit its maximum.
 func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit int64, deleted []string, err error) {
 	entries, total, err := d.list()
 	limit = d.room(total)
@@ -157,7 +157,7 @@ func (d folder) makeRoom(need int64, keep func(name string) bool) (total, limit 
 	return total, limit, deleted, err
 }
 
-// remove deletes a file, if it is ours and nobody writes it.
+// remove deletes a file if it is ours and no process is writing it.
 func (d folder) remove(name string) bool {
 	f, err := d.claim(name)
 	if err != nil {
@@ -167,14 +167,13 @@ func (d folder) remove(name string) bool {
 	return os.Remove(filepath.Join(d.dir, name)) == nil
 }
 
-// Why a file is left alone.
+// Reasons for leaving a file alone.
 var (
 	errInUse    = errors.New("another process writes it")
 	errStranger = errors.New("it is not one of ours")
 )
 
-// claim opens a file of ours that nobody writes, and keeps others from it until it is
-// closed.
+// claim opens a file of ours that no process is writing, and locks it until it is closed.
 func (d folder) claim(name string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(d.dir, name), os.O_RDWR|unix.O_NOFOLLOW, 0)
 	if err != nil {
@@ -192,7 +191,7 @@ func (d folder) claim(name string) (*os.File, error) {
 	return nil, err
 }
 
-// ours reports whether a file begins as one of ours.
+// ours reports whether a file begins like our files.
 func ours(f io.ReaderAt) bool {
 	b := make([]byte, len(mcap.Magic)+9+4+len(Profile))
 	if _, err := f.ReadAt(b, 0); err != nil || !bytes.HasPrefix(b, mcap.Magic) {
@@ -202,7 +201,7 @@ func ours(f io.ReaderAt) bool {
 	return mcap.OpCode(header[0]) == mcap.OpHeader && binary.LittleEndian.Uint32(header[9:]) == uint32(len(Profile)) && string(header[13:]) == Profile
 }
 
-// whole reports whether a file ends as a complete one does.
+// whole reports whether a file ends as a complete file does.
 func whole(f *os.File) bool {
 	info, err := f.Stat()
 	if err != nil || info.Size() < 2*int64(len(mcap.Magic)) {
@@ -213,9 +212,9 @@ func whole(f *os.File) bool {
 	return err == nil && bytes.Equal(end, mcap.Magic)
 }
 
-// create makes a file for a run that begins at a time of day; nobody else may write it.
-// Files are deleted in the order of their names, so a name is later than all that are
-// there, also after the clock was set back: what the file says of its clock is exact.
+// create makes a file for a run that begins at t, and locks it. Files are deleted in the order of
+// their names. A new name is therefore later than all existing ones, also after the clock was set
+// back; the exact time is in the file.
 func (d folder) create(id string, t time.Time) (*os.File, error) {
 	if err := os.MkdirAll(d.dir, folderMode); err != nil {
 		return nil, err
@@ -226,7 +225,7 @@ func (d folder) create(id string, t time.Time) (*os.File, error) {
 			t = after
 		}
 	}
-	for try := range 10 { // names have milliseconds, and the clock may have been set back
+	for try := range 10 { // names have a resolution of 1 ms, and the clock may have been set back
 		f, err := os.OpenFile(filepath.Join(d.dir, nameAt(id, t.Add(time.Duration(try)*time.Millisecond))), os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 		if errors.Is(err, fs.ErrExist) {
 			continue
@@ -240,23 +239,23 @@ func (d folder) create(id string, t time.Time) (*os.File, error) {
 		}
 		return f, nil
 	}
-	return nil, fmt.Errorf("ten files of the name %s are there", nameAt(id, t))
+	return nil, fmt.Errorf("ten files from the name %s on exist already", nameAt(id, t))
 }
 
-// sync makes a name last that was made or replaced.
+// sync forces the creation or the renaming of files to the disk.
 func (d folder) sync() error {
 	f, err := os.Open(d.dir)
 	if err != nil {
 		return err
 	}
 	defer f.Close()
-	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems have no such thing
+	if err := f.Sync(); err != nil && !errors.Is(err, unix.EINVAL) { // some file systems do not support it
 		return err
 	}
 	return nil
 }
 
-// Probe says why no file can be written into a folder, which it makes.
+// Probe makes a folder and returns the reason why files cannot be written into it; nil: they can.
 func Probe(dir string) error {
 	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return err

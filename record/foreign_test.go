@@ -19,8 +19,8 @@ import (
 	"edgert/rt/rttest"
 )
 
-// A task is kept whole, as long as an observation may carry; other texts end in an
-// ellipsis, between two characters.
+// A task is kept whole up to the length that an observation may carry. Other long texts are cut
+// between two characters and end in an ellipsis.
 func TestTextsAreNotCutSilently(t *testing.T) {
 	task := strings.Repeat("hebe den Würfel auf ", 1+MaxTask/20)[:MaxTask]
 	for _, text := range []string{task, strings.Repeat("ü", 120), strings.Repeat("把", 80) + "x", ""} {
@@ -50,7 +50,7 @@ func TestTextsAreNotCutSilently(t *testing.T) {
 	}
 }
 
-// What a terminal would obey reaches no reader of a record.
+// Control characters that a terminal would obey reach no reader of a record.
 func TestRecordsAreSafeForATerminal(t *testing.T) {
 	const evil = "a\x1b]0;x\x07\u009b31m\x00\xff"
 	const want = `a\x1b]0;x\a\u009b31m\x00\xff`
@@ -98,7 +98,7 @@ var wrongNames = []string{
 	"", "x/../../../victim", "/etc", "..", ".", ".hidden", `a\b`, "a\x00b", "a\x1b[31m", "a\nb", "a,b", "a=b", "a\u202eb", "\xff", strings.Repeat("n", 65),
 }
 
-// A record in which a camera's name is more than a name is refused by every reader.
+// Every reader refuses a record with an invalid camera name.
 func TestCamerasHaveNames(t *testing.T) {
 	for _, name := range []string{"top", "front_left", "Kamera-größe", "cam.0", "left wrist", strings.Repeat("n", 64)} {
 		if err := CheckCamera(name); err != nil {
@@ -122,7 +122,7 @@ func TestCamerasHaveNames(t *testing.T) {
 			"metadata": {"clock_offset_ns": "0", "cameras": name},
 		} {
 			if name == "" && where == "metadata" || strings.Contains(name, ",") && where == "metadata" {
-				continue // no cameras, and two
+				continue // no cameras, and two cameras
 			}
 			var b bytes.Buffer
 			w, err := mcap.NewWriter(&b, &mcap.WriterOptions{})
@@ -149,7 +149,7 @@ func TestCamerasHaveNames(t *testing.T) {
 	}
 }
 
-// setBack has a recorder whose time of day is set while it records.
+// setBack returns a recorder whose time of day is set while it records.
 func setBack(t *testing.T, by time.Duration) (r *Recorder, c *rttest.Clock, run func(time.Duration)) {
 	r, c = recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
 	now, began := r.cfg.Now, c.Now()
@@ -170,8 +170,8 @@ func setBack(t *testing.T, by time.Duration) (r *Recorder, c *rttest.Clock, run 
 	}
 }
 
-// A time of day that is set while pictures wait in memory moves none of them: each has the
-// instant at which it was taken, and in its file the time of day of all other messages.
+// When the time of day is set while pictures wait in memory, each picture keeps its instant, and in
+// its file it has the same time of day as all other messages.
 func TestClockStepsMoveNoPicture(t *testing.T) {
 	for _, by := range []time.Duration{-10 * time.Second, 10 * time.Second, -24 * time.Hour} {
 		r, clock, run := setBack(t, by)
@@ -179,7 +179,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 		why := "a person asked"
 		r.Save(&why, true)
 		run(300 * time.Millisecond)
-		run(6 * time.Second) // it is set within
+		run(6 * time.Second) // the time of day is set during this run
 		r.Save(&why, true)
 		run(6 * time.Second)
 		write(r, clock.Now(), true)
@@ -197,7 +197,7 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 		if err != nil || len(names) < 2 {
 			t.Fatalf("%d files, %v; want one of before and one of after", len(names), err)
 		}
-		for _, name := range names { // the picture's own stamp is the message's, for other readers
+		for _, name := range names { // for other readers, the picture's own stamp equals the message's
 			data, err := os.ReadFile(name)
 			if err != nil {
 				t.Fatal(err)
@@ -222,8 +222,8 @@ func TestClockStepsMoveNoPicture(t *testing.T) {
 	}
 }
 
-// A picture of an older record, encoded before the time of day was set and written after it,
-// has the instant at which it was taken.
+// A picture of an older record that was encoded before the time of day was set, and written after
+// it, gets the instant at which it was taken.
 func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 	const before, after = 1_764_000_010_000_000_000, 1_764_000_000_000_000_000
 	var b bytes.Buffer
@@ -247,8 +247,8 @@ func TestOldPicturesAreWhereTheirMessagesAre(t *testing.T) {
 	}
 }
 
-// Names follow each other also where the time of day was set back, so that the files that
-// are deleted first are the oldest.
+// Names are in order of time also after the time of day was set back, so that the oldest files are
+// deleted first.
 func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 	dir := t.TempDir()
 	d := folder{dir: dir, size: 1 << 30, disk: func(string) (int64, int64) { return 0, 0 }}
@@ -282,7 +282,7 @@ func TestClockStepsKeepTheOrderOfFiles(t *testing.T) {
 	}
 }
 
-// breaks reads so many bytes and fails then.
+// breaks reads so many bytes, and then fails.
 type breaks struct {
 	io.Reader
 	left int
@@ -299,7 +299,7 @@ func (b *breaks) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Where the disk fails while a record is read, that is no end of the record.
+// A read error of the disk is not the end of a record.
 func TestADiskThatFailsIsNoEnd(t *testing.T) {
 	_, whole := writeChunks(t, 6)
 	for _, at := range []int{0, 3, len(mcap.Magic), 100, len(whole) / 3, len(whole) / 2, len(whole) - 10} {
@@ -322,7 +322,7 @@ func discarding(t *testing.T) *mcap.Writer {
 	return w
 }
 
-// A file that is damaged before its end stays as it is: whole chunks follow.
+// A file that is damaged before its end stays as it is, since whole chunks follow the damage.
 func TestRepairLosesNoWholeChunk(t *testing.T) {
 	name, whole := writeChunks(t, 12)
 	for what, damage := range map[string]func([]byte){

@@ -6,50 +6,50 @@ import (
 	"edgert/rt"
 )
 
-// Limits of what one message holds.
+// Limits of one message.
 const (
 	MaxJoints  = 32
 	MaxCameras = 8
 	MaxTask    = 4096 // bytes of a task, as many as an observation carries
 
-	maxText = 240 // bytes of another text; a longer one is cut, and ends in ellipsis
+	maxText = 240 // bytes of another text; a longer one is cut and ends in ellipsis
 )
 
 const ellipsis = "…"
 
-// Row is a number for each joint, in robot units.
+// Row is one number per joint, in robot units.
 type Row struct {
 	N int
 	V [MaxJoints]float32
 }
 
-// Set copies values, of which there are at most MaxJoints.
+// Set copies values, at most MaxJoints.
 //
 //rt:noalloc
 func (r *Row) Set(values []float32) { r.N = copy(r.V[:], values) }
 
-// Values are the numbers, lent.
+// Values returns the numbers, lent.
 func (r *Row) Values() []float32 { return r.V[:r.N] }
 
-// Text is a short text in memory of its own.
+// Text is a short text with its own memory.
 type Text struct {
 	n uint8
 	b [maxText]byte
 }
 
-// Set copies a text. One that is too long ends in an ellipsis.
+// Set copies a text. A text that is too long ends in an ellipsis.
 //
 //rt:noalloc
 func (t *Text) Set(text string) { t.n = uint8(fit(t.b[:], text)) }
 
-// SetBytes is Set of bytes.
+// SetBytes is Set for bytes.
 //
 //rt:noalloc
 func (t *Text) SetBytes(text []byte) { t.n = uint8(fit(t.b[:], text)) }
 
 func (t *Text) String() string { return string(t.b[:t.n]) }
 
-// Is reports whether it is what Set makes of a text.
+// Is reports whether t equals the result of Set(text).
 //
 //rt:noalloc
 func (t *Text) Is(text string) bool {
@@ -58,36 +58,36 @@ func (t *Text) Is(text string) bool {
 	return string(t.b[:t.n]) == string(other.b[:other.n])
 }
 
-// Task is a task in memory of its own.
+// Task is a task with its own memory.
 type Task struct {
 	n   uint16
 	b   [MaxTask]byte
-	cut bool // it may be the beginning of a longer one
+	cut bool // the task may be the beginning of a longer one
 }
 
-// oldTask is how many bytes of a task edge-rt kept before it kept all of it. It cut the
-// rest, also within a character.
+// oldTask is the length in bytes at which older versions of edge-rt cut a task, also within a
+// character.
 const oldTask = 240
 
-// Set copies a text. The programs refuse one of more than MaxTask bytes where a person
-// gives it; here it would end in an ellipsis.
+// Set copies a text. The programs refuse a task of more than MaxTask bytes at their input; here it
+// would end in an ellipsis.
 //
 //rt:noalloc
 func (t *Task) Set(text string) { t.n, t.cut = uint16(fit(t.b[:], text)), false }
 
 func (t *Task) String() string { return string(t.b[:t.n]) }
 
-// Cut reports whether a task that was read may be the beginning of a longer one: the
-// record of an older edge-rt.
+// Cut reports whether a task that was read may be the beginning of a longer one, which an older
+// edge-rt has cut.
 func (t *Task) Cut() bool { return t.cut }
 
-// Text is the task as a text of an event has it.
+// Text copies the task into the text of an event.
 //
 //rt:noalloc
 func (t *Task) Text(to *Text) { to.SetBytes(t.b[:t.n]) }
 
-// fit copies a text into room and returns its length. A text that is too long is cut
-// between two characters and ends in an ellipsis.
+// fit copies a text into room and returns its length. It cuts a text that is too long between two
+// characters and ends it in an ellipsis.
 //
 //rt:noalloc
 func fit[T string | []byte](room []byte, text T) int {
@@ -102,16 +102,16 @@ func fit[T string | []byte](room []byte, text T) int {
 	return n + copy(room[n:], ellipsis)
 }
 
-// Session is the session in which a chunk was requested. It never changes, so that
-// messages may point to it.
+// Session is the session in which a chunk was requested. It never changes, so that messages may
+// point to it.
 type Session struct {
 	ID       string
 	Epoch    uint32
 	Service  string // beginning of the server's keys
-	ServerID string // empty: the server does not say
+	ServerID string // empty: the server sends no id
 	Model    string
 	Revision string
-	SHA256   string // the model's; empty where the server does not say
+	SHA256   string // of the model; empty if the server sends no hash
 }
 
 var nobody Session
@@ -131,49 +131,49 @@ func (s *Session) visit(c *coder) {
 
 // Tick is one period of the arm.
 type Tick struct {
-	At       rt.Instant // when it woke
+	At       rt.Instant // the tick's wake-up
 	Lateness int64      // ns after its deadline
 	Skipped  uint64     // periods without a tick before it
 	State    Row        // measured
-	Goal     Row        // written, or as it was where nothing was written
-	Action   Row        // what the policy wanted for this step; empty: no action began on this tick
+	Goal     Row        // written; without a write, the former goal
+	Action   Row        // the policy's action for this step; empty: no action began on this tick
 
 	// Of the action that began on this tick.
 	Step         int64
-	Source       rt.Instant // older of the state and the oldest picture that it was computed from
-	Seq          uint64     // its request
-	Epoch        uint32     // of that session
+	Source       rt.Instant // older of the state and the oldest picture from which the action was computed
+	Seq          uint64     // request that the action answers
+	Epoch        uint32     // session of that request
 	Episode      uint32
 	Index        int32 // row of the chunk
-	Delay        int32 // rows that were announced to run before the chunk came
-	Dropped      int32 // rows that had run when it was merged
+	Delay        int32 // rows announced to run before the chunk's arrival
+	Dropped      int32 // rows that had run at its merge
 	RangeClipped uint32
-	StepClipped  uint32 // joints, one bit each, whose goal the gate brought back
+	StepClipped  uint32 // joints, one bit each, whose goal the gate limited
 
-	Read, Act, Merge, Ask int64 // ns that the parts took
+	Read, Act, Merge, Ask int64 // ns that the parts of the tick took
 
-	RunState  uint32 // RunStates
+	RunState  uint32 // index in RunStates
 	Queue     int32  // actions left
-	Starved   bool   // an action was due and none ran
-	TooOld    bool   // one was there, and older than --max-action-age
-	BusSilent bool   // so many joints did not answer that nothing moved
-	Paused    bool   // by an operator, between two episodes, or a leader comes to the follower before a person takes over
-	NoPicture bool   // a camera has not given its first
+	Starved   bool   // an action was due, and no action ran
+	TooOld    bool   // the due action was older than --max-action-age
+	BusSilent bool   // too few joints answered, so nothing moved
+	Paused    bool   // by an operator, between two episodes, or while a leader moves to the follower before a takeover
+	NoPicture bool   // a camera has not delivered its first picture
 	NoSession bool
 	Stale     uint32 // joints, one bit each, that did not answer on this tick
-	Frozen    uint32 // that have not for so long that they keep their goal
-	Held      uint32 // that keep it for another reason
+	Frozen    uint32 // joints that have been silent for so long that they keep their goal
+	Held      uint32 // joints that keep their goal for another reason
 
-	OverrunOwn  int64 // ns that an earlier tick computed and waited for the bus, when that was more than a period
+	OverrunOwn  int64 // ns of an earlier tick's computation and bus wait, if longer than a period
 	OverrunHost int64 // ns that the machine took around it
 	Suspended   int64 // ns that the machine was suspended before this tick
 
-	Intervention bool // Action is a person's, at a leader arm
+	Intervention bool // Action is a person's, from a leader arm
 
-	Stolen  int64  // ns that the host took of this machine's CPUs since the tick before, as known by then
-	Retried uint32 // transactions on the bus that were repeated since the tick before
-	Lost    uint32 // positions that did not come all the same
-	Spoilt  uint32 // runs of bytes that were no frame, and frames that nobody asked for
+	Stolen  int64  // ns that the host took from this machine's CPUs since the previous tick, as known by then
+	Retried uint32 // bus transactions repeated since the previous tick
+	Lost    uint32 // positions lost in spite of that
+	Spoilt  uint32 // runs of bytes that were no frame, and unexpected frames
 }
 
 // RunStates names the values of RunState.
@@ -222,15 +222,15 @@ func (t *Tick) visit(c *coder) {
 	c.uint32("bus_spoilt", &t.Spoilt)
 }
 
-// Request is one time that the tick asked for a chunk.
+// Request is one request of the tick for a chunk.
 type Request struct {
-	At      rt.Instant // the tick's, at which its state was measured
+	At      rt.Instant // of the tick, and of its state
 	Seq     uint64
 	Epoch   uint32
 	Episode uint32
 	Start   bool  // first of the episode
 	Step    int64 // of row 0 of the answer
-	Delay   int32 // rows that will have run when the answer comes
+	Delay   int32 // rows that will have run at the answer's arrival
 	Rows    int32 // of the prefix that conditions the answer
 	Runway  int64 // ns until the actions end
 	Session *Session
@@ -250,8 +250,8 @@ func (r *Request) visit(c *coder) {
 	session(c, &r.Session)
 }
 
-// session adds the fields of a message's session, so that a message explains itself
-// where the one of the session is no longer in the file.
+// session adds the fields of a message's session, so that the message is complete even if the
+// session's own message is no longer in the file.
 //
 //rt:noalloc
 func session(c *coder, s **Session) {
@@ -272,12 +272,12 @@ func session(c *coder, s **Session) {
 	}
 }
 
-// Sent is what became of a request's observation.
+// Sent is the outcome of sending a request's observation.
 type Sent struct {
 	At       rt.Instant
 	Seq      uint64
 	Epoch    uint32
-	Observed rt.Instant // older of its state and its oldest picture; 0: there was no picture
+	Observed rt.Instant // older of its state and its oldest picture; 0: no picture
 	Bytes    int64
 	Outcome  string // sent, no_session, no_picture, error
 }
@@ -292,24 +292,24 @@ func (s *Sent) visit(c *coder) {
 	c.string("outcome", &s.Outcome)
 }
 
-// Joined is the outcome of a Chunk that was merged.
+// Joined is the outcome of a merged Chunk.
 const Joined = "joined"
 
-// Chunk is one answer.
+// Chunk is one answer of the server.
 type Chunk struct {
 	At         rt.Instant
 	Seq        uint64
 	Epoch      uint32
 	Episode    uint32
-	Outcome    string // Joined, or why it was dropped, as chunks_dropped in docs/json.md
-	Step       int64  // of its row 0; where it was joined
+	Outcome    string // Joined, or the reason of the drop, as in chunks_dropped in docs/json.md
+	Step       int64  // of row 0, if joined
 	Rows       int32
 	Dropped    int32      // rows that had run
 	RTT        int64      // ns from the state's measurement to the merge
-	QueueWait  int64      // ns at the server, as it says
-	Inference  int64      // likewise
-	Superseded uint64     // observations of this robot that the server replaced unseen since its last answer
-	Observed   rt.Instant // the request's
+	QueueWait  int64      // ns in the server's queue, as the server reports
+	Inference  int64      // ns, as the server reports
+	Superseded uint64     // observations of this robot that the server replaced unseen since its previous answer
+	Observed   rt.Instant // of the request
 	Jump       int64      // largest distance to an action that it replaced, in 10^-6 robot units
 	Session    *Session
 }
@@ -333,23 +333,23 @@ func (k *Chunk) visit(c *coder) {
 	session(c, &k.Session)
 }
 
-// Outcomes of an Episode. One without is under way, or was cut short by the end of the run.
+// Outcomes of an Episode. An episode without an outcome is in progress, or the end of the run cut
+// it short.
 const (
 	Success  = "success"
 	Failure  = "failure"
-	Timeout  = "timeout"  // its time was over, and nobody has said how it went
-	Discard  = "discard"  // to be left out of a data set
-	Rerecord = "rerecord" // likewise; the next one takes its place
+	Timeout  = "timeout"  // its time ran out before an operator gave an outcome
+	Discard  = "discard"  // to be left out of a dataset
+	Rerecord = "rerecord" // to be left out; the next episode takes its place
 )
 
-// Episode is the begin of one, or its end: ticks from the one to the other are its frames.
-// A second end of the same number is a person's second thought: its outcome counts, and the
-// frames end with the first.
+// Episode is the beginning or the end of an episode; the ticks between them are its frames. A
+// second end with the same number corrects the outcome; the first end limits the frames.
 type Episode struct {
 	At      rt.Instant
 	Number  uint32 // the first of a run is 1
 	Ended   bool
-	Outcome string // of one that has ended
+	Outcome string // of an end
 	Task    Task
 }
 
@@ -362,23 +362,23 @@ func (e *Episode) visit(c *coder) {
 	c.task("task", &e.Task)
 }
 
-// Levels of an Event, foxglove.Log's.
+// Levels of an Event, as in foxglove.Log.
 const (
 	LevelInfo    = 2
 	LevelWarning = 3
 	LevelError   = 4
 )
 
-// Event is what happened beside ticks, requests and chunks.
+// Event is any incident other than ticks, requests and chunks.
 type Event struct {
 	At    rt.Instant
 	Kind  string // state, bus, joint, tick, operator, server, link, camera, record, exit
 	Level uint32
-	Code  uint32 // of package event; 0: it has none
-	A, B  int64  // what that code says
+	Code  uint32 // of package event; 0: no code
+	A, B  int64  // arguments of the code
 	Text  Text
 
-	session *Session // not nil: it is the message of a session
+	session *Session // not nil: this event also writes the session's message
 }
 
 //rt:noalloc
@@ -413,7 +413,7 @@ func (l *logLine) visit(c *coder) {
 	}
 }
 
-// Bytes are data in up to three parts; what was read is in A.
+// Bytes are data in up to three parts; data from a file are in A.
 type Bytes struct {
 	A []byte
 	B string
@@ -428,9 +428,8 @@ type Image struct {
 	Camera string
 }
 
-// visit names the fields. Reading takes At from the message's place in the file (read.go):
-// the time of day may have been set between the moment in which the picture was encoded
-// and the one in which its file began.
+// visit names the fields. Reading takes At from the message's LogTime instead (read.go): the time
+// of day may have been set after the picture was encoded and before its file was begun.
 //
 //rt:noalloc
 func (m *Image) visit(c *coder) {
@@ -440,8 +439,8 @@ func (m *Image) visit(c *coder) {
 	c.string("frame_id", &m.Camera)
 }
 
-// Parse reads a message into one of *Tick, *Request, *Sent, *Chunk, *Session, *Event,
-// *Episode and *Image; wall is the file's ns from an instant to the time of day.
+// Parse decodes a message into one of *Tick, *Request, *Sent, *Chunk, *Session, *Event, *Episode
+// and *Image; wall is the file's ns from an instant to the time of day.
 func Parse(m message, data []byte, wall int64) error {
 	var c coder
 	if err := c.parse(data); err != nil {
@@ -452,7 +451,7 @@ func Parse(m message, data []byte, wall int64) error {
 	return c.err
 }
 
-// Append appends such a message, as it is in a file.
+// Append appends such a message in the encoding of the files.
 func Append(to []byte, m message, wall int64) []byte {
 	c := coder{out: to, wall: wall}
 	m.visit(&c)

@@ -8,12 +8,12 @@ import (
 	"unicode/utf8"
 )
 
-// maxCamera is the longest name of a camera, in bytes: LeRobot's name of its feature is the
-// name of a folder, with at most 255.
+// maxCamera is the maximum length of a camera's name in bytes. LeRobot uses the feature's name as
+// the name of a folder, which has at most 255 bytes.
 const maxCamera = 64
 
-// CheckCamera refuses a camera's name that is more than a name. Topics of a record, folders
-// of a dataset and lines on a terminal are made of it, and the record may be anybody's.
+// CheckCamera refuses a camera's name with other content than a name. Topics of a record, folders
+// of a dataset and lines on a terminal contain it, and the record may come from any source.
 func CheckCamera(name string) error {
 	switch {
 	case name == "":
@@ -28,7 +28,7 @@ func CheckCamera(name string) error {
 	return nil
 }
 
-// CheckCameras is CheckCamera of all cameras of a run, whose names differ.
+// CheckCameras is CheckCamera for all cameras of a run; their names must also differ.
 func CheckCameras(names []string) error {
 	if len(names) > MaxCameras {
 		return fmt.Errorf("%d cameras, want at most %d", len(names), MaxCameras)

@@ -18,35 +18,35 @@ import (
 	"edgert/rt"
 )
 
-// Limits of what is read, since a file may be anybody's.
+// Limits for reading, since a file may come from any source.
 const (
 	maxRecord = 64 << 20
 	maxChunk  = 64 << 20
 )
 
-// errTorn means that a file ends, or makes no sense from here on.
+// errTorn means that a file ends here, or is invalid from here on.
 var errTorn = errors.New("the file ends in the middle of a record")
 
-// Info is what a file is.
+// Info describes a file.
 type Info struct {
 	Run  map[string]string // its metadata
 	Wall int64             // ns from an instant to the time of day
-	Torn bool              // it has no end: what can be read was read
+	Torn bool              // the file has no end; Read has visited its readable part
 
-	Repaired bool // it had none, and a later start has made it whole
+	Repaired bool // the file had no end, and a later start has completed it
 }
 
-// readError means that reading failed before the end of a file: the disk or the network broke,
-// and the file may have more.
+// readError means that reading failed before the end of a file, because of the disk or the network.
+// The file may have more data.
 type readError struct{ err error }
 
 func (e readError) Error() string { return "it cannot be read to its end: " + e.err.Error() }
 
 func (e readError) Unwrap() error { return e.err }
 
-// Visitor gets the messages of a file, in the order in which they were written, which is
-// within a second that of their instants. A func that is nil is passed over; what it gets
-// is lent until it returns.
+// Visitor receives the messages of a file in the order in which they were written; their instants
+// are in this order to within a second. It skips messages whose func is nil. An argument is lent
+// until the func returns.
 type Visitor struct {
 	Tick    func(*Tick) error
 	Request func(*Request) error
@@ -58,8 +58,8 @@ type Visitor struct {
 	Image   func(*Image) error
 }
 
-// Read visits a file. One that is torn is no error; one that the disk cannot read to its
-// end is, and one with a camera whose name is no name (CheckCamera).
+// Read visits the messages of a file. A torn file is no error. A file that the disk cannot read to
+// its end is an error, and so is a file with an invalid camera name (CheckCamera).
 func Read(r io.Reader, v Visitor) (info Info, err error) {
 	info.Run = map[string]string{}
 	topics := map[uint16]string{}
@@ -106,7 +106,7 @@ func Read(r io.Reader, v Visitor) (info Info, err error) {
 	return info, err
 }
 
-// take keeps the metadata of the run, safe for a terminal.
+// take keeps the metadata of the run, made safe for a terminal.
 func (i *Info) take(run map[string]string) (err error) {
 	i.Run = plain.Texts(run)
 	if i.Wall, err = strconv.ParseInt(run["clock_offset_ns"], 10, 64); err != nil {
@@ -118,7 +118,7 @@ func (i *Info) take(run map[string]string) (err error) {
 	return nil
 }
 
-// message hands one to its func.
+// message decodes a message and calls its func.
 func (v *Visitor) message(topic string, m *mcap.Message, wall int64) error {
 	data := m.Data
 	switch {
@@ -141,7 +141,7 @@ func (v *Visitor) message(topic string, m *mcap.Message, wall int64) error {
 			if err := CheckCamera(i.Camera); err != nil {
 				return err
 			}
-			i.At = rt.Instant(int64(m.LogTime) - wall) // its own time of day may be of before the clock was set
+			i.At = rt.Instant(int64(m.LogTime) - wall) // its own time of day may date from before the clock was set
 			return v.Image(i)
 		}, topic, data, wall)
 	}
@@ -158,8 +158,8 @@ func visit[M message](m M, f func(M) error, topic string, data []byte, wall int6
 	return f(m)
 }
 
-// Files lists the files of ours in a folder, the oldest first: those of the robot id, of
-// all where that is empty.
+// Files lists the records in a folder, the oldest first: those of the robot id, or all records if
+// id is empty.
 func Files(dir, id string) (names []string, err error) {
 	entries, _, err := folder{dir: dir}.list()
 	for _, e := range entries {
@@ -170,7 +170,7 @@ func Files(dir, id string) (names []string, err error) {
 	return names, err
 }
 
-// FilesOf is Files of several folders, of which those that do not exist are passed over.
+// FilesOf is Files for several folders. It skips folders that do not exist.
 func FilesOf(dirs []string, id string) (names []string, err error) {
 	when := map[string]string{}
 	for _, dir := range dirs {
@@ -187,7 +187,7 @@ func FilesOf(dirs []string, id string) (names []string, err error) {
 	return names, nil
 }
 
-// Written reports whether a run writes the file now, so that its end is still to come.
+// Written reports whether a run is still writing the file, so that its end will follow.
 func Written(f *os.File) bool {
 	if unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB) != nil {
 		return true
@@ -196,11 +196,11 @@ func Written(f *os.File) bool {
 	return false
 }
 
-// Ended reports whether a file ends as a whole one does: where Read says that it is torn, it
-// is damaged before that.
+// Ended reports whether a file ends as a complete file does. A file that Read calls torn is then
+// damaged before its end.
 func Ended(f *os.File) bool { return whole(f) }
 
-// ReadFolder visits all files of ours in a folder, the oldest first.
+// ReadFolder visits all records in a folder, the oldest first.
 func ReadFolder(dir string, v Visitor) (infos []Info, err error) {
 	entries, _, err := folder{dir: dir}.list()
 	for _, e := range entries {
@@ -218,10 +218,10 @@ func ReadFolder(dir string, v Visitor) (infos []Info, err error) {
 	return infos, err
 }
 
-// honest remembers why reading failed. The library takes each failure for an end.
+// honest keeps the cause of a read error. The library treats every error as the file's end.
 type honest struct {
 	from io.Reader
-	err  error // nil: nothing failed, or the end was reached
+	err  error // nil: no error, or the end was reached
 }
 
 func (h *honest) Read(b []byte) (n int, err error) {
@@ -232,9 +232,9 @@ func (h *honest) Read(b []byte) (n int, err error) {
 	return n, err
 }
 
-// scan calls visit for each record, those in chunks too, of which only those count whose
-// CRC is right. ended: the file has its end. errTorn: it breaks off, or is damaged. A
-// readError: the file may go on, but cannot be read. Other errors are visit's.
+// scan calls visit for each record, including the records in chunks whose CRC is right. ended
+// reports that the file has its end. The error is errTorn for a file that breaks off or is damaged,
+// a readError for a file that cannot be read to its end, and otherwise visit's.
 func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool, err error) {
 	r := &honest{from: from}
 	defer func() {
@@ -242,7 +242,7 @@ func scan(from io.Reader, visit func(mcap.TokenType, []byte) error) (ended bool,
 			ended, err = false, readError{r.err}
 		}
 	}()
-	// The library slices its buffer by lengths that it has not checked.
+	// The library slices its buffer by lengths that it has not checked, and panics on some files.
 	visiting := false
 	defer func() {
 		if p := recover(); p != nil {

@@ -1,18 +1,18 @@
-// Package record is a robot's flight recorder: what a run did, in MCAP files that
-// Foxglove, Rerun and any MCAP reader open (docs/record.md).
+// Package record is a robot's flight recorder: it records a run in MCAP files that Foxglove, Rerun
+// and any MCAP reader open (docs/record.md).
 //
-// A message takes this way:
+// The path of a message:
 //
-//	message.go   the threads of a robot fill fixed-size messages in rings (Lane)
-//	recorder.go  one thread takes them out, encodes them as protobuf (coder.go, schema.go)
-//	window.go    and keeps the newest in memory: minutes of messages, seconds of pictures
-//	writer.go    another thread writes what is there into files, when it is asked to
-//	folder.go    which together stay below a size, the oldest of which goes first;
-//	repair.go    those that a power cut has torn are made whole at the next start
-//	read.go      and this reads them
+//	message.go   the robot's threads fill fixed-size messages in rings (Lane)
+//	recorder.go  one thread takes them out and encodes them as protobuf (coder.go, schema.go)
+//	window.go    it keeps the newest in memory: minutes of messages, seconds of pictures
+//	writer.go    another thread writes the memory's content into files, when a save is requested
+//	folder.go    the files together stay below a size; the oldest are deleted first
+//	repair.go    the next start repairs files that a power cut has torn
+//	read.go      reads the files
 //
-// The disk is behind both: while it takes nothing, what is in memory gives way to what is
-// new and is counted. Only the thread that writes knows of it.
+// Only the writing thread touches the disk. While the disk accepts no data, new messages displace
+// old ones in memory, and the recorder counts the lost ones.
 package record
 
 import (
@@ -24,23 +24,23 @@ import (
 	"edgert/rt"
 )
 
-// Mode says what is written.
+// Mode selects the messages that the recorder writes to disk.
 type Mode string
 
 // The modes.
 const (
-	Off  Mode = "off"  // nothing is kept
-	Ring Mode = "ring" // the last minutes, when something has happened
+	Off  Mode = "off"  // nothing
+	Ring Mode = "ring" // the last minutes, after an incident
 	All  Mode = "all"  // everything
 )
 
 // Bounds of the memory.
 const (
-	MaxMemory = 24 << 20 // all that a recorder keeps
+	MaxMemory = 24 << 20 // maximum memory of a recorder
 
 	lanes        = 6
 	tickSlots    = 512 // 8 s at 60 Hz, 0.5 s at 1 kHz
-	otherSlots   = 64  // requests, chunks and what is rarer
+	otherSlots   = 64  // for requests, chunks and rarer messages
 	messageBytes = 7 << 20
 	pictureBytes = 8 << 20
 	scratchBytes = 1 << 20 // the largest message
@@ -49,57 +49,58 @@ const (
 	wallStep     = 100 * time.Millisecond
 )
 
-// The rest is for the chunk that is written: the entries taken out for it, the library's
+// The rest is for the chunk being written: the entries that the writer has taken out, the library's
 // own copy and its compressed form.
 const _ = uint(MaxMemory - messageBytes - pictureBytes - scratchBytes - 4*chunkBytes)
 
-// Config is one recorder.
+// Config configures one recorder.
 type Config struct {
 	Mode    Mode
-	Dir     string // where the files go; it is made
-	Size    int64  // most bytes of all files in it
-	ID      string // the robot's, with which the files' names begin
+	Dir     string // folder of the files; the recorder makes it
+	Size    int64  // maximum bytes of all files in Dir
+	ID      string // the robot's id, with which the files' names begin
 	Cameras []string
 	Clock   rt.Clock
 	Now     func() time.Time // the time of day; nil: time.Now
 
-	// Closed is called behind each file, on the thread that writes: what the file's writer
-	// leaves is garbage now. nil: nothing is done.
+	// Closed is called after each file, on the writing thread, when the memory of the file's writer
+	// has become garbage. May be nil.
 	Closed func()
 
-	// Report is told what becomes of the files, on the thread that writes.
+	// Report receives news of the files, on the writing thread. May be nil.
 	Report func(Report)
 }
 
-// Report is something about the files that a person should hear of.
+// Report is a piece of news about the files that a person should know.
 type Report struct {
 	File string
-	Why  string // what a file was written for; Repaired: it was torn; Deleted: it was this run's
-	Err  error  // not nil: nothing can be written, until it can again
+	Why  string // why the file was begun; or Repaired, Deleted or Unreserved
+	Err  error  // not nil: writing fails until the next report of a file
 }
 
-// What has become of a file that is not being written.
+// Values of Report.Why for other news than a new file.
 const (
-	Repaired = "repaired" // a torn one of an earlier run
-	Deleted  = "deleted"  // one that this run has written, for Config.Size or a disk that is full
+	Repaired = "repaired" // a torn file of an earlier run
+	Deleted  = "deleted"  // a file of this run, deleted because of Config.Size or a full disk
 
-	// Unreserved: the run's files, of which this is the first, are to stay, and other
-	// recorders of the folder cannot be told.
+	// Unreserved: the run's files (File is the first of them) must stay, but the recorder could not
+	// reserve them against the folder's other recorders.
 	Unreserved = "unreserved"
 )
 
-// Recorder takes messages off a robot's threads. A nil one takes none.
+// Recorder takes messages from a robot's threads. The Note functions and Save work on a nil
+// Recorder and record nothing.
 type Recorder struct {
-	Ticks    *Lane[Tick]    // the tick's
-	Requests *Lane[Request] // likewise
-	Merges   *Lane[Chunk]   // likewise
-	Refused  *Lane[Chunk]   // the receiver's
-	Sent     *Lane[Sent]    // the sender's
+	Ticks    *Lane[Tick]    // from the tick thread
+	Requests *Lane[Request] // from the tick thread
+	Merges   *Lane[Chunk]   // from the tick thread
+	Refused  *Lane[Chunk]   // from the receiver
+	Sent     *Lane[Sent]    // from the sender
 
 	cfg  Config
 	wall atomic.Int64 // ns from an instant to the time of day
 
-	noting sync.Mutex // among the threads that call Note
+	noting sync.Mutex // between the threads that call Note
 	events *Lane[Event]
 	cuts   *Lane[Episode]
 
@@ -110,15 +111,15 @@ type Recorder struct {
 	tell     Visitor
 	line     logLine
 
-	asked   atomic.Pointer[string] // why what is in memory is to be written; nil: it is not
-	urgent  atomic.Bool            // at once
-	keepOwn atomic.Bool            // no file of this run is deleted
+	asked   atomic.Pointer[string] // reason of a requested save; nil: no request
+	urgent  atomic.Bool            // the save may not wait for its pace
+	keepOwn atomic.Bool            // the recorder deletes no file of this run
 	counts  counts
 	run     atomic.Pointer[map[string]string]
 	writer  writer
 }
 
-// counts are what Stats says.
+// counts are the counters of Stats, updated by any thread.
 type counts struct {
 	files, bytes, written, pictures atomic.Uint64
 	lost, lostPictures, unmade      atomic.Uint64
@@ -126,7 +127,7 @@ type counts struct {
 	failing                         atomic.Pointer[string]
 }
 
-// Lane is a ring of messages from one thread to the recorder's.
+// Lane is a ring of messages from one thread to the recorder's thread.
 type Lane[T any] struct {
 	ring *rt.Ring[T]
 	lost atomic.Uint64
@@ -134,8 +135,8 @@ type Lane[T any] struct {
 
 func newLane[T any](slots int) *Lane[T] { return &Lane[T]{ring: rt.NewRing[T](slots)} }
 
-// Put lends the next message to fill, which holds what was left in it; nil when there is
-// no room: that message is lost and counted. Owner: one thread, like Commit.
+// Put lends the next message to fill; it still has its former content. It returns nil if the ring
+// is full: that message is lost and counted. Owner: one thread, like Commit.
 //
 //rt:noalloc
 func (l *Lane[T]) Put() *T {
@@ -151,8 +152,7 @@ func (l *Lane[T]) Put() *T {
 //rt:noalloc
 func (l *Lane[T]) Commit() { l.ring.Commit() }
 
-// New returns a recorder that keeps nothing on disk yet: the threads that call Collect
-// and Write do.
+// New returns a recorder. It writes nothing until threads call Collect and Write.
 func New(cfg Config) (*Recorder, error) {
 	if err := CheckCameras(cfg.Cameras); err != nil {
 		return nil, fmt.Errorf("record: %w", err)
@@ -184,12 +184,12 @@ func New(cfg Config) (*Recorder, error) {
 	return r, nil
 }
 
-// wallOffset is how many ns an instant is behind the time of day.
+// wallOffset returns the ns from an instant to the time of day.
 func (r *Recorder) wallOffset() int64 { return r.cfg.Now().UnixNano() - int64(r.cfg.Clock.Now()) }
 
-// setWall follows a time of day that was set, as once a machine without a clock of its
-// own has found the network; what is in memory keeps the time it has. What the two clocks
-// drift apart is left out, so that all files of a run have one scale.
+// setWall adopts a time of day that was set, for example after a machine without a real-time clock
+// has reached the network. Messages in memory keep their times. It ignores the drift between the
+// two clocks, so that all files of a run share one scale.
 func (r *Recorder) setWall() int64 {
 	if now := r.wallOffset(); time.Duration(now-r.wall.Load()).Abs() > wallStep {
 		r.wall.Store(now)
@@ -197,19 +197,19 @@ func (r *Recorder) setWall() int64 {
 	return r.wall.Load()
 }
 
-// Tell has a visitor get each tick, request, chunk, episode and event as it is taken in, also where
-// Mode is Off. Its funcs are called by the thread that calls Collect, and must be as quick as
-// that has to be; what they return is not looked at. Call it before that thread begins.
+// Tell registers a visitor for each tick, request, chunk, episode and event that Collect takes in,
+// also in mode Off. The thread that calls Collect calls its funcs and ignores their errors; they
+// must not delay it. Call Tell before that thread starts.
 func (r *Recorder) Tell(v Visitor) { r.tell = v }
 
-// Wall is how many ns an instant is behind the time of day, as the files have it.
+// Wall returns the ns from an instant to the time of day, as in the files.
 func (r *Recorder) Wall() int64 { return r.wall.Load() }
 
-// SetRun says what the run is, for the files' metadata. Any thread may call it.
+// SetRun sets the metadata of the files. Any thread may call it.
 func (r *Recorder) SetRun(run map[string]string) { r.run.Store(&run) }
 
-// SetCameras says whose pictures will come, once, before any does and before a file is
-// begun.
+// SetCameras sets the names of the cameras. Call it once, before the first picture and the first
+// file.
 func (r *Recorder) SetCameras(names []string) error {
 	if err := CheckCameras(names); err != nil {
 		return fmt.Errorf("record: %w", err)
@@ -220,21 +220,21 @@ func (r *Recorder) SetCameras(names []string) error {
 	return nil
 }
 
-// Note records an event. Any thread but the tick's may call it, also of a nil Recorder.
+// Note records an event. Any thread but the tick's may call it, also on a nil Recorder.
 func (r *Recorder) Note(at rt.Instant, kind string, level uint32, text string) {
 	if r != nil {
 		r.note(at, kind, level, 0, 0, 0, nil, text, nil)
 	}
 }
 
-// NoteEvent is Note of an event that the tick has reported.
+// NoteEvent is Note for an event that the tick has reported.
 func (r *Recorder) NoteEvent(at rt.Instant, kind string, level, code uint32, a, b int64, text []byte) {
 	if r != nil {
 		r.note(at, kind, level, code, a, b, text, "", nil)
 	}
 }
 
-// NoteSession records a session that was opened.
+// NoteSession records the opening of a session.
 func (r *Recorder) NoteSession(at rt.Instant, s *Session) {
 	if r != nil {
 		r.note(at, "link", LevelInfo, 0, 0, 0, nil, "session open", s)
@@ -257,8 +257,8 @@ func (r *Recorder) note(at rt.Instant, kind string, level, code uint32, a, b int
 	r.events.Commit()
 }
 
-// NoteEpisode records an episode's begin or its end. Any thread but the tick's may call it,
-// also of a nil Recorder.
+// NoteEpisode records an episode's beginning or its end. Any thread but the tick's may call it,
+// also on a nil Recorder.
 func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome, task string) {
 	if r == nil {
 		return
@@ -274,12 +274,12 @@ func (r *Recorder) NoteEpisode(at rt.Instant, number uint32, ended bool, outcome
 	r.cuts.Commit()
 }
 
-// Keep has no file of this run deleted from now on: where all of Config.Size is the run's
-// own, what comes is lost instead, and reported. Any thread may call it.
+// Keep protects all files of this run from deletion from now on. When they fill Config.Size, the
+// recorder loses and reports new messages instead. Any thread may call it.
 func (r *Recorder) Keep() { r.keepOwn.Store(true) }
 
-// Save asks for what is in memory to be written; at once also when that was done shortly
-// before. why must not change. Any thread may call it, also of a nil Recorder.
+// Save requests that the writer write the memory's content to disk; atOnce skips the pause after an
+// earlier save. *why must not change. Any thread may call it, also on a nil Recorder.
 //
 //rt:noalloc
 func (r *Recorder) Save(why *string, atOnce bool) {
@@ -294,7 +294,7 @@ func (r *Recorder) Save(why *string, atOnce bool) {
 
 var starved = "a tick without an action"
 
-// Collect takes what the robot's threads have put into the lanes and keeps it in memory.
+// Collect moves the messages from the lanes into memory.
 //
 // Owner: one thread, like Image.
 //
@@ -384,7 +384,7 @@ func (r *Recorder) keep(channel uint16, at rt.Instant) {
 	}
 }
 
-// Image keeps a picture of the camera of that number, a JPEG.
+// Image keeps a picture, a JPEG; camera is its index in Config.Cameras.
 //
 //rt:noalloc
 func (r *Recorder) Image(camera int, at rt.Instant, data Bytes) {
@@ -399,7 +399,7 @@ func (r *Recorder) Image(camera int, at rt.Instant, data Bytes) {
 	}
 }
 
-// Stats is what a recorder has done; its JSON keys are a contract (docs/json.md).
+// Stats are the recorder's counters; their JSON keys are a contract (docs/json.md).
 type Stats struct {
 	Mode         Mode   `json:"mode"`
 	Files        uint64 `json:"files"`
@@ -408,14 +408,14 @@ type Stats struct {
 	Pictures     uint64 `json:"pictures"`
 	Lost         uint64 `json:"lost"`
 	LostPictures uint64 `json:"lost_pictures"`
-	TornPictures uint64 `json:"torn_pictures"` // that do not decode; counted by the edge
+	TornPictures uint64 `json:"torn_pictures"` // pictures that do not decode; the edge counts them
 	Saves        uint64 `json:"saves"`
 	Repaired     uint64 `json:"repaired"`
 	Deleted      uint64 `json:"deleted"`
 	Error        string `json:"error,omitempty"`
 }
 
-// Stats may be called by any thread.
+// Stats returns the counters. Any thread may call it.
 func (r *Recorder) Stats() Stats {
 	c := &r.counts
 	s := Stats{

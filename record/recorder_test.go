@@ -34,7 +34,7 @@ func fillTick(m *Tick, at rt.Instant, step int64) {
 	m.Action.Set([]float32{float32(math.Inf(1)), 3})
 }
 
-// recorderAt returns a recorder into a folder of its own, on a fake clock.
+// recorderAt returns a recorder with its own folder, on a fake clock.
 func recorderAt(t *testing.T, cfg Config) (*Recorder, *rttest.Clock) {
 	t.Helper()
 	clock := rttest.NewClock(1_000_000_000)
@@ -55,14 +55,14 @@ func recorderAt(t *testing.T, cfg Config) (*Recorder, *rttest.Clock) {
 	return r, clock
 }
 
-// tick puts one tick and takes it in.
+// tick puts one tick into its lane and collects it.
 func tick(r *Recorder, at rt.Instant, step int64) {
 	fillTick(r.Ticks.Put(), at, step)
 	r.Ticks.Commit()
 	r.Collect()
 }
 
-// write takes one step of the thread that writes, as Write does.
+// write runs one step of the writing thread, as Write does.
 func write(r *Recorder, now rt.Instant, ended bool) {
 	w := &r.writer
 	if err := w.step(now, ended); err != nil {
@@ -73,7 +73,7 @@ func write(r *Recorder, now rt.Instant, ended bool) {
 	}
 }
 
-// contents reads all files of a recorder.
+// contents reads all files of a recorder's folder.
 func contents(t *testing.T, dir string) (steps []int64, events []string, pictures int, infos []Info) {
 	t.Helper()
 	infos, err := ReadFolder(dir, Visitor{
@@ -93,7 +93,7 @@ func contents(t *testing.T, dir string) (steps []int64, events []string, picture
 	return steps, events, pictures, infos
 }
 
-// What is written is read: every field of every message.
+// Every field of every message reads back as it was written.
 func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top", "wrist"}})
 	r.SetRun(map[string]string{"joints": "a,b"})
@@ -180,8 +180,8 @@ func TestEveryFieldIsReadAsItWasWritten(t *testing.T) {
 	}
 }
 
-// The ring writes nothing until something happens, then what was before it, and what
-// comes behind for a while; pictures of the last seconds alone.
+// Mode Ring writes nothing until an incident, then the time before it and a while after it. Of the
+// pictures it has only the last seconds.
 func TestRingWritesWhatWasBefore(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
 	step := int64(0)
@@ -218,7 +218,7 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 		t.Errorf("%d pictures, want those of fifteen seconds", pictures)
 	}
 
-	// Again within the minute: it waits. What was written is not written again.
+	// A second incident within the minute waits. No message is written twice.
 	r.Save(&starved, false)
 	run(20 * time.Second)
 	if _, _, _, infos := contents(t, r.cfg.Dir); len(infos) != 1 {
@@ -240,8 +240,8 @@ func TestRingWritesWhatWasBefore(t *testing.T) {
 	}
 }
 
-// A robot that starves all the time writes less and less, and no tick is missing in its
-// files; once it has been well for a while, the next save is soon again.
+// A robot that starves all the time writes less and less often, and no tick is missing in its
+// files. After a time without starvation the next save comes soon again.
 func TestRingNeverWritesSteadily(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: Ring})
 	step, open := int64(0), 0
@@ -280,11 +280,11 @@ func TestRingNeverWritesSteadily(t *testing.T) {
 	}
 }
 
-// slot changes the message that Put has lent.
+// slot changes the message that Put will lend.
 func (l *Lane[T]) slot(f func(*T)) { f(l.ring.Reserve()) }
 
-// A disk that takes nothing costs messages, which are counted, and nothing else; when it
-// takes something again, the file goes on with a new one.
+// A disk that accepts no data costs counted messages, and nothing else. When it accepts data again,
+// the recorder continues in a new file.
 func TestDiskThatFails(t *testing.T) {
 	var said []Report
 	r, clock := recorderAt(t, Config{Mode: All, Report: func(x Report) { said = append(said, x) }})
@@ -307,7 +307,7 @@ func TestDiskThatFails(t *testing.T) {
 	}
 	run(5 * time.Second)
 	broken = true
-	r.writer.file.os.Close() // the disk goes away under an open file
+	r.writer.file.os.Close() // the disk fails under an open file
 	run(10 * time.Second)
 	if s := r.Stats(); s.Error == "" || s.Lost == 0 || len(said) == 0 || said[len(said)-1].Err == nil {
 		t.Fatalf("stats %+v, said %v, want the error", s, said)
@@ -320,13 +320,14 @@ func TestDiskThatFails(t *testing.T) {
 	if s := r.Stats(); s.Error != "" || s.Lost != lost || len(said) != reports+1 || said[reports].Err != nil || len(infos) != 2 || !infos[0].Torn || infos[1].Torn {
 		t.Errorf("stats %+v, said %v, files %+v; want no error any more, and two files", s, said, infos)
 	}
-	// What waited in memory is in the second file; what was in the open chunk is lost.
+	// The messages that waited in memory are in the second file; those in the open chunk are lost.
 	if n := int(step) - len(steps); n < 1 || n > 25 {
 		t.Errorf("%d of %d ticks are missing, want those of the open chunk", n, step)
 	}
 }
 
-// A disk that hangs holds up nobody who fills the lanes, and what gives way is counted.
+// A hanging disk does not delay the threads that fill the lanes, and displaced messages are
+// counted.
 func TestDiskThatHangs(t *testing.T) {
 	rttest.RealTime(t)
 	release := make(chan struct{})
@@ -358,7 +359,7 @@ func TestDiskThatHangs(t *testing.T) {
 	}
 }
 
-// A lane without room counts, and a message that is too large does.
+// A full lane counts its lost messages, and so does a message that is too large.
 func TestLanesNeverWait(t *testing.T) {
 	r, _ := recorderAt(t, Config{Mode: Ring, Cameras: []string{"top"}})
 	for range tickSlots + 10 {
@@ -405,8 +406,8 @@ func TestRecorderNoAlloc(t *testing.T) {
 
 func none(string) bool { return false }
 
-// What a run of episodes has recorded stays, to the first message; older files go, and what
-// has no room is lost, counted and reported.
+// All messages of a run with episodes stay. The recorder deletes older files, and then loses,
+// counts and reports messages without room.
 func TestEpisodesAreNotDeleted(t *testing.T) {
 	const size = 12 << 20
 	var reports []Report
@@ -422,7 +423,7 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 	for step := range int64(150) {
 		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
 		tick(r, clock.Now(), step)
-		random.Read(noise) // does not shrink
+		random.Read(noise) // does not compress
 		r.Image(0, clock.Now(), Bytes{A: noise})
 		write(r, clock.Now(), false)
 	}
@@ -440,7 +441,7 @@ func TestEpisodesAreNotDeleted(t *testing.T) {
 	}
 }
 
-// All files together stay below the size; the oldest go, and a stranger's stays.
+// All files together stay below the size. The oldest are deleted, and a stranger's file stays.
 func TestFilesStayBelowTheSize(t *testing.T) {
 	const size = 12 << 20
 	var gone []string
@@ -464,7 +465,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	for step := range int64(150) {
 		clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
 		tick(r, clock.Now(), step)
-		random.Read(noise[8:]) // does not shrink
+		random.Read(noise[8:]) // does not compress
 		r.Image(0, clock.Now(), Bytes{A: noise})
 		write(r, clock.Now(), false)
 		_, total, err := r.writer.folder.list()
@@ -486,7 +487,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	}
 	steps := []int64{}
 	entries, _, _ := r.writer.folder.list()
-	for _, e := range entries[1:] { // without the stranger's, which is the oldest
+	for _, e := range entries[1:] { // without the stranger's file, which is the oldest
 		f, err := os.Open(filepath.Join(r.cfg.Dir, e.name))
 		if err != nil {
 			t.Fatal(err)
@@ -501,7 +502,7 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 		t.Errorf("steps %v, want the newest", steps)
 	}
 
-	// Strangers that fill it all: nothing is written and the error says why.
+	// When a stranger's files fill the folder, nothing is written, and the error gives the reason.
 	full, clock := recorderAt(t, Config{Mode: All, Size: 2 << 20})
 	if err := os.WriteFile(filepath.Join(full.cfg.Dir, "arm-20200101T000000.000Z.mcap"), make([]byte, 2<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -513,8 +514,8 @@ func TestFilesStayBelowTheSize(t *testing.T) {
 	}
 }
 
-// What gave way before it was read is counted, whatever the sizes; what is too large for
-// the memory or the reader is not in it, or passed over.
+// The window counts entries that it dropped before they were read, for all sizes. An entry too
+// large for the memory is not put, and an entry too large for the reader is skipped.
 func TestWindowCountsWhatGaveWay(t *testing.T) {
 	const size = 1000
 	random := rand.New(rand.NewPCG(5, 6))
@@ -554,7 +555,7 @@ func TestWindowCountsWhatGaveWay(t *testing.T) {
 	}
 }
 
-// A disk that stays full gets no file at each try: each would be there for ever.
+// A disk that stays full does not get a new file at each try: those files would stay for ever.
 func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 	for _, place := range []string{"/dev/full", "gone"} {
 		r, clock := recorderAt(t, Config{Mode: All})
@@ -570,7 +571,7 @@ func TestFullDiskGetsNoEmptyFiles(t *testing.T) {
 			}
 			f.Close()
 			full, err := unix.Open(place, unix.O_WRONLY|unix.O_CLOEXEC, 0)
-			return os.NewFile(uintptr(full), f.Name()), err // its name is the file's
+			return os.NewFile(uintptr(full), f.Name()), err // under the name of the regular file
 		}
 		for step := range int64(100) {
 			clock.SleepUntil(clock.Now().Add(100 * time.Millisecond))
@@ -597,7 +598,7 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	}
 	one := int64(len(whole))
 	d := folder{dir, 40 * one, diskOf}
-	for try, want := range []int{3, 0, 3} { // the one that is needed, and a 32nd in whole files; then none until those are used up
+	for try, want := range []int{3, 0, 3} { // the needed file and a 32nd of the size in whole files; then no file until that room is used up
 		total, _, deleted, err := d.makeRoom(one, none)
 		if err != nil || len(deleted) != want {
 			t.Fatalf("try %d: %d deleted of %d bytes, %v, want %d", try, len(deleted), total, err, want)
@@ -612,8 +613,8 @@ func TestRoomIsMadeInAdvance(t *testing.T) {
 	}
 }
 
-// A record takes nothing of what a disk keeps for others: it makes do with less than its
-// size, deletes its own oldest for that, and says when there is none.
+// A record leaves the disk's reserve free: it shrinks below its size, deletes its own oldest files
+// for that, and reports when no such file remains.
 func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	const disk, chunk = 64 << 20, chunkBytes
 	reserve := int64(disk / reserveShare)
@@ -642,7 +643,8 @@ func TestTheDiskKeepsSomeForOthers(t *testing.T) {
 	}
 }
 
-// A folder that somebody deletes is made anew, and a file in it begun, within a chunk or two.
+// If the folder is deleted during a run, the recorder makes it again and begins a new file within a
+// chunk or two.
 func TestFolderThatVanishes(t *testing.T) {
 	errs := 0
 	r, clock := recorderAt(t, Config{Mode: All, Report: func(x Report) {
@@ -668,7 +670,7 @@ func TestFolderThatVanishes(t *testing.T) {
 	}
 }
 
-// Pictures of a home are not for every user of the machine.
+// Not every user of the machine may see pictures of a home.
 func TestFilesAreForOwnerAndGroup(t *testing.T) {
 	defer unix.Umask(unix.Umask(0))
 	r, clock := recorderAt(t, Config{Mode: All, Dir: filepath.Join(t.TempDir(), "records")})

@@ -16,24 +16,23 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 )
 
-// repair makes the files of ours whole that an earlier run did not end, and takes away
-// what an earlier repair left. One that cannot be repaired stays as it is: one that the
-// disk does not read to its end, for one, of which a copy would be a part. It ends early
-// with the run, which does not wait for it.
+// repair completes torn files of earlier runs, and removes the remains of an earlier repair. A file
+// that it cannot repair stays as it is; for example, the copy of a file that the disk cannot read
+// to its end would be incomplete. It stops early when the run ends, which does not wait for it.
 func (w *writer) repair(stop *atomic.Bool) {
 	entries, _, err := w.folder.list()
 	if err != nil {
-		return // there is no folder yet, or open will say why not
+		return // there is no folder yet, or open will report the cause
 	}
 	w.folder.removeOrphans()
-	w.folder.reservations() // which takes those of the dead away
+	w.folder.reservations() // also removes those of dead processes
 	for _, e := range entries {
 		if stop.Load() {
-			return // the next start goes on
+			return // the next start continues
 		}
 		f, err := w.folder.claim(e.name)
 		if err != nil {
-			continue // a stranger's, or another process's
+			continue // a stranger's, or in use by another process
 		}
 		os.Remove(filepath.Join(w.folder.dir, e.name+repairing))
 		if !whole(f) {
@@ -48,7 +47,7 @@ func (w *writer) repair(stop *atomic.Bool) {
 	}
 }
 
-// removeOrphans takes away what repairs have left of files that are not there any more.
+// removeOrphans removes unfinished repairs whose original file no longer exists.
 func (d folder) removeOrphans() {
 	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), "*"+Extension+repairing)) // fails of a bad pattern only
 	for _, name := range names {
@@ -59,13 +58,13 @@ func (d folder) removeOrphans() {
 	}
 }
 
-// repairedMetadata is the name of the metadata of a file that was torn.
+// repairedMetadata is the name of the metadata record in a repaired file.
 const repairedMetadata = "repaired"
 
-// rebuild replaces a torn file by one of all of its chunks that are whole.
+// rebuild replaces a torn file by a complete file with all of its whole chunks.
 func (d folder) rebuild(torn *os.File) (err error) {
 	name := torn.Name() + repairing
-	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode) // what lay there was taken away
+	to, err := os.OpenFile(name, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode) // repair has removed an old one
 	if err != nil {
 		return err
 	}
@@ -105,10 +104,11 @@ func (d folder) rebuild(torn *os.File) (err error) {
 	return d.sync()
 }
 
-// errDamaged is why a file stays as it is.
+// errDamaged is the reason for leaving a file as it is.
 var errDamaged = errors.New("it is damaged before its end: whole chunks follow the damage, and a repaired file would lack them")
 
-// onlyItsEnd refuses a file that goes on where reading has ended.
+// onlyItsEnd returns errDamaged if whole chunks with messages follow the point at which reading has
+// ended.
 func onlyItsEnd(f *os.File) error {
 	at, err := f.Seek(0, io.SeekCurrent)
 	if err != nil {
@@ -142,7 +142,7 @@ func onlyItsEnd(f *os.File) error {
 	}
 }
 
-// recordHead is how many bytes begin a record: what it is, and how long.
+// recordHead is the size of a record's head in bytes: the opcode and the length.
 const recordHead = 9
 
 // holdsMessages reports whether a chunk is whole and has messages.
@@ -157,13 +157,13 @@ func holdsMessages(chunk io.Reader) (holds bool, err error) {
 	return holds, err
 }
 
-// copyWhole copies what can be read of a torn file.
+// copyWhole copies the readable part of a torn file.
 func copyWhole(torn io.Reader, out *mcap.Writer) error {
 	_, err := scan(torn, func(token mcap.TokenType, record []byte) error {
 		switch token {
 		case mcap.TokenSchema:
 			return copyRecord(record, mcap.ParseSchema, func(schema *mcap.Schema) error {
-				schema.Data = bytes.Clone(schema.Data) // the record is the lexer's, the schema is kept
+				schema.Data = bytes.Clone(schema.Data) // the lexer reuses record, and the writer keeps the schema
 				return out.WriteSchema(schema)
 			})
 		case mcap.TokenChannel:
@@ -176,12 +176,12 @@ func copyWhole(torn io.Reader, out *mcap.Writer) error {
 		return nil
 	})
 	if errors.Is(err, errTorn) {
-		return nil // the end
+		return nil // the end of the readable part
 	}
 	return err
 }
 
-// copyRecord copies one record; one that makes no sense is the end of what can be read.
+// copyRecord copies one record. An invalid record ends the readable part.
 func copyRecord[T any](record []byte, parse func([]byte) (*T, error), write func(*T) error) error {
 	m, err := parse(record)
 	if err != nil {

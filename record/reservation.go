@@ -11,18 +11,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A run whose files stay says so to the other recorders of the folder: it holds the lock
-// of a file there that names its first one. When the run has ended, whichever way, nobody
-// has the lock, and its files are like others.
+// A run whose files must stay reserves them against the other recorders of the folder: it holds the
+// lock of a reservation file there, whose content is the name of the run's first file. However the
+// run ends, the lock is then free, and other recorders may delete its files.
 const (
 	reservationName  = ".reserved-"
-	unlockedName     = ".reserving-" // until its lock is taken
-	reservationBytes = 512           // a file name and a line's end have no more
+	unlockedName     = ".reserving-" // before its lock is taken
+	reservationBytes = 512           // enough for a file name and a newline
 )
 
-// reserve keeps the files of a run from others until the reservation is released. Other
-// recorders take an unlocked reservation for that of a dead process, so it gets its name
-// after its lock.
+// reserve protects the files of a run from other recorders until release. Other recorders take an
+// unlocked reservation for that of a dead process, so the file gets its final name after its lock.
 func (d folder) reserve(first string) (*os.File, error) {
 	made, err := os.CreateTemp(d.dir, unlockedName+"*")
 	if err != nil {
@@ -49,7 +48,7 @@ func (d folder) reserve(first string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// exists reports whether a file still has its name.
+// exists reports whether the name of an open file still refers to it.
 func exists(f *os.File) bool {
 	mine, err := f.Stat()
 	if err != nil {
@@ -67,10 +66,10 @@ func release(f *os.File) {
 	}
 }
 
-// reservations returns the first files of the runs whose files stay. Reservations of
-// processes that were killed are taken away.
+// reservations returns the first files of the runs with a reservation. It removes the reservations
+// of processes that were killed.
 func (d folder) reservations() (firsts []string) {
-	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), reservationName+"*")) // fails of a bad pattern only
+	names, _ := filepath.Glob(filepath.Join(escapeGlob(d.dir), reservationName+"*")) // fails only for a bad pattern
 	for _, name := range names {
 		f, err := os.OpenFile(name, os.O_RDONLY|unix.O_NOFOLLOW, 0)
 		if err != nil {
@@ -88,13 +87,13 @@ func (d folder) reservations() (firsts []string) {
 	return firsts
 }
 
-// escapeGlob has a folder's name match itself only.
+// escapeGlob returns a pattern that matches only the folder dir.
 func escapeGlob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
-// ofRun reports whether a file was begun by the run whose first file is named, or later
-// with its id: names of one id are in order of time.
+// ofRun reports whether the run whose first file is named has begun the file, or a later run of the
+// same id: names of one id are in order of time.
 func ofRun(first, name string) bool {
 	a, b := ourName.FindStringSubmatch(first), ourName.FindStringSubmatch(name)
 	return a != nil && b != nil && a[1] == b[1] && a[2] <= b[2]

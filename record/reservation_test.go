@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// shoot records a picture that does not shrink, and writes it.
+// shoot records a picture that does not compress, and writes it.
 func shoot(r *Recorder, random *rand.ChaCha8) {
 	noise := make([]byte, 300_000)
 	random.Read(noise)
@@ -20,7 +20,7 @@ func shoot(r *Recorder, random *rand.ChaCha8) {
 	write(r, now, false)
 }
 
-// shootFile does, and ends the file.
+// shootFile calls shoot and ends the file.
 func shootFile(t *testing.T, r *Recorder, random *rand.ChaCha8) {
 	t.Helper()
 	shoot(r, random)
@@ -29,8 +29,8 @@ func shootFile(t *testing.T, r *Recorder, random *rand.ChaCha8) {
 	}
 }
 
-// Of two robots that record into one folder none deletes what a run with episodes has
-// recorded, as long as it goes on.
+// Two robots record into one folder: neither deletes the records of the other's run with episodes
+// while that run continues.
 func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
 	const size = 12 << 20
 	dir := t.TempDir()
@@ -73,8 +73,8 @@ func TestRobotsOfOneFolderSpareEpisodes(t *testing.T) {
 	}
 }
 
-// The size is that of all robots of a folder: none relies for a whole file on what it has
-// seen there.
+// The size is for all robots of a folder together. No robot relies on an old listing for the length
+// of a whole file.
 func TestRobotsOfOneFolderShareItsSize(t *testing.T) {
 	const size = 64 << 20
 	dir := t.TempDir()
@@ -104,7 +104,7 @@ func TestRobotsOfOneFolderShareItsSize(t *testing.T) {
 	}
 }
 
-// What fills the folder stays: there is no room, and that is said.
+// Protected files that fill the folder stay; the error reports the lack of room.
 func TestNoRoomBesideEpisodes(t *testing.T) {
 	_, whole := writeChunks(t, 1)
 	dir := t.TempDir()
@@ -128,8 +128,8 @@ func TestNoRoomBesideEpisodes(t *testing.T) {
 	}
 }
 
-// Two robots that begin an episode at once both get their reservation, however often others
-// look.
+// Two robots that begin an episode at the same time both get a reservation, however often other
+// recorders list them.
 func TestReservationsAtOnce(t *testing.T) {
 	d := folder{dir: t.TempDir()}
 	var stop atomic.Bool
@@ -150,7 +150,8 @@ func TestReservationsAtOnce(t *testing.T) {
 	looks.Wait()
 }
 
-// A folder in which nothing can be reserved is recorded into all the same, and that is said.
+// The recorder records into a folder even if it cannot reserve its files there, and reports the
+// failure.
 func TestRecordsWithoutAReservation(t *testing.T) {
 	var said []Report
 	r, _ := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}, Report: func(m Report) { said = append(said, m) }})
@@ -177,7 +178,8 @@ func TestRecordsWithoutAReservation(t *testing.T) {
 	write(r, r.cfg.Clock.Now(), true)
 }
 
-// A reservation holds only while its process lives, and one is not taken away as it is made.
+// A reservation holds only while its process lives, and no recorder removes one while it is being
+// made.
 func TestReservationsOfTheDead(t *testing.T) {
 	d := folder{dir: filepath.Join(t.TempDir(), "a[b]*")}
 	if err := os.Mkdir(d.dir, 0o700); err != nil {
@@ -206,7 +208,7 @@ func TestReservationsOfTheDead(t *testing.T) {
 	}
 }
 
-// A folder that was emptied gets another reservation with the next file.
+// After a folder was emptied, the next file brings a new reservation.
 func TestReservationOfAnEmptiedFolder(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
 	r.Keep()
@@ -226,7 +228,7 @@ func TestReservationOfAnEmptiedFolder(t *testing.T) {
 	}
 }
 
-// Where the time of day is set back, what the run has recorded is its own still.
+// After the time of day was set back, the run still protects its own files.
 func TestReservationOfAClockThatIsSetBack(t *testing.T) {
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
 	r.Keep()

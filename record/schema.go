@@ -6,7 +6,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Channels of a file: these, then one for each camera.
+// Channels of a file: these, and then one for each further camera.
 const (
 	channelTick uint16 = iota + 1
 	channelRequest
@@ -19,7 +19,7 @@ const (
 	channelCamera
 )
 
-// topicOf is a channel's place in a viewer's tree.
+// topicOf returns a channel's topic, which is its path in a viewer's tree.
 func topicOf(channel uint16, cameras []string) string {
 	if channel >= channelCamera {
 		return CameraTopic + cameras[channel-channelCamera]
@@ -27,7 +27,7 @@ func topicOf(channel uint16, cameras []string) string {
 	return channels[channel-1].topic
 }
 
-// Topics of a file. A camera's is CameraTopic and its name.
+// Topics of a file. A camera's topic is CameraTopic and its name.
 const (
 	TickTopic    = "/tick"
 	RequestTopic = "/request"
@@ -40,7 +40,7 @@ const (
 	CameraTopic  = "/camera/"
 )
 
-// channels has the topic and the message of each channel; the last one is all cameras'.
+// channels are the topic and the message of each channel; the last one is for all cameras.
 var channels = []struct {
 	topic, schema string
 	message       message
@@ -56,14 +56,14 @@ var channels = []struct {
 	{CameraTopic, "foxglove.CompressedImage", &Image{}},
 }
 
-// levels are foxglove.Log's.
+// levels are those of foxglove.Log.
 var levels = []string{"UNKNOWN", "DEBUG", "INFO", "WARNING", "ERROR", "FATAL"}
 
 const timestampFile = "google/protobuf/timestamp.proto"
 
-// descriptorSet is the FileDescriptorSet of a channel's schema, as readers of protobuf in
-// MCAP want it: with all files that it imports. It is written by hand, field by field,
-// because the library's descriptors would be all of the protobuf runtime in the robot.
+// descriptorSet returns the FileDescriptorSet of a channel's schema, with all files that it
+// imports, as readers of protobuf in MCAP require. The code builds it field by field: the library's
+// descriptors would bring the whole protobuf runtime into the robot.
 func descriptorSet(channel uint16) []byte {
 	entry := channels[min(channel, channelCamera)-1]
 	pkg, name, _ := strings.Cut(entry.schema, ".")
@@ -99,7 +99,7 @@ func tag(b []byte, num protowire.Number) []byte {
 	return protowire.AppendTag(b, num, protowire.BytesType)
 }
 
-// enumType is an EnumDescriptorProto whose values count from 0.
+// enumType returns an EnumDescriptorProto whose values count from 0.
 func enumType(name string, values []string) []byte {
 	b := protowire.AppendString(tag(nil, 1), name)
 	for i, v := range values {
@@ -110,7 +110,7 @@ func enumType(name string, values []string) []byte {
 	return b
 }
 
-// timestampDescriptor is google/protobuf/timestamp.proto.
+// timestampDescriptor returns google/protobuf/timestamp.proto.
 func timestampDescriptor() []byte {
 	c := coder{mode: describing}
 	c.describeAs(1, "seconds", typeInt64, labelOptional, "")

@@ -12,7 +12,8 @@ import (
 	"google.golang.org/protobuf/types/dynamicpb"
 )
 
-// messageOf is a schema's message by the protobuf library, whose compiler checks the set.
+// messageOf returns a schema's message as the protobuf library reads it; the library validates the
+// descriptor set.
 func messageOf(t *testing.T, channel uint16) protoreflect.MessageDescriptor {
 	t.Helper()
 	var set descriptorpb.FileDescriptorSet
@@ -30,7 +31,7 @@ func messageOf(t *testing.T, channel uint16) protoreflect.MessageDescriptor {
 	return found.(protoreflect.MessageDescriptor)
 }
 
-// The schema in a file says what the bytes are: the library reads them by it.
+// The schema in a file describes the bytes: the protobuf library decodes them with it.
 func TestSchemasSayWhatIsWritten(t *testing.T) {
 	var tick Tick
 	fillTick(&tick, 5, 41)
@@ -47,7 +48,7 @@ func TestSchemasSayWhatIsWritten(t *testing.T) {
 	for _, tt := range []struct {
 		channel uint16
 		data    []byte
-		want    string // of its JSON, without blanks
+		want    string // part of its JSON, without blanks
 	}{
 		{channelTick, encode(&tick), `"run_state":"STREAMING"`},
 		{channelTick, encode(&tick), `"state":[1,-2.5],"goal":[1e-7,1000000000],"action":["Infinity",3],"step":"41"`},
@@ -76,7 +77,7 @@ func TestSchemasSayWhatIsWritten(t *testing.T) {
 	}
 }
 
-// Foxglove's and Rerun's viewers know these by name, and read them by these numbers
+// Foxglove's and Rerun's viewers find these messages by name and read their fields by these numbers
 // (foxglove-sdk, schemas/proto/foxglove).
 func TestFoxglovesNumbers(t *testing.T) {
 	for _, tt := range []struct {
@@ -98,7 +99,7 @@ func TestFoxglovesNumbers(t *testing.T) {
 	}
 }
 
-// Messages that are none are errors, whatever they are.
+// FuzzParse parses arbitrary bytes: the result is an error or a message that can be encoded again.
 func FuzzParse(f *testing.F) {
 	var c coder
 	tick := &Tick{}
@@ -113,7 +114,7 @@ func FuzzParse(f *testing.F) {
 			}
 			var c coder
 			c.wall = 1
-			channel.message.visit(&c) // what was read can be written
+			channel.message.visit(&c) // a decoded message can be encoded
 		}
 	})
 }

@@ -23,7 +23,8 @@ import (
 	"edgert/rt/rttest"
 )
 
-// times is how often a test of chances is repeated: RECORD_TORN says it for all.
+// times returns the number of repetitions of a randomized test; RECORD_TORN sets it for all of
+// them.
 func times(t *testing.T, few int) int {
 	if text := os.Getenv("RECORD_TORN"); text != "" {
 		n, err := strconv.Atoi(text)
@@ -37,7 +38,7 @@ func times(t *testing.T, few int) int {
 
 const perChunk = 50 // ticks in a chunk of writeChunks
 
-// writeChunks writes a file of so many chunks and returns it.
+// writeChunks writes a file with so many chunks and returns it.
 func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 	t.Helper()
 	r, clock := recorderAt(t, Config{Mode: All, Cameras: []string{"top"}})
@@ -64,8 +65,8 @@ func writeChunks(t *testing.T, chunks int) (name string, whole []byte) {
 	return entries[0].name, whole
 }
 
-// inWholeChunks is how many messages are in the chunks that end before a byte, as the
-// file's own index has it.
+// inWholeChunks returns the number of messages in the chunks that end before byte cut, from the
+// file's own index.
 func inWholeChunks(t *testing.T, whole []byte, cut int) (n int) {
 	t.Helper()
 	reader, err := mcap.NewReader(bytes.NewReader(whole))
@@ -94,7 +95,7 @@ func inWholeChunks(t *testing.T, whole []byte, cut int) (n int) {
 	return n
 }
 
-// repairIn has a new recorder repair what is in a folder.
+// repairIn lets a new recorder repair the files in a folder.
 func repairIn(t *testing.T, dir string) Stats {
 	t.Helper()
 	r, _ := recorderAt(t, Config{Mode: Ring, Dir: dir})
@@ -102,8 +103,8 @@ func repairIn(t *testing.T, dir string) Stats {
 	return r.Stats()
 }
 
-// A file that is cut anywhere is readable up to its last whole chunk, and is made whole
-// by the next start; a byte that is wrong costs what is behind it and no panic.
+// A file that is cut anywhere is readable up to its last whole chunk, and the next start completes
+// it. A wrong byte costs the data after it, and causes no panic.
 func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 	name, whole := writeChunks(t, 12)
 	random := rand.New(rand.NewPCG(1, 2))
@@ -155,7 +156,8 @@ func TestFilesCutAndDamagedAnywhere(t *testing.T) {
 	}
 }
 
-// A stranger's file, one that another process writes and one that is whole are left alone.
+// The repair does not touch a stranger's file, a file that another process is writing, and a
+// complete file.
 func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 	name, whole := writeChunks(t, 3)
 	dir := t.TempDir()
@@ -204,7 +206,7 @@ func TestRepairTouchesOnlyWhatIsTornAndOurs(t *testing.T) {
 	}
 }
 
-// A run that ends does not wait for the repair of what others left.
+// A run that ends does not wait for the repair of other runs' files.
 func TestRepairEndsWithTheRun(t *testing.T) {
 	name, whole := writeChunks(t, 3)
 	dir := t.TempDir()
@@ -222,7 +224,7 @@ func TestRepairEndsWithTheRun(t *testing.T) {
 	}
 }
 
-// A process that is killed at any moment leaves all but the open chunk.
+// A process that is killed at any moment loses only the open chunk.
 func TestKilledAtAnyMoment(t *testing.T) {
 	if dir := os.Getenv("RECORD_CHILD"); dir != "" {
 		writeUntilKilled(dir)
@@ -244,7 +246,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 		for limit := 1 + random.IntN(40); chunks < limit && lines.Scan(); {
 			fmt.Sscanf(lines.Text(), "chunk %d", &chunks)
 		}
-		time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond) // any moment of the chunk behind it
+		time.Sleep(time.Duration(random.IntN(3000)) * time.Microsecond) // any moment of the next chunk
 		child.Process.Kill()
 		for lines.Scan() {
 			fmt.Sscanf(lines.Text(), "chunk %d", &chunks)
@@ -264,7 +266,7 @@ func TestKilledAtAnyMoment(t *testing.T) {
 	}
 }
 
-// writeUntilKilled writes chunks as fast as it can, and says behind each how many are on
+// writeUntilKilled writes chunks as fast as it can, and prints after each the number of chunks on
 // the disk.
 func writeUntilKilled(dir string) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
@@ -281,14 +283,14 @@ func writeUntilKilled(dir string) {
 		}
 		r.Collect()
 		clock.SleepUntil(clock.Now().Add(2 * chunkTime))
-		if err := r.writer.step(clock.Now(), false); err != nil { // its first message ends the chunk before
+		if err := r.writer.step(clock.Now(), false); err != nil { // its first message ends the previous chunk
 			panic(err)
 		}
 		fmt.Println("chunk", chunk)
 	}
 }
 
-// judged is what testdata/judge.py prints.
+// judged is the output of testdata/judge.py.
 type judged struct {
 	Topics map[string]struct {
 		Schema, Encoding string
@@ -302,7 +304,7 @@ type judged struct {
 	Statistics map[string]int
 }
 
-// judge runs the official reader on a file, or skips the test.
+// judge runs the official reader on a file, or skips the test without one.
 func judge(t *testing.T, args ...string) (j judged) {
 	t.Helper()
 	for _, python := range []string{os.Getenv("EDGERT_PYTHON"), "../.venv/bin/python", "python3"} {
@@ -326,8 +328,8 @@ func judge(t *testing.T, args ...string) (j judged) {
 	return j
 }
 
-// The official reader finds all that was written, through the index and its CRCs, and in
-// a torn and a repaired file what we find.
+// The official reader finds all messages through the index and its CRCs. In a torn and in a
+// repaired file it finds the same messages as our reader.
 func TestTheOfficialReaderAgrees(t *testing.T) {
 	const chunks = 8
 	name, whole := writeChunks(t, chunks)

@@ -8,27 +8,27 @@ import (
 	"edgert/rt"
 )
 
-// window keeps the newest messages in memory that is allocated once: at most so many
-// bytes, and none older than its span. What is old gives way to what is new, whether it
-// was written to disk or not.
+// window keeps the newest messages in memory that is allocated once: within a number of bytes, and
+// within its span of time. New messages displace old ones, whether or not those were written to
+// disk.
 type window struct {
 	span time.Duration
 
-	mu         sync.Mutex // between the thread that puts and the one that writes; held for a copy
-	buf        []byte     // entries one behind the other, each in one piece
-	head, tail uint64     // where the next begins and the oldest does, in bytes put since the start
+	mu         sync.Mutex // between the thread that puts and the writing thread; held during a copy
+	buf        []byte     // entries one after the other, each contiguous
+	head, tail uint64     // positions of the next and of the oldest entry, in bytes put since the start
 	first      uint64     // number of the oldest entry
-	next       uint64     // number of the next
+	next       uint64     // number of the next entry
 }
 
 // An entry is a header and the message, padded to 8 bytes.
 const (
-	entryHeader = 16 // u32 length, u16 channel, u16 nothing, i64 instant
+	entryHeader = 16 // u32 length, u16 channel, u16 unused, i64 instant
 	entryAlign  = 8
-	skipRest    = 1<<32 - 1 // a length: the next entry begins at the start of the memory
+	skipRest    = 1<<32 - 1 // as a length: the next entry is at the start of buf
 )
 
-// entrySize is how many bytes the entry of a message takes.
+// entrySize returns the bytes of a message's entry.
 //
 //rt:noalloc
 func entrySize(message int) int {
@@ -39,7 +39,7 @@ func newWindow(size int, span time.Duration) *window {
 	return &window{span: span, buf: make([]byte, size/entryAlign*entryAlign)}
 }
 
-// put adds a message; false: it is larger than all of the memory.
+// put adds a message. It returns false if the message is larger than the whole memory.
 //
 //rt:noalloc
 func (w *window) put(channel uint16, at rt.Instant, message []byte) bool {
@@ -66,7 +66,8 @@ func (w *window) put(channel uint16, at rt.Instant, message []byte) bool {
 	return true
 }
 
-// evict makes room up to head, and takes away what is too old at an instant.
+// evict drops the oldest entries: until the memory reaches up to head, and until no entry is older
+// than the span at now.
 //
 //rt:noalloc
 func (w *window) evict(head uint64, now rt.Instant) {
@@ -86,16 +87,15 @@ func (w *window) evict(head uint64, now rt.Instant) {
 	}
 }
 
-// cursor is how far a reader is.
+// cursor is a reader's position.
 type cursor struct {
 	at    uint64 // in bytes put since the start
 	entry uint64
-	lost  uint64 // entries that gave way before they were read
+	lost  uint64 // entries dropped before they were read
 }
 
-// read copies the next entries into room, as many whole ones as there is room for, and
-// returns how many bytes that are: 0 when there are no more. An entry that is larger than
-// the room is passed over as lost.
+// read copies as many whole entries as fit into room, and returns their length in bytes: 0 at the
+// end. It skips an entry that is larger than room and counts it as lost.
 func (w *window) read(c *cursor, room []byte) (n int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -103,7 +103,7 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 		c.lost += w.first - c.entry
 		c.entry = w.first
 	}
-	c.at = max(c.at, w.tail) // also where nothing was lost: an entry may lie over the rest that was skipped
+	c.at = max(c.at, w.tail) // also without a loss: an entry may cover the rest that was skipped
 	size := uint64(len(w.buf))
 	for c.at < w.head {
 		b := w.buf[c.at%size:]
@@ -127,7 +127,7 @@ func (w *window) read(c *cursor, room []byte) (n int) {
 	return n
 }
 
-// nextEntry takes an entry off what read has copied; ok is false at its end.
+// nextEntry returns the first of the entries that read has copied; ok is false at their end.
 func nextEntry(b []byte) (channel uint16, at rt.Instant, message, rest []byte, ok bool) {
 	if len(b) < entryHeader {
 		return 0, 0, nil, nil, false
@@ -136,14 +136,14 @@ func nextEntry(b []byte) (channel uint16, at rt.Instant, message, rest []byte, o
 	return binary.LittleEndian.Uint16(b[4:]), rt.Instant(binary.LittleEndian.Uint64(b[8:])), b[entryHeader:][:length], b[entrySize(length):], true
 }
 
-// waits is how many entries a reader has not read, those among them that gave way.
+// waits returns the number of entries that a reader has not read, including dropped ones.
 func (w *window) waits(c *cursor) uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.next - c.entry
 }
 
-// catchUp moves a reader to the oldest entry, if that is before it.
+// catchUp moves a reader to the oldest entry, unless it is already past it.
 func (w *window) catchUp(c *cursor) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

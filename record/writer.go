@@ -19,52 +19,52 @@ import (
 
 const (
 	chunkBytes = 512 << 10      // a chunk ends with the message that makes it larger
-	chunkRoom  = 2 * chunkBytes // so what it may take, with a picture of half a MiB at its end
-	chunkTime  = time.Second    // or older: a power cut loses no more
-	fileBytes  = 256 << 20      // of a file of --record all
+	chunkRoom  = 2 * chunkBytes // bytes that a chunk can take: half a MiB and a picture of half a MiB at its end
+	chunkTime  = time.Second    // a chunk also ends at this age: a power cut loses no more
+	fileBytes  = 256 << 20      // of a file in mode All
 	fileShare  = 4              // and at most this part of the folder's size
-	zstdWindow = 256 << 10      // bytes that the compression looks back
-	fileBuffer = 64 << 10       //
+	zstdWindow = 256 << 10      // bytes of history that the compression uses
+	fileBuffer = 64 << 10
 	writePoll  = 50 * time.Millisecond
 
-	afterSave   = 5 * time.Second  // is written of what comes behind an event
-	longestSave = 30 * time.Second // is written behind the first of many
-	saveEvery   = time.Minute      // at most, but for what a person asks for and the end
-	rarestSave  = 8 * time.Minute  // each save that comes back soon doubles the time to the next, up to this
-	retryEvery  = 2 * time.Second  // a disk that takes nothing is tried again
+	afterSave   = 5 * time.Second  // a save covers this time after its last incident
+	longestSave = 30 * time.Second // but at most this time after its first incident
+	saveEvery   = time.Minute      // least time between saves, except at a person's request and at the end
+	rarestSave  = 8 * time.Minute  // a save that follows soon doubles the time to the next one, up to this
+	retryEvery  = 2 * time.Second  // after a write has failed
 )
 
-// What happens between two saves is in memory still when the second comes.
+// Messages between two saves are still in memory at the second one.
 const _ = uint(messageSpan - rarestSave - longestSave)
 
-// recordAll is why a file of that mode is begun.
+// recordAll is the reason (why) of a file in mode All.
 const recordAll = "--record all"
 
-// writer is the thread that writes. Nothing waits for it.
+// writer is the state of the writing thread. No other thread waits for it.
 type writer struct {
 	r        *Recorder
 	folder   folder
 	create   func(id string, t time.Time) (*os.File, error)
 	zstd     *zstd.Encoder // nil before the first file
-	room     []byte        // entries taken out of the windows
+	room     []byte        // entries that it has taken out of a window
 	buffer   *bufio.Writer // the open file's
-	stamped  []byte        // a message with another time of day
+	stamped  []byte        // a message with a corrected time of day
 	messages cursor
 	pictures cursor
 
-	file     *file    // nil: none is open
-	first    string   // the first of the run's files by name; "": there is none
-	reserved *os.File // keeps the run's files from others; nil: they may go
-	total    int64    // bytes of the folder
-	limit    int64    // what total may become
-	unlisted int64    // written since the folder was listed
+	file     *file    // nil: no open file
+	first    string   // the run's first file in the order of names; "": no file yet
+	reserved *os.File // lock that protects the run's files from other recorders; nil: no protection
+	total    int64    // bytes of all files in the folder
+	limit    int64    // maximum of total
+	unlisted int64    // bytes written since the folder was listed
 	until    rt.Instant
 	begun    rt.Instant
-	closedAt rt.Instant // 0: nothing was saved yet
+	closedAt rt.Instant // 0: no save yet
 	every    time.Duration
 	retryAt  rt.Instant
 
-	reserveAt rt.Instant // when the next reservation is tried; 0: none has failed
+	reserveAt rt.Instant // time of the next try to reserve; 0: no try has failed
 }
 
 func (w *writer) init(r *Recorder) {
@@ -72,10 +72,10 @@ func (w *writer) init(r *Recorder) {
 	w.create, w.every = w.folder.create, saveEvery
 }
 
-// Write writes what is in memory into files, as the mode wants it, until stop is set and
-// what is there then is written. First it repairs what an earlier run left torn.
+// Write writes the memory's content into files, as the mode requires, until stop is set; then it
+// writes the remaining content and returns. Before that, it repairs the torn files of earlier runs.
 //
-// Owner: one thread, which may wait for the disk as long as the disk takes.
+// Owner: one thread, which may block on the disk.
 func (r *Recorder) Write(stop *atomic.Bool) {
 	w := &r.writer
 	w.repair(stop)
@@ -116,7 +116,7 @@ func (w *writer) step(now rt.Instant, ended bool) error {
 	return nil
 }
 
-// due says why a file is to be begun; empty: none is.
+// due returns the reason for beginning a file; empty: no file is due.
 func (w *writer) due(now rt.Instant, ended bool) (why string) {
 	if now < w.retryAt && !ended {
 		return ""
@@ -142,8 +142,8 @@ func (w *writer) waiting() uint64 {
 	return n
 }
 
-// open begins a file. What memory has lost before is not lost to a file that was not
-// asked for.
+// open begins a file. In mode Ring it skips messages that memory had dropped before: they do not
+// count as lost, since no save was requested for them.
 func (w *writer) open(now rt.Instant, why string) error {
 	if w.room == nil {
 		w.room = make([]byte, scratchBytes+entryHeader+entryAlign)
@@ -198,8 +198,8 @@ func (w *writer) open(now rt.Instant, why string) error {
 	return nil
 }
 
-// setPace says when the next save may come. A robot that starves for weeks would write
-// more than its SD card likes, and push the record of what began it out of the folder.
+// setPace sets the time until the next save. A robot that starves for weeks would otherwise wear
+// out its SD card and displace the record of the starvation's beginning.
 func (w *writer) setPace(now rt.Instant) {
 	switch since := now.Sub(w.closedAt); {
 	case w.closedAt == 0 || w.r.urgent.Load():
@@ -210,7 +210,7 @@ func (w *writer) setPace(now rt.Instant) {
 	}
 }
 
-// catchUp passes over what gave way before anybody asked for it.
+// catchUp skips entries that memory had dropped before the save was requested.
 func (w *writer) catchUp() {
 	w.r.messages.catchUp(&w.messages)
 	if w.r.pictures != nil {
@@ -218,7 +218,7 @@ func (w *writer) catchUp() {
 	}
 }
 
-// drain writes what is in memory.
+// drain writes the memory's content.
 func (w *writer) drain() error {
 	for _, source := range []struct {
 		window *window
@@ -247,7 +247,7 @@ func (w *writer) drain() error {
 	return nil
 }
 
-// write writes entries; those that the file does not take are lost.
+// write writes entries. After the first failure it counts the remaining entries as lost.
 func (w *writer) write(entries []byte, lost, done *atomic.Uint64) error {
 	var failed error
 	for {
@@ -275,7 +275,7 @@ func (w *writer) put(channel uint16, at rt.Instant, message []byte) error {
 	}
 	f := w.file
 	before := f.written
-	if channel >= channelCamera || channel == channelLog { // encoded before the time of day was set, perhaps
+	if channel >= channelCamera || channel == channelLog { // may have been encoded before the time of day was set
 		w.stamped = restamp(w.stamped[:0], message, int64(at)+f.wall)
 		message = w.stamped
 	}
@@ -313,11 +313,11 @@ func (w *writer) clear() (err error) {
 	return err
 }
 
-// own reports whether a file is one that this run has begun.
+// own reports whether this run has begun the file.
 func (w *writer) own(name string) bool { return w.first != "" && ofRun(w.first, name) }
 
-// reserve keeps what this run has begun from the folder's other recorders, where that is
-// to stay. One that cannot be made is no reason not to record; it is tried again.
+// reserve protects the run's files from the folder's other recorders, if Keep was called. If that
+// fails, the recorder continues to record and tries again later.
 func (w *writer) reserve(now rt.Instant) {
 	if w.reserved != nil || w.first == "" || !w.r.keepOwn.Load() || now < w.reserveAt {
 		return
@@ -342,8 +342,9 @@ func (w *writer) close(now rt.Instant) error {
 	return err
 }
 
-// fail leaves a file that takes nothing more, for the next start to repair. One without a
-// chunk has nothing to repair: a disk that stays full would get another every two seconds.
+// fail gives up a file that the disk no longer accepts, and leaves it for the next start to repair.
+// It removes a file without a chunk: that file holds nothing to repair, and a disk that stays full
+// would get a new one every two seconds.
 func (w *writer) fail(now rt.Instant, err error) {
 	if w.file != nil {
 		w.file.os.Close()
@@ -359,13 +360,13 @@ func (w *writer) fail(now rt.Instant, err error) {
 	}
 }
 
-// end is behind the last step.
+// end is called after the last step.
 func (w *writer) end() {
 	w.countUnwritten()
 	release(w.reserved)
 }
 
-// countUnwritten counts what a disk that took nothing has cost at the end.
+// countUnwritten counts the messages that a failing disk has cost at the end of the run.
 func (w *writer) countUnwritten() {
 	if w.r.cfg.Mode == Ring {
 		if w.r.asked.Load() == nil {
@@ -379,7 +380,7 @@ func (w *writer) countUnwritten() {
 	}
 }
 
-// file is one MCAP file that is being written.
+// file is an open MCAP file.
 type file struct {
 	os      *os.File
 	buffer  *bufio.Writer
@@ -388,13 +389,13 @@ type file struct {
 	wall    int64
 	cameras []string
 
-	chunkBegan rt.Instant // 0: nothing is in the chunk
+	chunkBegan rt.Instant // 0: the chunk is empty
 	chunks     int        // on disk
-	written    int64      // on disk, or given to it
+	written    int64      // bytes handed to the disk
 	sequence   [channelCamera + MaxCameras]uint32
 }
 
-// newFile begins a file: header, what the run is, schemas and channels.
+// newFile begins a file with its header, the run's metadata, the schemas and the channels.
 func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 	w.buffer.Reset(f)
 	out := &file{os: f, buffer: w.buffer, wall: wall, cameras: w.r.cfg.Cameras}
@@ -423,18 +424,18 @@ func newFile(f *os.File, w *writer, wall int64, why string) (*file, error) {
 	return out, out.flush()
 }
 
-// RunMetadata is the name of the metadata that says what the run is.
+// RunMetadata is the name of the MCAP metadata record that describes the run.
 const RunMetadata = "run"
 
-// newCompressor compresses chunks in little memory, on the thread that writes.
+// newCompressor returns a compressor for chunks that uses little memory and no thread of its own.
 func newCompressor() (*zstd.Encoder, error) {
 	return zstd.NewWriter(nil, zstd.WithEncoderLevel(zstd.SpeedFastest), zstd.WithEncoderConcurrency(1),
 		zstd.WithLowerEncoderMem(true), zstd.WithWindowSize(zstdWindow))
 }
 
-// newMCAP is the library's writer as all our files are written: in chunks, with indexes
-// and CRCs. zstd, because half of what ticks say repeats; it costs a picture, which does
-// not shrink, less than its checksum.
+// newMCAP returns the MCAP library's writer with the settings of all our files: chunks, indexes and
+// CRCs. The chunks are compressed with zstd, because half of the ticks' content repeats; for a
+// picture, which does not shrink, the compression costs less than the checksum.
 func newMCAP(to *bufio.Writer, compressor *zstd.Encoder) (*mcap.Writer, *mcap.WriterOptions, error) {
 	options := &mcap.WriterOptions{
 		IncludeCRC: true, Chunked: true, ChunkSize: chunkBytes, Compression: mcap.CompressionZSTD,
@@ -454,7 +455,7 @@ func (f *file) write(channel uint16, at rt.Instant, message []byte, now rt.Insta
 	}
 	f.options.ChunkSize = chunkBytes
 	if now.Sub(f.chunkBegan) >= chunkTime {
-		f.options.ChunkSize = 0 // the library looks at it with each message: this one ends the chunk
+		f.options.ChunkSize = 0 // the library reads this for each message: this message ends the chunk
 	}
 	stamp := uint64(int64(at) + f.wall)
 	if err := f.mcap.WriteMessage(&mcap.Message{ChannelID: channel, Sequence: f.sequence[channel], LogTime: stamp, PublishTime: stamp, Data: message}); err != nil {
@@ -470,7 +471,7 @@ func (f *file) write(channel uint16, at rt.Instant, message []byte, now rt.Insta
 	return nil
 }
 
-// flush puts all that the library has written on the disk.
+// flush puts all bytes that the library has written on the disk.
 func (f *file) flush() error {
 	if err := f.buffer.Flush(); err != nil {
 		return err
@@ -481,7 +482,7 @@ func (f *file) flush() error {
 		return err
 	}
 	if is.Nlink == 0 {
-		return errDeleted // the disk would take all of it, and nobody find it
+		return errDeleted // the disk would accept all data, and no reader could find it
 	}
 	return f.os.Sync()
 }

@@ -1,4 +1,4 @@
-// Package recordtest writes records for the tests of those who read them.
+// Package recordtest writes records for the tests of packages that read them.
 package recordtest
 
 import (
@@ -11,10 +11,10 @@ import (
 	"edgert/record"
 )
 
-// Wall is what is added to an instant to get the time of day.
+// Wall is the ns from an instant to the time of day in these records.
 const Wall = 1_764_000_000_000_000_000
 
-// File is a record that is being written.
+// File is a record in progress.
 type File struct {
 	t        testing.TB
 	file     *os.File
@@ -22,7 +22,7 @@ type File struct {
 	channels map[string]uint16
 }
 
-// Create begins a record of a run with such metadata.
+// Create begins a record with the metadata of a run.
 func Create(t testing.TB, path string, run map[string]string) *File {
 	t.Helper()
 	f := &File{t: t, channels: map[string]uint16{}}
@@ -49,17 +49,17 @@ func (f *File) check(err error) {
 	}
 }
 
-// Tick writes one.
+// Tick writes a tick.
 func (f *File) Tick(m *record.Tick) {
 	f.write(record.TickTopic, int64(m.At), record.Append(nil, m, Wall))
 }
 
-// Episode writes one.
+// Episode writes an episode's beginning or end.
 func (f *File) Episode(m *record.Episode) {
 	f.write(record.EpisodeTopic, int64(m.At), record.Append(nil, m, Wall))
 }
 
-// Image writes one.
+// Image writes a picture.
 func (f *File) Image(m *record.Image) {
 	f.write(record.CameraTopic+m.Camera, int64(m.At), record.Append(nil, m, Wall))
 }
@@ -75,7 +75,7 @@ func (f *File) write(topic string, at int64, data []byte) {
 	f.check(f.mcap.WriteMessage(&mcap.Message{ChannelID: id, LogTime: uint64(Wall + at), PublishTime: uint64(Wall + at), Data: data}))
 }
 
-// Close ends it.
+// Close ends the record.
 func (f *File) Close() {
 	f.t.Helper()
 	f.check(f.mcap.Close())
