@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	// maxAuditLine is more than lean-server writes in one line.
+	// maxAuditLine is longer than any line of lean-server.
 	maxAuditLine = 64 << 10
 
-	// maxAuditLines bounds what is kept of a file: a day of requests.
+	// maxAuditLines bounds the lines kept of a file: a day of requests.
 	maxAuditLines = 1 << 20
 )
 
-// auditKey is what a line and a request have in common.
+// auditKey identifies a request in the record and in the audit file.
 type auditKey struct {
 	session string
 	epoch   uint32
 	seq     uint64
 }
 
-// AuditLine is what the server says of one request.
+// AuditLine is the server's line about one request.
 type AuditLine struct {
 	At        time.Time `json:"ts"`
 	SessionID string    `json:"session_id"`
@@ -43,17 +43,16 @@ type AuditLine struct {
 	Why       string    `json:"why"`
 }
 
-// Audit is the server's lines about one robot's sessions. A nil one has none.
+// Audit holds the server's lines about one robot's sessions. A nil Audit has no lines.
 type Audit struct {
 	Lines   int // of the file
 	Matched int // of this robot's sessions
-	Broken  int // that are none
+	Broken  int // lines that cannot be parsed
 	lines   map[auditKey]*AuditLine
-	ids     map[string]bool // sessions of which there is any
+	ids     map[string]bool // sessions with at least one line
 }
 
-// ReadAudit reads lines as lean-server's --audit writes them, and keeps those of the
-// sessions of l.
+// ReadAudit reads the lines of lean-server's --audit, and keeps those of the sessions of l.
 func ReadAudit(r io.Reader, l *Log) (*Audit, error) {
 	ours := map[string]bool{}
 	for _, s := range l.sessions {
@@ -91,13 +90,13 @@ func ReadAudit(r io.Reader, l *Log) (*Audit, error) {
 	case err != nil:
 		return nil, err
 	case a.Lines > 0 && a.Broken == a.Lines:
-		return nil, fmt.Errorf("none of its %d lines is an audit line: want the file of lean-server's --audit", a.Lines)
+		return nil, fmt.Errorf("no audit line in its %d lines: want the file of lean-server's --audit", a.Lines)
 	}
 	return a, nil
 }
 
-// of returns the line about a request, nil where there is none; known: there are lines
-// of its session, so that one was to be expected.
+// of returns the line about a request, nil without one. known reports that the file has lines of
+// the request's session, so that a line of the request is to be expected.
 func (a *Audit) of(q *request) (line *AuditLine, known bool) {
 	if a == nil || q.Session == nil {
 		return nil, false
@@ -106,7 +105,7 @@ func (a *Audit) of(q *request) (line *AuditLine, known bool) {
 	return a.lines[auditKey{id, q.Epoch, q.Seq}], a.ids[id]
 }
 
-// evidence is a line in words, at the instant when the chunk came or was due.
+// evidence returns the line in words. at is the instant at which the chunk came or was due.
 func (line *AuditLine) evidence(at rt.Instant) Evidence {
 	text := fmt.Sprintf("the server's audit: request %d waited %.0f ms, took %.0f ms to decode and %.0f ms to compute, %.0f ms in all: %s", line.Seq, line.QueueWait, line.Decode, line.Inference, line.Service, line.Outcome)
 	if line.Why != "" {

@@ -7,16 +7,16 @@ import (
 	"edgert/internal/exit"
 )
 
-// clock is what --at says: a time of day, perhaps with its date, and how exactly.
+// clock is the value of --at: a time of day, optionally with its date, and its precision.
 type clock struct {
 	t     time.Time
 	dated bool
 	zoned bool
-	slack time.Duration // what belongs to it, either way, beside the unit it was given in
+	slack time.Duration // tolerance before and after, in addition to the unit
 	unit  time.Duration
 }
 
-// clockForms are what --at takes.
+// clockForms are the accepted forms of --at.
 var clockForms = []struct {
 	layout       string
 	dated, zoned bool
@@ -31,7 +31,7 @@ var clockForms = []struct {
 	{time.RFC3339, true, true, time.Second},
 }
 
-// clockSlack is how exactly people remember when they saw something.
+// clockSlack is the precision with which people remember a time.
 const clockSlack = 2 * time.Second
 
 func parseClock(text string) (c clock, err error) {
@@ -39,15 +39,15 @@ func parseClock(text string) (c clock, err error) {
 		return c, nil
 	}
 	for _, f := range clockForms {
-		if t, err := time.Parse(f.layout, text); err == nil { // fractions of a second are taken, too
+		if t, err := time.Parse(f.layout, text); err == nil { // also accepts fractions of a second
 			return clock{t, f.dated, f.zoned, clockSlack, f.unit}, nil
 		}
 	}
 	return c, exit.Errorf(exit.Usage, "--at is %q, want a time of day such as 14:03:20, or with its date 2026-11-24T14:03:20", text)
 }
 
-// in returns the stretch of a record that is meant; ok is false where the record does not
-// cover it. A time without a date is of the day, or days, of the record.
+// in returns the stretch of time that --at selects in a record; ok is false if the record does not
+// cover it. A time without a date is on a day of the record.
 func (c clock) in(f File, where *time.Location) (from, to time.Time, ok bool) {
 	if c.zoned {
 		return c.stretch(c.t, f)
@@ -72,7 +72,7 @@ func (c clock) stretch(t time.Time, f File) (from, to time.Time, ok bool) {
 	return from.Add(-c.slack), to.Add(c.slack), ok
 }
 
-// ended is how the run ended, empty where that is not on record.
+// ended returns how the run ended; empty if that is not on record.
 func (l *Log) ended() (text string) {
 	for _, e := range l.events {
 		if e.code == event.Ended {

@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// docs/why.md lists the causes, with the sentences that the program prints.
+// docs/why.md lists the causes with the sentences that the program prints.
 func TestCausesAreDocumented(t *testing.T) {
 	page, err := os.ReadFile("../../docs/why.md")
 	if err != nil {

@@ -9,20 +9,20 @@ import (
 	"edgert/servo"
 )
 
-// lastFault is how long before the end what caused it may have been.
+// lastFault is the maximum time from a fault to the end that it caused.
 const lastFault = 30 * second
 
-// exit is an end that nobody asked for.
+// exit explains an end that no operator requested; bad is false for any other end.
 func (x *explainer) exit() (f Finding, bad bool) {
 	l := x.log
 	f = Finding{Kind: Exit, From: l.last, To: l.last}
 	ends := l.between(0, l.last+minute, event.Ended)
 	if len(ends) == 0 {
 		if !l.Torn && !l.Repaired {
-			return f, false // the run went on, or is another file's
+			return f, false // the run continued, or its end is in another file
 		}
 		f.Cause = Killed
-		f.Evidence = []Evidence{{l.last, "nothing is on record behind this instant, neither a reason nor an end of the file"}}
+		f.Evidence = []Evidence{{l.last, "nothing is on record after this instant, neither a reason nor an end of the file"}}
 		if len(l.between(l.last-second, l.last+minute, event.TickMissing)) > 0 {
 			f.Cause, f.Also = TickHung, []Cause{Killed}
 		}
@@ -61,7 +61,7 @@ func (x *explainer) end(code exit.Code, e happened) *reason {
 	return &reason{cause: Failure}
 }
 
-// faultCauses are what a motor complained of that ended the run, as the driver calls it.
+// faultCauses maps the faults with which the servo driver ends a run to causes.
 var faultCauses = []struct {
 	fault servo.Fault
 	cause Cause
@@ -70,8 +70,8 @@ var faultCauses = []struct {
 	{servo.FaultOverload, Overload}, {servo.FaultCurrent, Overload},
 }
 
-// fault explains an end for a motor's sake: by what it complained of, else by what was told
-// of motors before it.
+// fault explains an end because of a motor: by the fault in the end's text, or else by the events
+// about motors before it.
 func (x *explainer) fault(e happened) *reason {
 	at := e.at
 	for _, c := range faultCauses {
@@ -86,7 +86,7 @@ func (x *explainer) fault(e happened) *reason {
 		}
 		return &reason{cause: Failure}
 	}
-	// What stopped the arm was told last; a warning only counts where nothing else was.
+	// The last event has stopped the arm; a warning is the cause only if no other event is present.
 	r := &reason{cause: HeatOrSupply, evidence: evidenceOf(told)}
 	for _, t := range told {
 		if c := jointCause(t); c != "" && c != HeldJoints {
@@ -96,8 +96,8 @@ func (x *explainer) fault(e happened) *reason {
 	return r
 }
 
-// absent explains an end for want of an arm, a server or pictures: by what lasted, and not by
-// the last tick. The run says what that was; of an older one the ticks do.
+// absent explains an end for lack of an arm, a server or pictures: by the lack that lasted longest,
+// not by the last tick. The run's last event names it; in older records the ticks do.
 func (x *explainer) absent(e happened) *reason {
 	l, at := x.log, e.at
 	lack := event.Lack(e.b)

@@ -14,28 +14,30 @@ import (
 )
 
 const (
-	// overrunGap is how far apart ticks may be of which one sentence is enough.
+	// overrunGap is the maximum distance of overruns that one finding covers.
 	overrunGap = second
 
-	// stealLag is how much later than an overrun the host's steal is read.
+	// stealLag is the maximum time from an overrun to the tick that reports the host's steal.
 	stealLag = 1200 * millisecond
 
-	// waitLimit is how long a start may wait for the first chunk, an arm for the next
-	// when it is back, without that being a hold.
+	// waitLimit is the maximum wait for the first chunk after a start, or for the next after the
+	// arm's return, that is not a hold.
 	waitLimit = 3 * second
 
-	// repliesSpan, repliesTicks and repliesLeast are what makes lost or spoilt replies
-	// worth a warning: so many, on so many ticks. A pause of the host loses a tick's.
+	// repliesSpan, repliesTicks and repliesLeast define a warning for lost or spoilt replies: at
+	// least repliesLeast replies on at least repliesTicks ticks, without a gap of half of
+	// repliesSpan. A pause of the host costs the replies of one tick.
 	repliesSpan  = 5 * second
 	repliesTicks = 5
 	repliesLeast = 8
 
-	// strangeLeast is how many strange answers are, and jumpsGap what one jump is.
+	// strangeLeast is the minimum of strange answers for a warning, and jumpsGap the maximum
+	// distance of jumps that one finding covers.
 	strangeLeast = 3
 	jumpsGap     = second
 )
 
-// Explain returns all that went wrong, in order of time. a may be nil.
+// Explain returns all findings of a run, in order of time. a may be nil.
 func Explain(l *Log, a *Audit) []Finding {
 	l.sorted()
 	x := newExplainer(l, a)
@@ -60,12 +62,12 @@ func Explain(l *Log, a *Audit) []Finding {
 	return all
 }
 
-// overlaps reports whether one of the findings with these causes touches a stretch of time.
+// overlaps reports whether a finding with one of the causes overlaps a stretch of time.
 func overlaps(all []Finding, from, to rt.Instant, causes ...Cause) bool {
 	return slices.ContainsFunc(all, func(f Finding) bool { return f.From <= to && f.To >= from && slices.Contains(causes, f.Cause) })
 }
 
-// holds are pauses, joints that were not driven, and waits in which nothing was due.
+// holds returns the pauses, the joints that were not driven, and the waits without a due action.
 func (x *explainer) holds(stutters []Finding) (all []Finding) {
 	l := x.log
 	for i := range l.pauses {
@@ -88,7 +90,7 @@ func (x *explainer) holds(stutters []Finding) (all []Finding) {
 	}
 	for _, e := range l.between(l.first, l.last-endTicks*l.period, event.JointFrozen, event.BusBack, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.ArmHeld) {
 		if e.code == event.JointFrozen && x.disturbed(e.at) {
-			continue // who does not run hears nothing
+			continue // replies get lost also because the process did not run
 		}
 		f := x.jointHold(e)
 		same := []Cause{f.Cause}
@@ -99,21 +101,21 @@ func (x *explainer) holds(stutters []Finding) (all []Finding) {
 			all = append(all, f)
 		}
 	}
-	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { // the beginning of something else
+	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { // the beginning of a restart or an unplugging
 		return (f.Cause == MotorSilent || f.Cause == BusSilent) && overlaps(all, f.From, f.To+3*second, Restarted, Unplugged)
 	})
 }
 
-// endTicks are the last ones of a run, on which the arm is let go.
+// endTicks is the number of ticks at the end of a run on which the arm is released.
 const endTicks = 3
 
-// silences explain each other.
+// silences are causes that explain each other.
 var silences = []Cause{MotorSilent, BusSilent, Unplugged, Restarted}
 
-// aroundSilent is for how long motors must be silent until that is a hold where nothing is due.
+// aroundSilent is the minimum silence of motors that is a hold while no action is due.
 const aroundSilent = 300 * millisecond
 
-// pause is one by an operator, or one that a restart of a motor began.
+// pause explains a pause: by an operator, or by the restart of a motor.
 func (x *explainer) pause(s *span) Finding {
 	l := x.log
 	f := Finding{Kind: Hold, Cause: Paused, From: s.from, To: s.to, Ticks: s.ticks}
@@ -138,18 +140,18 @@ func (x *explainer) pause(s *span) Finding {
 		}
 	}
 	if len(f.Evidence) == 0 {
-		f.Evidence = []Evidence{{s.from, "paused; who asked for it is not on this record"}}
+		f.Evidence = []Evidence{{s.from, "paused; the reason is not on this record"}}
 	}
 	return f
 }
 
-// askedToPause reports whether an operator did, between two instants.
+// askedToPause reports whether an operator requested a pause in a stretch of time.
 func (l *Log) askedToPause(from, to rt.Instant) bool {
 	return slices.ContainsFunc(l.between(from, to, event.Operated), func(e happened) bool { return e.a == int64(event.WordPause) })
 }
 
-// betweenEpisodes explains a pause by the end of an episode, where no operator has asked for
-// it.
+// betweenEpisodes explains a pause by the end of an episode, unless an operator requested the
+// pause.
 func (x *explainer) betweenEpisodes(s *span) *reason {
 	l := x.log
 	end, _ := slices.BinarySearchFunc(l.cuts, s.from+second/2, func(c cut, at rt.Instant) int { return cmp.Compare(c.at, at) })
@@ -168,7 +170,7 @@ func (x *explainer) betweenEpisodes(s *span) *reason {
 	return r
 }
 
-// wait is a stretch in which nothing ran and nothing was due.
+// wait explains a stretch in which no action ran and no action was due.
 func (x *explainer) wait(s *span) Finding {
 	f := Finding{Kind: Hold, Cause: Unknown, From: s.from, To: s.to, Ticks: s.ticks, What: "nothing has run yet"}
 	missing, _ := x.log.due(s.to)
@@ -195,7 +197,7 @@ func (x *explainer) wait(s *span) Finding {
 	return f
 }
 
-// handOver: a person took the arm, or gives it back.
+// handOver explains a stretch by a takeover: a person took the arm or gave it back.
 func (x *explainer) handOver(from, to rt.Instant) *reason {
 	if told := x.log.between(from, to, event.PhaseChanged); len(told) > 0 {
 		return &reason{cause: HandOver, evidence: evidenceOf(told)}
@@ -203,7 +205,7 @@ func (x *explainer) handOver(from, to rt.Instant) *reason {
 	return nil
 }
 
-// leader are the stretches in which a leader was silent while it led.
+// leader returns the stretches in which a leader arm was silent while it led.
 func (x *explainer) leader() (all []Finding) {
 	for _, e := range x.log.between(x.log.first, x.log.last, event.LeaderSilent) {
 		f := Finding{Kind: Hold, Cause: LeaderSilent, From: e.at, To: x.log.last, Evidence: []Evidence{{e.at, e.text}}}
@@ -216,11 +218,11 @@ func (x *explainer) leader() (all []Finding) {
 	return append(all, x.leaderJoints()...)
 }
 
-// leaderJoints are the stretches in which a joint of the leader did not lead; one that has
-// another reason meanwhile is the same stretch.
+// leaderJoints returns the stretches in which a joint of the leader did not lead. A further reason
+// for the same joints within the stretch joins the same finding.
 func (x *explainer) leaderJoints() (all []Finding) {
 	l := x.log
-	until := map[int64]rt.Instant{} // by joints
+	until := map[int64]rt.Instant{} // ends of the stretches, by joint set
 	for _, e := range l.between(l.first, l.last, event.LeaderHeld) {
 		if end, known := until[e.a]; known && e.at < end {
 			i := slices.IndexFunc(all, func(f Finding) bool { return f.To == end && f.What == l.jointNames(uint32(e.a)) })
@@ -244,13 +246,14 @@ func (x *explainer) leaderJoints() (all []Finding) {
 	return all
 }
 
-// jointCauses are what events about joints say.
+// jointCauses maps the events about joints to causes.
 var jointCauses = map[event.Code]Cause{
 	event.JointFrozen: MotorSilent, event.JointHeld: HeatOrSupply, event.JointOverloaded: Overload,
 	event.JointBlind: Encoder, event.JointLimp: Limp, event.JointStalled: Stalled, event.ArmHeld: HeldJoints,
 }
 
-// jointCause is what an event about joints says; one of a motor that complains says of what.
+// jointCause returns the cause of an event about joints. For a complaint of a motor about its
+// supply, that is Supply.
 func jointCause(e happened) Cause {
 	if of, _ := event.ComplaintOf(e.b); e.code == event.JointHeld && of == event.ComplainsOfSupply {
 		return Supply
@@ -258,7 +261,7 @@ func jointCause(e happened) Cause {
 	return jointCauses[e.code]
 }
 
-// jointHold is a joint that was not driven, or an arm that was away.
+// jointHold explains an event about joints that were not driven, or about the return of the arm.
 func (x *explainer) jointHold(e happened) (f Finding) {
 	l := x.log
 	text, _, _ := strings.Cut(e.text, "  ")
@@ -286,7 +289,7 @@ func (x *explainer) jointHold(e happened) (f Finding) {
 	return f
 }
 
-// late explains ticks that did not come: by themselves, by the host, or by the machine.
+// late explains a gap without ticks: by the ticks themselves, by the host, or by the machine.
 func (x *explainer) late(s *skip) *reason {
 	l := x.log
 	r := &reason{}
@@ -317,7 +320,7 @@ func (x *explainer) late(s *skip) *reason {
 	return r
 }
 
-// overruns are stretches with ticks that came late by a period or more.
+// overruns returns the stretches with ticks that came late by a period or more.
 func (x *explainer) overruns() (all []Finding) {
 	for i := range x.log.skips {
 		s := &x.log.skips[i]
@@ -345,7 +348,7 @@ func (x *explainer) overruns() (all []Finding) {
 	}
 	for _, e := range x.log.between(x.log.first, x.log.last, event.Suspended) {
 		f := Finding{Kind: Overrun, Cause: Suspended, From: e.at, To: e.at}
-		f.Evidence = []Evidence{{e.at, fmt.Sprintf("the machine was suspended for %s; what was asked before counts no more", seconds(time.Duration(e.a)))}}
+		f.Evidence = []Evidence{{e.at, fmt.Sprintf("the machine was suspended for %s; earlier requests are void", seconds(time.Duration(e.a)))}}
 		all = append(all, f)
 	}
 	return all
@@ -353,7 +356,8 @@ func (x *explainer) overruns() (all []Finding) {
 
 const minute = 60 * second
 
-// jumpFindings are actions that lie far from where the two before them led.
+// jumpFindings returns the actions that lie far from the extrapolation of the two actions before
+// them.
 func (x *explainer) jumpFindings() (all []Finding) {
 	l := x.log
 	units := strings.Split(l.Run["units"], ",")
@@ -369,12 +373,12 @@ func (x *explainer) jumpFindings() (all []Finding) {
 			r.add(j.at, "the chunk of request %d goes that way by itself", j.seq)
 		case q != nil && q.Rows == 0:
 			r.cause = Unconditioned
-			r.add(j.at, "request %d said nothing of the actions that would run meanwhile (--schedule %s)", j.seq, l.Run["schedule"])
+			r.add(j.at, "request %d did not announce the actions that would run meanwhile (--schedule %s)", j.seq, l.Run["schedule"])
 		case j.ran > j.delay:
 			r.cause = LateMerge
 			r.add(j.at, "request %d announced %d actions until its chunk, and %d had run", j.seq, j.delay, j.ran)
 		default:
-			r.add(j.at, "request %d said which actions would run meanwhile, and its chunk came in time", j.seq)
+			r.add(j.at, "request %d announced the actions that would run meanwhile, and its chunk came in time", j.seq)
 		}
 		what := fmt.Sprintf("%s, %.1f units off", l.jointNames(1<<j.joint), j.by)
 		if n := len(all); n > 0 && all[n-1].Cause == r.cause && j.at-all[n-1].To <= jumpsGap {
@@ -388,7 +392,7 @@ func (x *explainer) jumpFindings() (all []Finding) {
 	return all
 }
 
-// warnings are what the arm did not show.
+// warnings returns the faults without an effect on the arm.
 func (x *explainer) warnings(others []Finding) (all []Finding) {
 	l := x.log
 	all = append(all, x.replies(RepliesLost, others, func(c *count) uint32 { return c.retried + c.lost }, "replies that did not come at first")...)
@@ -419,7 +423,7 @@ func (x *explainer) warnings(others []Finding) (all []Finding) {
 	return all
 }
 
-// replies warns of replies of one kind that fail often.
+// replies warns of one kind of failed replies if it is frequent.
 func (x *explainer) replies(cause Cause, others []Finding, of func(*count) uint32, what string) (all []Finding) {
 	known := append(slices.Clip(silences), RepliesSpoilt)
 	from, to, n, ticks := rt.Instant(0), rt.Instant(0), uint32(0), 0
@@ -449,23 +453,23 @@ func (x *explainer) replies(cause Cause, others []Finding, of func(*count) uint3
 	return all
 }
 
-// disturbed reports whether the machine did not let the tick run around an instant, which
-// costs replies as well.
+// disturbed reports whether the machine kept the tick from running around an instant, which also
+// costs replies.
 func (x *explainer) disturbed(at rt.Instant) bool {
 	const around = 200 * millisecond
 	i, _ := slices.BinarySearchFunc(x.log.skips, at-around, func(s skip, at rt.Instant) int { return cmp.Compare(s.to, at) })
 	return i < len(x.log.skips) && x.log.skips[i].from <= at+around
 }
 
-// mainReplies leaves out lost replies where spoilt bytes explain them.
+// mainReplies removes findings of lost replies that spoilt bytes explain.
 func mainReplies(all []Finding) []Finding {
 	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool {
 		return f.Cause == RepliesLost && overlaps(all, f.From, f.To, RepliesSpoilt)
 	})
 }
 
-// spoiltReplies names replies that did not come after the stray bytes that most of them left
-// behind, where those alone are too few for a warning of their own.
+// spoiltReplies changes the cause of lost replies to spoilt bytes if most of them left stray bytes.
+// It covers stray bytes that are too few for a warning of their own.
 func (x *explainer) spoiltReplies(all []Finding) {
 	for i := range all {
 		f, ticks := &all[i], 0
@@ -484,8 +488,8 @@ func (x *explainer) spoiltReplies(all []Finding) {
 	}
 }
 
-// strangeAnswers are those to no request of this robot. Another robot of this name gets
-// answers that can be read; garbage cannot.
+// strangeAnswers warns of answers to no request of this robot. If they can be decoded, another
+// robot uses the same name; garbage cannot be decoded.
 func (x *explainer) strangeAnswers() Finding {
 	s := x.log.strange
 	f := Finding{Kind: Warning, Cause: StrangeAnswers, From: s[0].At, To: s[len(s)-1].At}

@@ -14,7 +14,7 @@ import (
 	"edgert/servo"
 )
 
-// story tells a Log what happened, tick by tick.
+// story builds a Log tick by tick.
 type story struct {
 	*Log
 	v       record.Visitor
@@ -41,7 +41,7 @@ func (s *story) open(id string, epoch uint32, server string) {
 	_ = s.v.Session(s.session)
 }
 
-// ticks passes n of them; change makes them what they are. Without it each runs an action.
+// ticks adds n ticks, edited by change. Without change each of them runs an action.
 func (s *story) ticks(n int, change func(*record.Tick)) *story {
 	for range n {
 		s.now += tickTime
@@ -68,7 +68,7 @@ func silent(t *record.Tick)  { t.Starved, t.BusSilent, t.Stale, t.Frozen = true,
 func away(t *record.Tick)    { starved(t); t.NoSession = true }
 func paused(t *record.Tick)  { t.Paused = true }
 
-// ask lets a request leave, with so many ms of actions left.
+// ask sends a request with so many ms of actions left.
 func (s *story) ask(runway int64) uint64 {
 	s.seq++
 	_ = s.v.Request(&record.Request{At: s.now, Seq: s.seq, Epoch: s.session.Epoch, Episode: s.episode, Step: s.step + 1, Delay: 3, Rows: 10, Runway: runway * int64(millisecond), Session: s.session})
@@ -76,7 +76,7 @@ func (s *story) ask(runway int64) uint64 {
 	return s.seq
 }
 
-// answer brings a request's chunk now.
+// answer delivers a request's chunk now.
 func (s *story) answer(seq uint64, change func(*record.Chunk)) *story {
 	q := s.bySeq[seq]
 	c := record.Chunk{At: s.now + millisecond, Seq: seq, Epoch: q.Epoch, Episode: q.Episode, Outcome: "joined", Step: q.Step, Rows: 50, Dropped: 3,
@@ -98,13 +98,13 @@ func (s *story) event(code event.Code, a, b int64, text string) *story {
 	return s
 }
 
-// cut is the begin or the end of an episode of a data set.
+// cut adds the beginning or the end of an episode of a dataset.
 func (s *story) cut(number uint32, outcome string) *story {
 	_ = s.v.Episode(&record.Episode{At: s.now, Number: number, Ended: outcome != "", Outcome: outcome})
 	return s
 }
 
-// well is a second in which all is as it should be.
+// well adds a second without a fault.
 func (s *story) well() *story {
 	for range 3 {
 		seq := s.ask(500)
@@ -115,26 +115,26 @@ func (s *story) well() *story {
 
 var storyRun = map[string]string{"id": "arm", "fps": "60", "interpolation_multiplier": "1", "horizon": "50", "schedule": "drtc", "max_action_age": "3s", "joints": "shoulder_pan.pos,gripper.pos"}
 
-// explain ends the record and returns what is found.
+// explain ends the record and returns the findings.
 func (s *story) explain(a *Audit) []Finding {
 	s.End(record.Info{Run: storyRun, Torn: s.Torn, Repaired: s.Repaired})
 	return Explain(s.Log, a)
 }
 
-// told is what a case wants, the first finding of a kind.
+// told is an expected finding.
 type told struct {
 	kind  Kind
 	cause Cause
 	also  []Cause
-	words string // in its evidence
+	words string // part of its evidence
 }
 
-// cases has at least one for each cause: TestEveryCauseIsFound holds it to that.
+// cases has at least one case for each cause; TestEveryCauseIsFound checks this.
 var cases = []struct {
 	name  string
 	tell  func(*story)
 	audit func(*story) string
-	want  []told // nothing else may be found
+	want  []told // the complete list of findings
 }{
 	{name: "nothing", tell: func(s *story) { s.well() }},
 	{name: "a request answered late, with actions left", tell: func(s *story) {
@@ -158,7 +158,7 @@ var cases = []struct {
 		s.ticks(12, nil).ticks(4, starved)
 		seq := s.ask(0)
 		s.ticks(3, starved).answer(seq, nil).ticks(10, nil)
-	}, audit: func(s *story) string { return auditOf(1, 2, 3, 5) }, want: []told{{kind: Stutter, cause: LostThere, words: "none of request 4"}}},
+	}, audit: func(s *story) string { return auditOf(1, 2, 3, 5) }, want: []told{{kind: Stutter, cause: LostThere, words: "no line of request 4"}}},
 	{name: "the answer got lost", tell: func(s *story) {
 		s.ask(200)
 		s.ticks(12, nil).ticks(4, starved)
@@ -235,7 +235,7 @@ var cases = []struct {
 	{name: "a policy that takes longer than its chunks last", tell: func(s *story) {
 		for range 3 {
 			seq := s.ask(0)
-			for range 8 { // which take each other's place at the server
+			for range 8 { // these displace each other at the server
 				s.ticks(30, starved).ask(0)
 			}
 			s.answer(seq, func(c *record.Chunk) { c.Inference = int64(4 * second) }).ticks(47, nil)
@@ -498,7 +498,7 @@ var cases = []struct {
 		s.ticks(3, nil).answer(seq, nil)
 		s.place += 20
 		s.ticks(20, nil)
-	}, want: []told{{kind: Jump, cause: Unconditioned, words: "said nothing"}}},
+	}, want: []told{{kind: Jump, cause: Unconditioned, words: "did not announce"}}},
 	{name: "later than announced", tell: func(s *story) {
 		seq := s.ask(500)
 		s.ticks(9, nil).answer(seq, nil)
@@ -561,7 +561,7 @@ var cases = []struct {
 
 func held(joints uint32) func(*record.Tick) { return func(t *record.Tick) { t.Held = joints } }
 
-// slowly is an answer that comes 200 ms too late.
+// slowly adds an answer that comes 200 ms too late.
 func slowly(change func(*record.Chunk)) func(*story) {
 	return func(s *story) {
 		seq := s.ask(200)
@@ -572,7 +572,7 @@ func slowly(change func(*record.Chunk)) func(*story) {
 	}
 }
 
-// gap lets n periods go by without a tick.
+// gap lets n periods pass without a tick.
 func (s *story) gap(n uint64) *story {
 	s.now += rt.Instant(n) * tickTime
 	return s.ticks(1, func(t *record.Tick) { t.Skipped = n })
@@ -586,7 +586,7 @@ func (s *story) jump(by float32) {
 	s.ticks(20, nil)
 }
 
-// auditOf is the file of a server that answered these requests.
+// auditOf returns the audit file of a server that answered these requests.
 func auditOf(seqs ...int) string {
 	var b strings.Builder
 	for _, seq := range seqs {
@@ -639,7 +639,7 @@ func TestCauses(t *testing.T) {
 	}
 }
 
-// Some case finds each cause, Unknown and the start's apart.
+// At least one case finds each cause, except Unknown and those before the first action.
 func TestEveryCauseIsFound(t *testing.T) {
 	found := map[Cause]bool{}
 	for _, tt := range cases {
@@ -658,8 +658,8 @@ func TestEveryCauseIsFound(t *testing.T) {
 	}
 }
 
-// A run that waits for its first chunk holds, for the reason that its ticks have; one that
-// cannot be armed ends so.
+// A run that waits for its first chunk holds, for the reason that its ticks give. A run whose arm
+// cannot be armed ends for that reason.
 func TestBeforeTheFirstAction(t *testing.T) {
 	none := func(flag func(*record.Tick)) func(*record.Tick) {
 		return func(t *record.Tick) { t.Action.N = 0; flag(t) }
@@ -684,7 +684,7 @@ func TestBeforeTheFirstAction(t *testing.T) {
 			seq := s.ask(0)
 			s.ticks(5, none(func(*record.Tick) {})).answer(seq, nil).ticks(20, none(func(*record.Tick) {})).event(event.Ended, 6, 0, "code 6: shoulder_lift stands outside its range")
 		}, Exit, OutsideRange},
-		{func(s *story) { s.ticks(60, none(func(*record.Tick) {})).well() }, "", ""}, // a second is no hold
+		{func(s *story) { s.ticks(60, none(func(*record.Tick) {})).well() }, "", ""}, // a second is not a hold
 	} {
 		s := newStory()
 		tt.tell(s)
@@ -697,7 +697,7 @@ func TestBeforeTheFirstAction(t *testing.T) {
 	}
 }
 
-// A record that begins in the middle of a stutter says that it does not know.
+// For a record that begins in the middle of a stutter, the cause is Unknown.
 func TestARecordThatBeginsInAStutter(t *testing.T) {
 	s := newStory()
 	s.ticks(20, starved)
@@ -710,9 +710,9 @@ func TestAuditFilesOfOthersAreRefused(t *testing.T) {
 	s := newStory()
 	s.well()
 	for text, want := range map[string]string{
-		"hello\nworld\n":                        "none of its 2 lines",
+		"hello\nworld\n":                        "no audit line in its 2 lines",
 		strings.Repeat("x", maxAuditLine+1):     "line 1 has more than",
-		`{"a": 1}` + "\n" + `{"session_id": 7}`: "none of its 2 lines",
+		`{"a": 1}` + "\n" + `{"session_id": 7}`: "no audit line in its 2 lines",
 	} {
 		if _, err := ReadAudit(strings.NewReader(text), s.Log); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%.20q: %v, want %q", text, err, want)
@@ -724,8 +724,8 @@ func TestAuditFilesOfOthersAreRefused(t *testing.T) {
 	}
 }
 
-// A code that this edge-rt does not know is not the one that shares its low bits, and
-// findings are in order however far apart they are.
+// An event code of a later edge-rt is not mistaken for the code with the same low bits. Findings
+// are in order even if they are far apart.
 func TestAStrangersEvents(t *testing.T) {
 	s := newStory()
 	s.well()
@@ -758,7 +758,7 @@ func FuzzReadAudit(f *testing.F) {
 	})
 }
 
-// Whatever a record says, explaining it ends, and findings are in order of time.
+// FuzzExplain explains arbitrary records: it always ends, and the findings are in order of time.
 func FuzzExplain(f *testing.F) {
 	f.Add([]byte{1, 2, 3, 4, 5, 6, 7, 8})
 	f.Add(bytes.Repeat([]byte{9, 0, 3, 200, 7}, 40))
@@ -779,7 +779,7 @@ func FuzzExplain(f *testing.F) {
 			case 4:
 				s.ticks(2, silent)
 			case 5:
-				s.now -= rt.Instant(b) * millisecond // a stranger's file may go back
+				s.now -= rt.Instant(b) * millisecond // in a foreign file, times may go back
 			default:
 				s.ticks(int(b/8), func(t *record.Tick) { t.Skipped, t.OverrunOwn, t.Retried = uint64(b%3), int64(b), uint32(b) })
 			}

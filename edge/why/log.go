@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	// maxKept bounds each list of a Log, since a file may be anybody's: a day of requests.
+	// maxKept bounds each list of a Log, since a file may come from any source. It is enough for a
+	// day of requests.
 	maxKept = 1 << 20
 
-	// spanGap is how far apart the ticks of one stutter may be.
+	// spanGap is the maximum distance of ticks within one stutter.
 	spanGap = 500 * millisecond
 )
 
@@ -27,28 +28,28 @@ type span struct {
 	from, to rt.Instant
 	ticks    int
 
-	tooOld, busSilent, noPicture, noSession, paused int    // ticks of these
-	stale, frozen                                   uint32 // joints of any
+	tooOld, busSilent, noPicture, noSession, paused int    // numbers of ticks with these flags
+	stale, frozen                                   uint32 // joints with these flags on any tick
 	frozenAt                                        rt.Instant
-	firstOld                                        bool // the first of them was too old
+	firstOld                                        bool // the first tick found only actions that were too old
 }
 
-// skip is a tick that the one before it, or the machine, delayed by periods.
+// skip is a tick that came late by one or more periods.
 type skip struct {
 	from, to              rt.Instant
 	periods               uint64
-	read, act, merge, ask int64 // of the tick before
+	read, act, merge, ask int64 // ns of the parts of the previous tick
 	suspended             bool
 }
 
-// request is one with what became of it.
+// request is a request with its outcome.
 type request struct {
 	record.Request
 	sent   *record.Sent
 	chunks []record.Chunk // in order of arrival
 }
 
-// joined is the chunk that was merged, nil when none was.
+// joined returns the merged chunk; nil if no chunk was merged.
 func (r *request) joined() *record.Chunk {
 	for i := range r.chunks {
 		if r.chunks[i].Outcome == joinedOutcome {
@@ -58,18 +59,18 @@ func (r *request) joined() *record.Chunk {
 	return nil
 }
 
-// joinedOutcome is record.Chunk's, of a chunk that was merged.
+// joinedOutcome is the Outcome of a merged record.Chunk.
 const joinedOutcome = "joined"
 
 // happened is an event.
 type happened struct {
 	at   rt.Instant
-	code event.Code // None: it has none, or one of a later edge-rt
+	code event.Code // None: no code, or one of a later edge-rt
 	a, b int64
 	text string
 }
 
-// cut is the begin or the end of an episode of a data set.
+// cut is the beginning or the end of an episode of a dataset.
 type cut struct {
 	at      rt.Instant
 	number  uint32
@@ -77,78 +78,78 @@ type cut struct {
 	outcome string
 }
 
-// opened is a session.
+// opened is a session with the instant of its opening.
 type opened struct {
 	at rt.Instant
 	record.Session
 }
 
-// jump is an action that is far from where the two before it led.
+// jump is an action far from the extrapolation of the two actions before it.
 type jump struct {
 	at     rt.Instant
 	joint  int
 	by     float64
-	within bool // of one chunk
+	within bool // all three actions are from one chunk
 	seq    uint64
-	delay  int32 // announced
+	delay  int32 // rows announced to run before the chunk's arrival
 	ran    int32
 }
 
-// count is what a tick counted, of the host or the bus.
+// count holds the counters of a tick, of the host and the bus.
 type count struct {
 	at                    rt.Instant
 	stolen                int64
 	retried, lost, spoilt uint32
 }
 
-// jointsChange is which joints are not driven from an instant on.
+// jointsChange is a change of the set of joints that are not driven.
 type jointsChange struct {
 	at   rt.Instant
 	held uint32
 }
 
-// Log is what a cause may need of the records of one run.
+// Log holds the data of one run's records that a cause may need.
 type Log struct {
 	Run      map[string]string
 	Wall     int64 // ns from an instant to the time of day
 	Torn     bool  // the last file has no end
-	Repaired bool  // it had none
-	Full     bool  // it holds more than is looked at
+	Repaired bool  // the last file had no end
+	Full     bool  // the record exceeds maxKept
 
 	first, last rt.Instant
 	Ticks       int
 	period      rt.Instant
 
 	starved, pauses, idles []span
-	silents                []span // ticks on which so many motors were silent that nothing moved, and nothing was due
+	silents                []span // ticks without a due action on which so many motors were silent that nothing moved
 	skips                  []skip
-	own                    []record.Tick // with OverrunOwn; rows left out
+	own                    []record.Tick // ticks with OverrunOwn, without rows
 	counts                 []count
 	joints                 []jointsChange
 	jumps                  []jump
 	requests               []*request
 	bySeq                  map[uint64]*request
-	strange                []record.Chunk // answers to no request of ours
+	strange                []record.Chunk // answers to no request of this run
 	events                 []happened
 	sessions               []opened
 	cuts                   []cut
 
-	lacks      event.Lacks // since the last chunk that was merged
-	actions    int         // ticks on which one began
+	lacks      event.Lacks // since the last merged chunk
+	actions    int         // ticks on which an action began
 	prev       record.Tick
-	rows       [2]record.Row // of the two actions before
+	rows       [2]record.Row // of the two previous actions
 	rowSeq     uint64
 	rowAt      rt.Instant
 	haveRows   int
-	firstWaits bool // nothing has run yet
+	firstWaits bool // no action has run yet
 }
 
-// NewLog returns an empty one.
+// NewLog returns an empty Log.
 func NewLog() *Log {
 	return &Log{Run: map[string]string{}, bySeq: map[uint64]*request{}, firstWaits: true, period: second / 60}
 }
 
-// End takes what a file is, behind its messages; those of the same run may follow.
+// End takes a file's metadata, after its messages. Further files of the same run may follow.
 func (l *Log) End(info record.Info) {
 	l.Run, l.Wall, l.Torn, l.Repaired = info.Run, info.Wall, info.Torn, info.Repaired
 	fps, err := strconv.ParseFloat(info.Run["fps"], 64)
@@ -160,7 +161,7 @@ func (l *Log) End(info record.Info) {
 	}
 }
 
-// jointNames names joints, one bit each.
+// jointNames returns the names of a set of joints, one bit each.
 func (l *Log) jointNames(set uint32) string {
 	names := strings.Split(l.Run["joints"], ",")
 	var out []string
@@ -184,7 +185,7 @@ func keep[T any](l *Log, list []T, v T) []T {
 	return append(list, v)
 }
 
-// Visitor takes the messages of a file.
+// Visitor returns a visitor that adds the messages of a file to the Log.
 func (l *Log) Visitor() record.Visitor {
 	return record.Visitor{
 		Tick: l.tick,
@@ -239,14 +240,14 @@ func ours(outcome string) bool {
 	return !slices.Contains([]string{"header", "foreign", "unknown_seq"}, outcome)
 }
 
-// sorted puts in order of time what threads have written side by side.
+// sorted puts the messages of different threads in order of time.
 func (l *Log) sorted() {
 	slices.SortStableFunc(l.events, func(a, b happened) int { return cmp.Compare(a.at, b.at) })
 	slices.SortStableFunc(l.cuts, func(a, b cut) int { return cmp.Compare(a.at, b.at) })
 	slices.SortStableFunc(l.requests, func(a, b *request) int { return cmp.Compare(a.At, b.At) })
 }
 
-// extend adds a tick to the last span when it is near, and returns the span.
+// extend adds a tick to the last span if it is near enough, and otherwise begins a new span.
 func extend(l *Log, spans []span, t *record.Tick, gap rt.Instant) []span {
 	if n := len(spans); n == 0 || t.At-spans[n-1].to > gap+l.period {
 		spans = keep(l, spans, span{from: t.At, firstOld: t.TooOld})
@@ -322,24 +323,24 @@ func (l *Log) tick(t *record.Tick) error {
 }
 
 const (
-	// idleAfter is for how long nothing runs, though nothing is due, until that is a hold.
+	// idleAfter is the minimum time without an action that is a hold while no action is due.
 	idleAfter = second
 
-	// jumpLimit is what an action may lie off where the two before it led, in degrees:
-	// twice what a joint of the arms here travels in a tick of 60 Hz. A gripper, in percent,
-	// may be told to close at once.
+	// jumpLimit is the maximum distance of an action from the extrapolation of the two before it,
+	// in degrees: twice the travel of a joint of these arms in a tick of 60 Hz. A gripper, in
+	// percent, may close at once.
 	jumpLimit = 8.
 	gripLimit = 60.
 	gripUnit  = "range_0_100"
 
-	// rowGap is how far apart actions may be that belong together.
+	// rowGap is the maximum distance of consecutive actions.
 	rowGap = 300 * millisecond
 )
 
-// lookForJump compares an action with where the two before it led.
+// lookForJump compares an action with the extrapolation of the two actions before it.
 func (l *Log) lookForJump(t *record.Tick) {
 	n := t.Action.N
-	if t.At-l.rowAt > rowGap || l.rows[0].N != n || t.Intervention { // a person may go anywhere
+	if t.At-l.rowAt > rowGap || l.rows[0].N != n || t.Intervention { // a person may move anywhere
 		l.haveRows = 0
 	}
 	if l.haveRows == 2 {

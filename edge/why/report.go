@@ -17,34 +17,34 @@ import (
 	"edgert/rt"
 )
 
-// Config is what edge-rt why shall explain.
+// Config configures edge-rt why.
 type Config struct {
-	Path   string   // a file, or a folder of records; empty: the newest of Dirs
+	Path   string   // a file, or a folder of records; empty: the newest record of Dirs
 	Dirs   []string // folders of this host's records
-	ID     string   // whose, in Dirs; empty: of all robots
-	At     string   // a time of day; empty: all
-	Last   bool     // the newest finding alone
-	Audit  string   // the server's audit file; empty: none
-	Hidden string   // a folder of records that this user may not read; empty: none
+	ID     string   // robot id for Dirs; empty: all robots
+	At     string   // a time of day; empty: the whole record
+	Last   bool     // only the newest finding
+	Audit  string   // the server's audit file; empty: no file
+	Hidden string   // a folder of records that this user may not read; empty: no such folder
 
-	Local *time.Location // of times of day
+	Local *time.Location // time zone of times of day
 }
 
-// Report is what went wrong in some records; its JSON keys are a contract (docs/json.md).
+// Report holds the findings of some records; its JSON keys are a contract (docs/json.md).
 type Report struct {
 	Files    []File         `json:"files"`
 	At       string         `json:"at,omitempty"`
 	Findings []Told         `json:"findings"`
 	Kinds    map[string]int `json:"kinds"`  // of all findings, before --at and --last
-	Causes   map[string]int `json:"causes"` // likewise
+	Causes   map[string]int `json:"causes"` // of all findings
 	Audit    *AuditSummary  `json:"audit,omitempty"`
-	Hidden   string         `json:"hidden,omitempty"` // records that were not looked at
-	nearest  *Told          // where --at has none
+	Hidden   string         `json:"hidden,omitempty"` // names the records that were not read
+	nearest  *Told          // nearest finding if --at has no finding
 	all      int
 	where    *time.Location
 }
 
-// File is one record, or those of one run.
+// File is one record, or the records of one run.
 type File struct {
 	Name    string    `json:"name"`
 	Robot   string    `json:"robot"`
@@ -53,12 +53,12 @@ type File struct {
 	To      time.Time `json:"to"`
 	Ticks   int       `json:"ticks"`
 	Starved int       `json:"starved_ticks"`
-	Ended   string    `json:"ended"` // how the run ended; empty: it is not on this record
+	Ended   string    `json:"ended"` // how the run ended; empty: not on this record
 	Torn    bool      `json:"torn"`
 	Writing bool      `json:"writing"`
 }
 
-// Told is a finding with times of day.
+// Told is a Finding with times of day.
 type Told struct {
 	File     string    `json:"file"`
 	Kind     Kind      `json:"kind"`
@@ -78,14 +78,14 @@ type Line struct {
 	Text string    `json:"text"`
 }
 
-// AuditSummary is what the server's file had about this robot.
+// AuditSummary counts the lines of the server's audit file.
 type AuditSummary struct {
 	Lines   int `json:"lines"`
 	Matched int `json:"matched"`
 	Broken  int `json:"broken"`
 }
 
-// Run explains.
+// Run explains the records that cfg selects.
 func Run(cfg Config) (*Report, error) {
 	names, err := cfg.files()
 	if err != nil {
@@ -129,8 +129,8 @@ func Run(cfg Config) (*Report, error) {
 	return r, nil
 }
 
-// files are the records to look at, those of each run together, the oldest first; with
-// --at and no file the newest first.
+// files returns the records to explain: those of each run together, the oldest first; with --at and
+// without a file, the newest first.
 func (c *Config) files() (runs [][]string, err error) {
 	path := c.Path
 	if path == "" {
@@ -169,7 +169,7 @@ func (c *Config) files() (runs [][]string, err error) {
 	return byRun(names)
 }
 
-// hidden says which records were not looked at; empty: it was all of them.
+// hidden returns a sentence about the records that were not read; empty: all were read.
 func (c *Config) hidden(before string) string {
 	if c.Hidden == "" || c.Path != "" {
 		return ""
@@ -177,8 +177,8 @@ func (c *Config) hidden(before string) string {
 	return before + "the records of services in " + c.Hidden + " were not looked at: this user may not read them (sudo edge-rt why)"
 }
 
-// byRun puts files of one process together, in the order of its own clock: the time of day,
-// of which their names are made, may have been set back.
+// byRun groups the files by process, and sorts each group by its own clock. The names are no help,
+// since the time of day in them may have been set back.
 func byRun(names []string) (runs [][]string, err error) {
 	index := map[string]int{}
 	began := map[string]rt.Instant{}
@@ -205,7 +205,8 @@ func byRun(names []string) (runs [][]string, err error) {
 	return runs, nil
 }
 
-// readFile visits a file; writing: a run writes it still, so that its end is to come.
+// readFile visits a file. writing reports that a run is still writing it, so that its end will
+// follow.
 func readFile(name string, v record.Visitor) (info record.Info, writing bool, err error) {
 	f, err := os.Open(name)
 	if err != nil {
@@ -248,7 +249,7 @@ func ReadRun(names []string) (*Log, File, error) {
 	return l, file, nil
 }
 
-// begin and end are of all that is on record.
+// begin and end return the first and the last instant on record.
 func (l *Log) begin() rt.Instant {
 	if l.first == 0 && len(l.events) > 0 {
 		return l.events[0].at
@@ -263,10 +264,10 @@ func (l *Log) end() rt.Instant {
 	return l.last
 }
 
-// day is an instant as a time of day.
+// day returns an instant as a time of day.
 func (l *Log) day(at rt.Instant) time.Time { return time.Unix(0, int64(at)+l.Wall) }
 
-// explain adds what went wrong in one run.
+// explain adds the findings of one run.
 func (r *Report) explain(l *Log, file File, audit string) error {
 	a, err := OpenAudit(audit, l)
 	if err != nil {
@@ -292,7 +293,7 @@ func (r *Report) explain(l *Log, file File, audit string) error {
 	return nil
 }
 
-// OpenAudit reads a server's audit file; an empty name is none.
+// OpenAudit reads a server's audit file; it returns nil for an empty name.
 func OpenAudit(name string, l *Log) (*Audit, error) {
 	if name == "" {
 		return nil, nil
@@ -309,7 +310,7 @@ func OpenAudit(name string, l *Log) (*Audit, error) {
 	return a, nil
 }
 
-// choose keeps the findings of a stretch of time, and of the others the nearest.
+// choose keeps the findings that overlap a stretch of time, and remembers the nearest of all.
 func (r *Report) choose(from, to time.Time) {
 	best := time.Duration(1<<63 - 1)
 	for i := range r.Findings {
@@ -321,7 +322,7 @@ func (r *Report) choose(from, to time.Time) {
 	r.Findings = slices.DeleteFunc(r.Findings, func(f Told) bool { return f.From.After(to) || f.To.Before(from) })
 }
 
-// coverage says what is on record.
+// coverage lists the times that the records cover.
 func (r *Report) coverage() string {
 	var text []string
 	for i, f := range r.Files {
@@ -350,8 +351,8 @@ func (r *Report) WriteJSON(w io.Writer) error {
 	return enc.Encode(r)
 }
 
-// Write prints the report. Findings come in order of time, the newest last: there the
-// terminal ends, and who asks has mostly just seen it.
+// Write prints the report. Findings are in order of time, the newest last: it is then the last on
+// the terminal, and mostly the one of interest.
 func (r *Report) Write(w io.Writer) error {
 	out := &strings.Builder{}
 	for _, f := range r.Files {
@@ -391,7 +392,7 @@ func (r *Report) Write(w io.Writer) error {
 	return err
 }
 
-// sum counts the findings: of which kind, and for which causes.
+// sum counts the findings by kind and by cause.
 func (r *Report) sum() string {
 	var kinds, causes []string
 	for _, k := range Kinds {
@@ -429,7 +430,7 @@ func (t *Told) write(out *strings.Builder, where *time.Location) {
 	}
 }
 
-// seconds is a duration for people.
+// seconds formats a duration for people.
 func seconds(d time.Duration) string {
 	switch abs := d.Abs(); {
 	case abs < time.Second:

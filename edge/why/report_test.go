@@ -22,14 +22,14 @@ import (
 	"edgert/rt/rttest"
 )
 
-// begin is when the records of these tests begin, in a zone that is not UTC.
+// begin is the beginning of these tests' records, in a zone other than UTC.
 var (
 	zone  = time.FixedZone("there", 2*3600)
 	begin = time.Date(2026, 11, 24, 14, 3, 0, 0, zone)
 )
 
-// write writes a record of twenty seconds from an instant of day on, in which a message
-// gets lost at second 10 and an operator pauses from second 15 to 17.
+// write writes a record of twenty seconds that begins at from. A message gets lost at second 10,
+// and an operator pauses from second 15 to 17.
 func write(t *testing.T, dir, id string, from time.Time) (name string) {
 	t.Helper()
 	clock := rttest.NewClock(100 * second)
@@ -140,7 +140,7 @@ func TestAt(t *testing.T) {
 		says string
 	}{
 		{"14:03:10", "", []Cause{Lost}, ""},
-		{"14:03:11.5", "", []Cause{Lost}, ""}, // nobody looks at the watch at once
+		{"14:03:11.5", "", []Cause{Lost}, ""}, // people note the time late
 		{"14:03", "", []Cause{Lost, Paused}, ""},
 		{"2026-11-24T14:03:16", "", []Cause{Paused}, ""},
 		{"2026-11-24 14:03:16", name, []Cause{Paused}, ""},
@@ -162,8 +162,8 @@ func TestAt(t *testing.T) {
 	}
 }
 
-// The newest record is looked for in a service's folder too, and a folder that this user may
-// not read is named: that nothing went wrong would say too much.
+// The search for the newest record includes a service's folder. The report names a folder that this
+// user may not read, since "nothing went wrong" would be unfounded.
 func TestFoldersOfServices(t *testing.T) {
 	own, service := t.TempDir(), t.TempDir()
 	write(t, own, "black", begin)
@@ -186,7 +186,7 @@ func TestFoldersOfServices(t *testing.T) {
 	}
 }
 
-// Without a file it is the newest, of the robot that is named.
+// Without a file, the report is of the named robot's newest file.
 func TestTheNewestFile(t *testing.T) {
 	dir := t.TempDir()
 	write(t, dir, "black", begin)
@@ -241,8 +241,8 @@ func TestRecordsThatAreNone(t *testing.T) {
 	}
 }
 
-// A torn file is explained up to where it breaks off, and says that it does; one that is
-// being written is no death.
+// A torn file is explained up to its break, and the report names the break. A file that is still
+// being written is not an end.
 func TestTornFiles(t *testing.T) {
 	dir := t.TempDir()
 	name := write(t, dir, "arm", begin)
@@ -265,7 +265,7 @@ func TestTornFiles(t *testing.T) {
 			t.Errorf("cut at %d: %v, want the death among them", cut, causesOf(r))
 		}
 	}
-	for cut, torn := len(whole)-1, false; !torn; cut-- { // off the end of the data, behind its last message
+	for cut, torn := len(whole)-1, false; !torn; cut-- { // cuts from the end of the data, after the last message
 		if err := os.WriteFile(name, whole[:cut], 0o600); err != nil {
 			t.Fatal(err)
 		}
@@ -288,8 +288,8 @@ func TestTornFiles(t *testing.T) {
 	}
 }
 
-// Files of one run are read in the order of its own clock, also where the time of day was
-// set back and their names are in another order.
+// Files of one run are read in the order of its own clock, even if the time of day was set back and
+// their names are in another order.
 func TestFilesOfARunAreInOrder(t *testing.T) {
 	dir := t.TempDir()
 	names := []string{"arm-20261124T140320.000Z.mcap", "arm-20261124T140310.000Z.mcap", "arm-20261124T140315.000Z.mcap"}

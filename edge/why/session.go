@@ -11,13 +11,13 @@ import (
 )
 
 const (
-	// silentAfter is for how long nothing must come back until it is the line's fault and
-	// not one message's, and silentRequests how many must be unanswered.
+	// silentAfter and silentRequests are the minimum time without an answer, and the minimum number
+	// of unanswered requests, that are a fault of the line and not the loss of one message.
 	silentAfter    = 800 * millisecond
 	silentRequests = 3
 )
 
-// between returns the events of a code in a stretch of time.
+// between returns the events with one of the codes in a stretch of time.
 func (l *Log) between(from, to rt.Instant, codes ...event.Code) (found []happened) {
 	for _, e := range l.events {
 		if e.at >= from && e.at <= to && slices.Contains(codes, e.code) {
@@ -34,8 +34,8 @@ func evidenceOf(events []happened) (e []Evidence) {
 	return e
 }
 
-// sessionBefore and sessionAfter are the newest session that was open at an instant, and
-// the first that was opened behind it.
+// sessionBefore returns the newest session that was open at an instant, and sessionAfter the first
+// that was opened later.
 func (l *Log) sessionBefore(at rt.Instant) (found *opened) {
 	for i := range l.sessions {
 		if l.sessions[i].at <= at {
@@ -54,7 +54,7 @@ func (l *Log) sessionAfter(at rt.Instant) *opened {
 	return nil
 }
 
-// session explains by what became of the session or the connection.
+// session explains a stretch by the end of the session or of the connection.
 func (x *explainer) session(from, to rt.Instant) *reason {
 	l := x.log
 	told := l.between(from, to, event.SessionLost, event.LinkDown, event.SessionWaits, event.SessionRefused, event.Notice)
@@ -62,7 +62,7 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 	if ended < 0 {
 		return nil
 	}
-	var first happened // that says how it went away
+	var first happened // event that gives the manner of the end
 	has := func(code event.Code, a int64) bool {
 		return slices.ContainsFunc(told, func(e happened) bool { return e.code == code && e.a == a })
 	}
@@ -101,11 +101,11 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 	case first.code == event.SessionLost && first.a == int64(event.LossClosed):
 		r.cause = SessionClosed
 	case first.code == event.LinkDown && after == nil && refusedThere && x.ended(to):
-		r.cause = ServerGone // nobody listens there
+		r.cause = ServerGone // no server listens there
 	case first.code == event.LinkDown, has(event.LinkDown, int64(event.WhyClosed)), refusedThere:
 		r.cause = LinkLost
 	case first.code == event.SessionLost:
-		r.cause = ServerGone // its token went, and the connection stood
+		r.cause = ServerGone // its token disappeared while the connection lasted
 	case has(event.SessionWaits, int64(event.WaitNobody)):
 		r.cause = ServerGone
 	default:
@@ -114,11 +114,11 @@ func (x *explainer) session(from, to rt.Instant) *reason {
 	return r
 }
 
-// ended reports whether nothing is on record behind an instant.
+// ended reports whether the record ends soon after an instant.
 func (x *explainer) ended(at rt.Instant) bool { return x.log.last-at < 2*second }
 
-// due is the request whose answer was missing at an instant: the first behind that of the
-// chunk that was merged last. last is that chunk's.
+// due returns the request whose answer was missing at an instant: the first after the request of
+// the chunk that was merged last. last is the request of that chunk.
 func (l *Log) due(at rt.Instant) (missing, last *request) {
 	for _, q := range l.requests {
 		if q.At > at {
@@ -133,7 +133,7 @@ func (l *Log) due(at rt.Instant) (missing, last *request) {
 	return missing, last
 }
 
-// typical is the median of what a part of the round trips took.
+// typical returns the median duration of a part of the round trips.
 func (l *Log) typical(part func(*request) time.Duration) time.Duration {
 	var all []time.Duration
 	for _, q := range l.requests {
@@ -148,7 +148,7 @@ func (l *Log) typical(part func(*request) time.Duration) time.Duration {
 	return all[len(all)/2]
 }
 
-// parts are those of a round trip, each with its cause.
+// parts are the parts of a round trip, each with its cause.
 var parts = []struct {
 	cause Cause
 	took  func(*request) time.Duration
@@ -169,8 +169,8 @@ func (q *request) sending() time.Duration {
 	return time.Duration(q.sent.At - q.At)
 }
 
-// slow explains by a round trip that took long: the part that took most beyond what is
-// usual in this record; in a record of which most is slow, the part that took most.
+// slow explains a slow round trip by the part that exceeds its usual duration in this record the
+// most; if most of the record is slow, by the longest part.
 func (x *explainer) slow(q *request) *reason {
 	c := q.arrived()
 	r := &reason{}
@@ -192,7 +192,7 @@ func (x *explainer) slow(q *request) *reason {
 	if q.sent != nil {
 		r.add(q.sent.At, "its observation left %s later (%d kB)", seconds(q.sending()), (q.sent.Bytes+500)/1000)
 	}
-	text := fmt.Sprintf("its chunk came after %s, of which the server says that it waited %s and computed %s", seconds(time.Duration(c.At-q.At)), seconds(time.Duration(c.QueueWait)), seconds(time.Duration(c.Inference)))
+	text := fmt.Sprintf("its chunk came after %s; the server reports: waited %s, computed %s", seconds(time.Duration(c.At-q.At)), seconds(time.Duration(c.QueueWait)), seconds(time.Duration(c.Inference)))
 	if c.Outcome != joinedOutcome {
 		text += ": dropped as " + c.Outcome
 	} else if c.Dropped > 0 {
@@ -200,15 +200,15 @@ func (x *explainer) slow(q *request) *reason {
 	}
 	r.add(c.At, "%s", text)
 	if r.cause == "" {
-		return nil // nothing took any time: instants that are none
+		return nil // no part took any time: the instants are invalid
 	}
 	return r
 }
 
-// arrived is the first answer to a request.
+// arrived returns the first answer to a request.
 func (q *request) arrived() *chunkMessage { return &q.chunks[0] }
 
-// fate explains by what became of the request whose answer was missing.
+// fate explains a stretch by the fate of the request whose answer was missing.
 func (x *explainer) fate(q *request, at, until rt.Instant) *reason {
 	asked := fmt.Sprintf("request %d asked with %s of actions left", q.Seq, seconds(time.Duration(q.Runway)))
 	r := &reason{evidence: []Evidence{{q.At, asked}}}
@@ -240,7 +240,7 @@ func badChunk(outcome string) bool {
 	return slices.Contains([]string{"not_finite", "bad_shape", "body", "ahead"}, outcome)
 }
 
-// unanswered explains a request that left and to which nothing came.
+// unanswered explains a request that left the robot and got no answer.
 func (x *explainer) unanswered(q *request, r *reason, until rt.Instant) *reason {
 	l := x.log
 	if q.sent != nil {
@@ -254,11 +254,11 @@ func (x *explainer) unanswered(q *request, r *reason, until rt.Instant) *reason 
 		if n.a == int64(event.NoticeLate) {
 			r.cause = ServerQueue
 		}
-		r.add(n.at, "the server says: %s", n.text)
+		r.add(n.at, "the server reports: %s", n.text)
 		return r
 	}
 	n, answered := 0, until
-	var next *request // that was answered
+	var next *request // the next request that was answered
 	for _, o := range l.requests {
 		if o.Seq < q.Seq || o.At > until {
 			continue
@@ -271,7 +271,7 @@ func (x *explainer) unanswered(q *request, r *reason, until rt.Instant) *reason 
 	}
 	text := "no answer to it"
 	if n > 1 {
-		text += fmt.Sprintf(", nor to the %d behind it,", n-1)
+		text += fmt.Sprintf(", nor to the %d after it,", n-1)
 	}
 	r.add(min(answered, until), "%s for %s", text, seconds(time.Duration(min(answered, until)-q.At)))
 	line, known := x.audit.of(q)
@@ -283,13 +283,13 @@ func (x *explainer) unanswered(q *request, r *reason, until rt.Instant) *reason 
 		r.cause = LinkSilent
 	case next != nil && next.arrived().Superseded > 0 && line == nil:
 		r.cause = Superseded
-		r.add(next.arrived().At, "the chunk of request %d says that the server passed over %d observations before it", next.Seq, next.arrived().Superseded)
+		r.add(next.arrived().At, "the chunk of request %d reports that the server passed over %d observations before it", next.Seq, next.arrived().Superseded)
 	case line != nil:
 		r.cause = LostBack
 		r.evidence = append(r.evidence, line.evidence(until))
 	case known:
 		r.cause = LostThere
-		r.add(until, "the server's audit has lines of this session and none of request %d", q.Seq)
+		r.add(until, "the server's audit has lines of this session but no line of request %d", q.Seq)
 	default:
 		r.cause = Lost
 	}

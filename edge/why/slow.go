@@ -10,19 +10,19 @@ import (
 )
 
 const (
-	// slowTimes as long as the policy usually takes for a chunk, with the wait for its turn,
-	// a robot may wait for one until that is not the policy's doing any more.
+	// slowTimes limits the wait for a chunk that the policy's slowness explains: slowTimes of the
+	// policy's usual time for a chunk, including the wait for its turn.
 	slowTimes = 3
-	// oldTimeout is --request-timeout in records that do not have it.
+	// oldTimeout is the --request-timeout of records that do not name it.
 	oldTimeout = 5 * time.Second
-	// hopelessText is in what a run says that ends because no action could ever run.
+	// hopelessText is part of the last event of a run that ended because no action could ever run.
 	hopelessText = "no action could ever run"
 )
 
-// computing is how long the server usually took for a chunk.
+// computing is the server's usual time for a chunk.
 type computing struct{ inference, queue time.Duration }
 
-// usually returns the medians of all answers, also of those that were dropped.
+// usually returns the medians over all answers, including dropped ones.
 func (l *Log) usually() (c computing) {
 	var inference, queue []time.Duration
 	for _, q := range l.requests {
@@ -41,7 +41,7 @@ func (l *Log) usually() (c computing) {
 	return computing{inference[len(inference)/2], queue[len(queue)/2]}
 }
 
-// limit is a limit of the run that its record names, 0 where it does not.
+// limit returns a limit from the run's metadata; 0 if the record does not have it.
 func (l *Log) limit(name string) time.Duration {
 	d, err := time.ParseDuration(l.Run[name])
 	if err != nil {
@@ -50,16 +50,16 @@ func (l *Log) limit(name string) time.Duration {
 	return d
 }
 
-// tooSlow reports whether the policy takes longer for a chunk than its actions last, or than
-// they may be old.
+// tooSlow reports whether the policy takes longer for a chunk than its actions last, or than their
+// maximum age allows.
 func (x *explainer) tooSlow() bool {
 	took, age := x.usually.inference, x.log.limit("max_action_age")
 	return took > 0 && (x.horizon > 0 && took >= x.horizon || age > 0 && 2*took >= age)
 }
 
-// slowPolicy explains a stretch without actions by a policy that always takes longer than
-// its chunks last. asked is when the robot sent the request for the missing chunk. The server
-// must have gone on answering: a longer wait than its usual ones has another cause.
+// slowPolicy explains a stretch without actions by a policy that always takes longer than its
+// chunks last. asked is the instant of the request whose answer was missing. During the stretch the
+// server must have continued to answer: a wait longer than its usual ones has another cause.
 func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
 	usual := slowTimes*(x.usually.inference+x.usually.queue) + x.horizon
 	if !x.tooSlow() || x.log.longestWait(asked, to) > usual {
@@ -70,8 +70,8 @@ func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
 	return r
 }
 
-// longestWait returns the longest time without an answer between two instants. A stretch with
-// few actions may go over many answers.
+// longestWait returns the longest time without an answer between two instants. A stretch with few
+// actions may contain many answers.
 func (l *Log) longestWait(from, to rt.Instant) (longest time.Duration) {
 	last := from
 	for _, at := range l.answers() {
@@ -83,7 +83,7 @@ func (l *Log) longestWait(from, to rt.Instant) (longest time.Duration) {
 	return max(longest, time.Duration(to-last))
 }
 
-// answers returns when each first answer arrived, in the order of the arrivals.
+// answers returns the instants of the first answers to the requests, sorted.
 func (l *Log) answers() (at []rt.Instant) {
 	for _, q := range l.requests {
 		if len(q.chunks) > 0 {
@@ -94,7 +94,7 @@ func (l *Log) answers() (at []rt.Instant) {
 	return at
 }
 
-// addUsual says how long the policy takes and what that exceeds.
+// addUsual adds the policy's usual time and the limit that it exceeds.
 func (x *explainer) addUsual(r *reason, at rt.Instant) {
 	r.add(at, "the policy usually takes %s for a chunk, after %s of waiting for its turn; the actions of one last %s", seconds(x.usually.inference), seconds(x.usually.queue), seconds(x.horizon))
 	if age := x.log.limit("max_action_age"); age > 0 && 2*x.usually.inference >= age {
@@ -107,8 +107,8 @@ func (x *explainer) addUsual(r *reason, at rt.Instant) {
 	}
 }
 
-// givenUp reports whether a session was given up for want of an answer that was under way:
-// the policy takes longer than --request-timeout, or its answer came afterwards.
+// givenUp reports whether the robot gave up a session while an answer was on its way: the policy
+// takes longer than --request-timeout, or its answer came afterwards.
 func (x *explainer) givenUp(lostAt rt.Instant) bool {
 	limit := x.log.limit("request_timeout")
 	if limit == 0 {
@@ -127,7 +127,7 @@ func (x *explainer) givenUp(lostAt rt.Instant) bool {
 	return false
 }
 
-// slowWarning tells of limits that the policy exceeds where nothing else does.
+// slowWarning warns of limits that the policy exceeds, if no other finding does.
 func (x *explainer) slowWarning(others []Finding) (all []Finding) {
 	if slices.ContainsFunc(others, func(f Finding) bool { return f.Cause == SlowPolicy }) {
 		return nil

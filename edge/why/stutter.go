@@ -13,17 +13,17 @@ import (
 	"edgert/rt"
 )
 
-// chunkMessage is shorter.
+// chunkMessage is a short name for record.Chunk.
 type chunkMessage = record.Chunk
 
 // maxEvidence bounds the chain of one reason.
 const maxEvidence = 8
 
-// reason is what may explain something.
+// reason is a possible explanation.
 type reason struct {
 	cause    Cause
 	evidence []Evidence
-	began    rt.Instant // not 0: when; what began behind a stutter's begin only prolongs it
+	began    rt.Instant // not 0: the instant it began; a reason that began after the stutter only prolongs it
 }
 
 func (r *reason) add(at rt.Instant, format string, args ...any) {
@@ -36,8 +36,8 @@ type explainer struct {
 	audit   *Audit
 	typical map[Cause]time.Duration
 	usual   time.Duration // of a whole round trip
-	usually computing     // what the server usually takes of it
-	horizon time.Duration // that a chunk lasts; 0: not known
+	usually computing     // the server's usual share of it
+	horizon time.Duration // duration of a chunk's actions; 0: unknown
 }
 
 func newExplainer(l *Log, a *Audit) *explainer {
@@ -52,9 +52,9 @@ func newExplainer(l *Log, a *Audit) *explainer {
 	return x
 }
 
-// stutter explains a stretch of starved ticks. Its questions come in the order in which
-// one explains the next: a machine that slept has no bus, an arm that is away asks for
-// nothing. The first that fits is the cause, the others are mentioned.
+// stutter explains a stretch of starved ticks. It tests the reasons in an order in which an earlier
+// one causes the later ones: on a suspended machine the bus is silent, and for an unplugged arm no
+// chunk is requested. The first that fits is the cause; the others are mentioned.
 func (x *explainer) stutter(s *span) Finding {
 	l := x.log
 	f := Finding{Kind: Stutter, From: s.from, To: s.to, Ticks: s.ticks}
@@ -62,11 +62,11 @@ func (x *explainer) stutter(s *span) Finding {
 		f.Kind = Stale
 	}
 	missing, last := l.due(s.from)
-	since := s.from - 5*second // from when on something may have gone wrong
+	since := s.from - 5*second // start of the time in which the fault can lie
 	if last != nil {
 		since = max(since, last.joined().At)
 	}
-	asked := since // what was asked before that is no matter
+	asked := since // earlier requests do not matter
 	if missing != nil {
 		asked = missing.At
 	}
@@ -97,7 +97,7 @@ func (x *explainer) stutter(s *span) Finding {
 		}
 	}
 	if main == nil {
-		main = x.request(s, missing, last) // what explains it explains its request, too
+		main = x.request(s, missing, last) // no other reason: explain the request itself
 	}
 	if main == nil {
 		main = &reason{cause: Unknown}
@@ -107,25 +107,27 @@ func (x *explainer) stutter(s *span) Finding {
 	return f
 }
 
-// suspended: the machine slept.
+// suspended explains a stretch by a suspension of the machine.
 func (x *explainer) suspended(from, to rt.Instant) *reason {
 	for _, e := range x.log.between(from, to, event.Suspended) {
 		r := &reason{cause: Suspended}
-		r.add(e.at, "the machine was suspended for %s; what was asked before counts no more", seconds(time.Duration(e.a)))
+		r.add(e.at, "the machine was suspended for %s; earlier requests are void", seconds(time.Duration(e.a)))
 		return r
 	}
 	return nil
 }
 
 const (
-	// aroundBack is how long after a silence the arm may be back: it is opened and looked at.
+	// aroundBack is the maximum time from a silence to the arm's return, in which the arm is opened
+	// and checked.
 	aroundBack = 1500 * millisecond
 
-	// prolongs is how far behind the begin of a stutter something may be noticed that began it.
+	// prolongs is the maximum delay with which the reason of a stutter may be noticed after the
+	// stutter's beginning.
 	prolongs = 250 * millisecond
 )
 
-// bus: so many motors were silent that nothing moved.
+// bus explains a stretch by so many silent motors that nothing moved.
 func (x *explainer) bus(s *span, since rt.Instant) *reason {
 	if 2*s.busSilent <= s.ticks {
 		return nil
@@ -153,13 +155,13 @@ func (x *explainer) bus(s *span, since rt.Instant) *reason {
 		r.cause = RepliesSpoilt
 		r.add(s.from, "%d runs of bytes on the line that were no frame", n)
 	case late != nil:
-		r.cause = late.cause // who does not run hears nothing, or a reply when it asks for the next
+		r.cause = late.cause // a process that does not run misses replies, or reads a reply to its previous request
 		r.evidence = append(r.evidence, late.evidence...)
 	}
 	return r
 }
 
-// spoilt counts what was spoilt on the bus.
+// spoilt returns the number of spoilt runs of bytes and frames on the bus.
 func (l *Log) spoilt(from, to rt.Instant) (n int) {
 	for _, c := range l.counts {
 		if c.at >= from && c.at <= to {
@@ -169,7 +171,7 @@ func (l *Log) spoilt(from, to rt.Instant) (n int) {
 	return n
 }
 
-// stopped explains a stretch of which a fifth went by without ticks, else it is nil.
+// stopped explains a stretch of which a fifth passed without ticks; otherwise it returns nil.
 func (x *explainer) stopped(from, to rt.Instant) *reason {
 	var gone rt.Instant
 	var worst *skip
@@ -187,7 +189,7 @@ func (x *explainer) stopped(from, to rt.Instant) *reason {
 	return x.late(worst)
 }
 
-// away: the arm was unplugged, or a motor restarted.
+// away explains a stretch by the arm's return: it was unplugged, or a motor restarted.
 func (x *explainer) away(from, to rt.Instant) *reason {
 	for _, e := range x.log.between(from, to, event.BusBack) {
 		r := &reason{cause: Unplugged}
@@ -208,15 +210,15 @@ func (x *explainer) away(from, to rt.Instant) *reason {
 	return nil
 }
 
-// newEpisode: one began, by an operator's word, so that nothing was left.
+// newEpisode explains a stutter by a new episode: an operator began it, so that no action was left.
 func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 	if missing == nil || last == nil || !missing.Start || missing.Episode == last.Episode {
 		return nil
 	}
 	r := &reason{cause: NewEpisode}
-	// The number is one of resets: a data set counts its episodes otherwise.
-	r.add(missing.At, "the policy begins anew: what was left to run is dropped; request %d is its first", missing.Seq)
-	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) { // it is noted once it is done
+	// The number in the request counts resets; a dataset counts its episodes otherwise.
+	r.add(missing.At, "the policy begins anew: the actions left are dropped; request %d is its first", missing.Seq)
+	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) { // the event is noted after the operation
 		if e.a == int64(event.WordReset) || e.a == int64(event.WordTask) {
 			r.add(e.at, "an operator: %s", e.text)
 		}
@@ -224,7 +226,8 @@ func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
 	return r
 }
 
-// resumed: what was there before a pause is too old or gone behind it.
+// resumed explains a stutter by the pause before it: the actions from before the pause are too old
+// or gone.
 func (x *explainer) resumed(s *span) *reason {
 	for i := range x.log.pauses {
 		if p := &x.log.pauses[i]; p.to <= s.from && s.from-p.to <= spanGap {
@@ -232,14 +235,14 @@ func (x *explainer) resumed(s *span) *reason {
 			if x.betweenEpisodes(p) != nil {
 				r.cause = Between
 			}
-			r.add(p.to, "a pause of %s ends: the first chunk behind it is on its way", seconds(time.Duration(p.to-p.from)))
+			r.add(p.to, "a pause of %s ends: the first chunk after it is on its way", seconds(time.Duration(p.to-p.from)))
 			return r
 		}
 	}
 	return nil
 }
 
-// unusable: the answers came and could not be used.
+// unusable explains a stutter by answers that came but could not be used.
 func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 	if missing == nil {
 		return nil
@@ -254,7 +257,7 @@ func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
 	return nil
 }
 
-// machine: ticks did not run, which is where the time went that was missing.
+// machine explains a stutter by missing ticks, if they are a large part of the missing time.
 func (x *explainer) machine(since, from, to rt.Instant) *reason {
 	l := x.log
 	var gone rt.Instant
@@ -275,10 +278,10 @@ func (x *explainer) machine(since, from, to rt.Instant) *reason {
 	return r
 }
 
-// machineShare is what must have gone by without ticks to starve an arm.
+// machineShare is the minimum time without ticks that can starve an arm.
 const machineShare = 150 * millisecond
 
-// joint: one was silent, so that nothing could be asked.
+// joint explains a stutter by a silent motor, which keeps the robot from requesting chunks.
 func (x *explainer) joint(s *span, since rt.Instant) *reason {
 	if 2*s.busSilent > s.ticks {
 		return nil
@@ -308,11 +311,11 @@ func (x *explainer) joint(s *span, since rt.Instant) *reason {
 	return r
 }
 
-// old reports whether ticks starved because what was left was too old: it is dropped on the
-// first, and the others have nothing.
+// old reports whether the ticks starved because the remaining actions were too old. The first tick
+// drops them, and the later ticks have no action left.
 func (s *span) old() bool { return s.firstOld || 4*s.tooOld >= s.ticks && s.tooOld > 0 }
 
-// old: what was there was too old to run.
+// old explains a stutter by actions that were too old to run.
 func (x *explainer) old(s *span, last *request) *reason {
 	if !s.old() {
 		return nil
@@ -333,11 +336,11 @@ func (x *explainer) old(s *span, last *request) *reason {
 	return r
 }
 
-// pictures: a camera gave none.
+// pictures explains a stretch by a camera without pictures.
 func (x *explainer) pictures(s *span, since rt.Instant) *reason {
 	silent := x.log.between(since, s.to, event.CameraSilent)
 	if 2*s.noPicture < s.ticks || s.noPicture == 0 {
-		return nil // old pictures are sent all the same
+		return nil // old pictures are sent anyway
 	}
 	r := &reason{cause: NoPicture, evidence: evidenceOf(silent)}
 	if len(silent) > 0 {
@@ -347,7 +350,7 @@ func (x *explainer) pictures(s *span, since rt.Instant) *reason {
 	return r
 }
 
-// request: what became of the one whose answer was missing.
+// request explains a stutter by the fate of the request whose answer was missing.
 func (x *explainer) request(s *span, missing, last *request) *reason {
 	l := x.log
 	if missing == nil || missing.At >= s.from-2*l.period {
@@ -361,7 +364,8 @@ func (x *explainer) request(s *span, missing, last *request) *reason {
 		}
 		return x.blame(last)
 	}
-	// A request that had less time than a round trip takes is not to blame: the one before is.
+	// A request that had less time than a round trip takes is not the cause; the previous request
+	// is.
 	if last != nil && time.Duration(missing.Runway) < 2*x.usual {
 		if r := x.blame(last); r != nil {
 			return r
@@ -370,8 +374,8 @@ func (x *explainer) request(s *span, missing, last *request) *reason {
 	return x.fate(missing, s.from, s.to)
 }
 
-// blame explains by the chunk that was merged last, if it came so late that little of it
-// was left.
+// blame explains a stutter by the last merged chunk, if it arrived so late that few of its actions
+// were left.
 func (x *explainer) blame(last *request) *reason {
 	if c := last.joined(); 2*c.Dropped < c.Rows {
 		return nil

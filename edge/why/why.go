@@ -1,15 +1,15 @@
-// Package why names the causes of what went wrong in a run, from its record alone, and
-// with the server's audit file where there is one (docs/why.md).
+// Package why names the causes of the faults of a run: from its record alone, and also from the
+// server's audit file if there is one (docs/why.md).
 //
-//	log.go      keeps of a record's messages what a cause may need: a Log
-//	explain.go  makes Findings of a Log: stutters, holds, overruns, jumps, warnings, the exit
-//	stutter.go  asks of a stutter, in one order, what explains it; what else fits is mentioned
-//	session.go  what became of the session, and of the request whose answer was missing
+//	log.go      extracts from a record's messages the data that a cause may need: a Log
+//	explain.go  derives Findings from a Log: stutters, holds, overruns, jumps, warnings, the exit
+//	stutter.go  tests the causes of a stutter in one order; further causes that fit are mentioned
+//	session.go  the end of a session, and the fate of the request whose answer was missing
 //	slow.go     policies that take longer than their chunks last, or than a limit of the run
 //	audit.go    reads the server's lines about this robot's requests
-//	report.go   finds files and times of day, and prints
+//	report.go   finds files and times of day, and prints the findings
 //
-// All between a Log and its Findings is a pure function.
+// The way from a Log to its Findings is a pure function.
 package why
 
 import (
@@ -18,27 +18,27 @@ import (
 	"edgert/rt"
 )
 
-// Kind is what went wrong.
+// Kind classifies a fault by its effect.
 type Kind string
 
 // The kinds.
 const (
-	Stutter Kind = "stutter" // ticks on which an action was due and none was there
-	Stale   Kind = "stale"   // likewise: those that were there were too old
-	Hold    Kind = "hold"    // the arm, or a joint, was kept where it was
+	Stutter Kind = "stutter" // ticks on which an action was due and no action was left
+	Stale   Kind = "stale"   // ticks on which an action was due and all actions were too old
+	Hold    Kind = "hold"    // the arm, or a joint, kept its position
 	Overrun Kind = "overrun" // ticks that took too long, or did not run
-	Jump    Kind = "jump"    // an action far from the one before it
-	Warning Kind = "warning" // nothing that the arm showed, yet
-	Exit    Kind = "exit"    // an end that nobody asked for
+	Jump    Kind = "jump"    // an action far from the previous one
+	Warning Kind = "warning" // a fault without an effect on the arm so far
+	Exit    Kind = "exit"    // an end that no operator requested
 )
 
-// Kinds has all of them.
+// Kinds lists all kinds.
 var Kinds = []Kind{Stutter, Stale, Hold, Overrun, Jump, Warning, Exit}
 
-// Cause is why; scripts rely on the words.
+// Cause is the cause of a fault. Scripts rely on the words.
 type Cause string
 
-// The causes; Causes says in a sentence what each means.
+// The causes. Causes describes each in a sentence.
 const (
 	LinkLost       Cause = "link-lost"
 	LinkSilent     Cause = "link-silent"
@@ -108,7 +108,7 @@ const (
 	Unknown   Cause = "unknown"
 )
 
-// Causes lists all there are with what they say, as docs/why.md has them.
+// Causes lists all causes with their descriptions, in the order of docs/why.md.
 var Causes = []struct {
 	Cause
 	Says string
@@ -176,24 +176,24 @@ var Causes = []struct {
 	{Unknown, "the record does not hold what was before"},
 }
 
-// Evidence is one link of the chain.
+// Evidence is one link in the chain of evidence.
 type Evidence struct {
 	At   rt.Instant
 	Text string
 }
 
-// Finding is one thing that went wrong.
+// Finding is one fault.
 type Finding struct {
 	Kind     Kind
 	Cause    Cause
 	From, To rt.Instant
-	Ticks    int        // that were concerned; 0: not counted in ticks
-	What     string     // in a few words, such as which joint
+	Ticks    int        // affected ticks; 0: not counted in ticks
+	What     string     // details in a few words, such as the joint's name
 	Evidence []Evidence // in order of time
-	Also     []Cause    // that would explain a part of it, or were there as well
+	Also     []Cause    // causes that also explain part of it, or were present as well
 }
 
-// Says is a cause in a sentence.
+// Says returns the description of a cause; empty for an unknown cause.
 func (c Cause) Says() string {
 	for _, e := range Causes {
 		if e.Cause == c {
