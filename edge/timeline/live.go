@@ -9,23 +9,24 @@ import (
 	"edgert/rt"
 )
 
-// The last minute of a run.
+// Resolution and length of the live timeline: the last minute of a run.
 const (
 	LiveWidth   = 100 * time.Millisecond
 	LiveColumns = 600
 )
 
-// Since is what somebody has already.
+// Since is the state of a client's previous answer.
 type Since struct {
-	Column int64  // the newest, which may have got more; 0: none
-	Change uint64 // of marks
+	Column int64  // newest column, which may have changed since; 0: no answer yet
+	Change uint64 // Change of the previous answer
 }
 
-// AppendJSON appends what is new as an object, or all of it to who has nothing. now is the
-// instant of the answer, and wall what to add to an instant to get the time of day, in ns.
+// AppendJSON appends the changes since an answer as a JSON object; for a zero Since, everything.
+// now is the instant of the answer, and wall the ns from an instant to the time of day.
 //
-// Of a row: runway, age, round trip (ms), lateness (us), starved ticks, flags, and of each
-// joint where it was measured last, least and most, and its goal; null: there is nothing.
+// A row holds the runway, the age, the round trip (ms), the lateness (us), the starved ticks and
+// the flags, and for each joint the last, the least and the largest measured position and the goal.
+// null means no value.
 func (t *Timeline) AppendJSON(b []byte, since Since, now rt.Instant, wall int64) []byte {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,7 +102,7 @@ func (t *Timeline) appendMarks(b []byte, since uint64, wall int64) []byte {
 
 func appendMillis(b []byte, ns int64) []byte { return strconv.AppendInt(b, ns/1e6, 10) }
 
-// appendNumber appends a number of JSON, which knows no others.
+// appendNumber appends a number, and null for NaN and the infinities, which JSON does not have.
 func appendNumber(b []byte, v float32, digits int) []byte {
 	if f := float64(v); math.IsNaN(f) || math.IsInf(f, 0) {
 		return append(b, "null"...)
@@ -120,8 +121,8 @@ func appendTexts(b []byte, texts []string) []byte {
 	return append(b, ']')
 }
 
-// appendText appends a text as JSON that may also stand within a page: of what a stranger
-// has written nothing ends a script.
+// appendText appends a text as a JSON string that is safe inside a page: no text of a stranger can
+// end a script.
 func appendText(b []byte, text string) []byte {
 	const hex = "0123456789abcdef"
 	b = append(b, '"')

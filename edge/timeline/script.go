@@ -13,8 +13,8 @@ var (
 	drawCSS []byte
 )
 
-// Compose puts what draws a time line where a page says timeline.css and draw.js in
-// comments, and what all pages share.
+// Compose inserts the timeline's script and styles into a page, in place of the comments draw.js
+// and timeline.css, and also the parts that all pages share.
 func Compose(page []byte) []byte {
 	page = webpage.Insert(page, "/* timeline.css */", drawCSS)
 	return webpage.Compose(webpage.Insert(page, "/* draw.js */", drawJS))

@@ -15,17 +15,17 @@ import (
 	"edgert/record"
 )
 
-// Viewers are the programs that open a record, the first that is there.
+// Viewers are the programs that open a record. Show takes the first installed one.
 var Viewers = []string{"rerun", "foxglove-studio"}
 
-// ShowConfig is one edge-rt view.
+// ShowConfig configures edge-rt view.
 type ShowConfig struct {
 	File string
-	HTML string    // where the page goes; empty: a viewer opens the record, else beside it
+	HTML string    // file for the page; empty: a viewer opens the record, and without a viewer the page goes beside the record
 	Out  io.Writer // for people
 }
 
-// Show opens a record in a viewer that is installed, or writes a page that shows it.
+// Show opens a record in an installed viewer, or writes a page that shows it.
 func Show(ctx context.Context, cfg ShowConfig) error {
 	in, err := os.Open(cfg.File)
 	switch {
@@ -49,7 +49,7 @@ func Show(ctx context.Context, cfg ShowConfig) error {
 		return err
 	}
 	if seen.Torn {
-		fmt.Fprintf(cfg.Out, "%s has no end: what could be read is shown.\n", cfg.File)
+		fmt.Fprintf(cfg.Out, "%s has no end: the page shows its readable part.\n", cfg.File)
 	}
 	if seen.Unreadable > 0 {
 		fmt.Fprintf(cfg.Out, "%d pictures are no JPEG, or too large, and are left out.\n", seen.Unreadable)
@@ -58,7 +58,7 @@ func Show(ctx context.Context, cfg ShowConfig) error {
 	return nil
 }
 
-// open runs a viewer until it ends, or a signal ends both.
+// open runs a viewer until it ends or ctx is done.
 func open(ctx context.Context, path string, cfg ShowConfig) error {
 	file, err := filepath.Abs(cfg.File)
 	if err != nil {
@@ -72,7 +72,8 @@ func open(ctx context.Context, path string, cfg ShowConfig) error {
 	return nil
 }
 
-// write makes the page beside where it goes, so that one that fails leaves what was there.
+// write makes the page under a temporary name in the same folder, so that a failure leaves an
+// existing page as it is.
 func write(cfg ShowConfig, in *os.File) (seen Seen, err error) {
 	out, err := os.CreateTemp(filepath.Dir(cfg.HTML), ".view-*")
 	if err != nil {
@@ -92,8 +93,8 @@ func write(cfg ShowConfig, in *os.File) (seen Seen, err error) {
 	return seen, err
 }
 
-// unwritten says why a page could not be written, without the passing name that it has
-// meanwhile.
+// unwritten returns the error for a page that could not be written. It removes the temporary name
+// from the cause.
 func unwritten(page string, err error) error {
 	var name *fs.PathError
 	var names *os.LinkError
@@ -103,7 +104,7 @@ func unwritten(page string, err error) error {
 	case errors.As(err, &names):
 		err = names.Err
 	}
-	return exit.Errorf(exit.Usage, "nothing can be written to %s: %w; say where with --html", page, err)
+	return exit.Errorf(exit.Usage, "nothing can be written to %s: %w; choose another file with --html", page, err)
 }
 
-const pageMode = 0o640 // as the record's: it shows the place where the robot is
+const pageMode = 0o640 // as for the record: the page shows the robot's surroundings

@@ -1,11 +1,10 @@
-// Package timeline is what a run did over time, as lines and marks: the last minute of one
-// that goes on, for its page (live.go), or all of a record, as a page of its own (view.go,
-// show.go). Both are made of the messages of the record, and drawn by the same script
-// (draw.js).
+// Package timeline shows a run over time, as lines and marks: the last minute of a run in progress,
+// for its page (live.go), or a whole record, as a page of its own (view.go, show.go). Both come
+// from the messages of the record, and the same script draws both (draw.js).
 //
-// A Timeline is columns of one width, each of which keeps of its ticks what a person would
-// look for: the shortest runway, the oldest action, the slowest answer, the latest tick,
-// and where the joints were last. What happened once is a mark.
+// A Timeline consists of columns of one width. Each column keeps the extremes of its ticks: the
+// shortest runway, the oldest action, the slowest answer, the latest tick, and the last positions
+// of the joints. A single incident is a mark.
 package timeline
 
 import (
@@ -20,50 +19,50 @@ import (
 	"edgert/rt"
 )
 
-// Bounds of what is kept and sent.
+// Bounds of the data kept and sent.
 const (
-	maxMarks = 256         // of a run that goes on; the newest are kept
-	sameMark = time.Second // what happens again within it is counted with the mark before
-	lookBack = 8           // marks that are looked at for it
+	maxMarks = 256         // of a run in progress; the newest are kept
+	sameMark = time.Second // a repetition within this time increments the previous mark
+	lookBack = 8           // previous marks that may be incremented
 )
 
 // Flags of a column.
 const (
-	flagPaused       = 1 << iota // by an operator
-	flagIntervention             // a person drove the arm, at a leader
-	flagBusSilent                // so many joints did not answer that nothing moved
+	flagPaused       = 1 << iota // an operator has paused the run
+	flagIntervention             // a person drove the arm with a leader
+	flagBusSilent                // too few joints answered, so nothing moved
 )
 
-// Config is one time line.
+// Config configures one Timeline.
 type Config struct {
 	Width   time.Duration // of a column
-	Columns int           // that are kept, the newest
-	Marks   int           // likewise; 0: as of a run that goes on
-	Zero    rt.Instant    // where column 0 begins; what is before it is left out
-	Period  time.Duration // of one action: what each that is left adds to the runway
+	Columns int           // number of columns; the newest are kept
+	Marks   int           // number of marks; 0: maxMarks
+	Zero    rt.Instant    // beginning of column 0; earlier messages are ignored
+	Period  time.Duration // duration of one action in the runway
 	Joints  []string      // at most record.MaxJoints
 	Units   []string      // of the joints
 }
 
-// Timeline is lines and marks. Any goroutine may call its functions.
+// Timeline holds the lines and marks. Any goroutine may call its methods.
 type Timeline struct {
 	cfg Config // constant after New
 
-	mu      sync.Mutex // guards what follows; held while an answer is written
+	mu      sync.Mutex // guards the rest; held while an answer is written
 	columns []column   // column n is at n modulo their number
-	last    int64      // the newest column; -1: there is none yet
+	last    int64      // number of the newest column; -1: no column yet
 	marks   []mark     // a ring
-	made    uint64     // marks so far
-	changes uint64     // of marks, so far
+	made    uint64     // number of marks so far
+	changes uint64     // number of changes to marks so far
 	hand    bool       // the last action was a person's
-	ran     bool       // there was one
+	ran     bool       // an action has run
 }
 
-// column is what happened within one width. What is not a number did not happen.
+// column holds the extremes of one width. NaN means no value.
 type column struct {
-	number                 int64 // which it is; others of the ring are old
+	number                 int64 // its number; a column with another number is outdated
 	runway, age, rtt, late float32
-	starved                uint32 // ticks without an action though one was due
+	starved                uint32 // ticks on which an action was due and no action ran
 	flags                  uint8
 	measured               bool
 	state, goal            [record.MaxJoints]float32
@@ -71,9 +70,9 @@ type column struct {
 	_                      [0]func() // not comparable: NaN is not NaN
 }
 
-// mark is something that happened once, or again and again.
+// mark is an incident, single or repeated.
 type mark struct {
-	id, change uint64 // its number; when it was changed last
+	id, change uint64 // its number; change is the value of changes at its last change
 	at, until  rt.Instant
 	count      uint32
 	kind       string
@@ -81,7 +80,7 @@ type mark struct {
 	text       record.Text
 }
 
-// New allocates all that a time line will need.
+// New allocates all memory of a Timeline.
 func New(cfg Config) *Timeline {
 	cfg.Joints = cfg.Joints[:min(len(cfg.Joints), record.MaxJoints)]
 	t := &Timeline{cfg: cfg, columns: make([]column, cfg.Columns), marks: make([]mark, cmp.Or(cfg.Marks, maxMarks)), last: -1}
@@ -91,12 +90,12 @@ func New(cfg Config) *Timeline {
 	return t
 }
 
-// Visitor gets a run's messages into the time line, live ones or those of a record.
+// Visitor returns a visitor that adds messages to the timeline, live or from a record.
 func (t *Timeline) Visitor() record.Visitor {
 	return record.Visitor{Tick: t.tick, Chunk: t.chunk, Event: t.event, Episode: t.episode}
 }
 
-// at returns the column of an instant; nil: it is too old.
+// at returns the column of an instant; nil if the instant is too old.
 //
 //rt:noalloc
 func (t *Timeline) at(when rt.Instant) *column {
@@ -153,7 +152,7 @@ func (t *Timeline) tick(m *record.Tick) error {
 	}
 	if m.Starved {
 		c.starved++
-		t.mark(m.At, "starved", record.LevelWarning, "an action was due and none ran")
+		t.mark(m.At, "starved", record.LevelWarning, "an action was due, and no action ran")
 	}
 	if m.Action.N > 0 {
 		if t.ran && m.Intervention != t.hand {
@@ -205,7 +204,7 @@ func (t *Timeline) episode(m *record.Episode) error {
 	return nil
 }
 
-// mark notes what has happened. The same again, with a text, is one mark that lasts.
+// mark adds a mark. A repetition of a mark with the same text extends that mark.
 //
 //rt:noalloc
 func (t *Timeline) mark(at rt.Instant, kind string, level uint32, text string) *mark {
@@ -228,7 +227,7 @@ func (t *Timeline) mark(at rt.Instant, kind string, level uint32, text string) *
 	return m
 }
 
-// larger is the larger of two numbers, the second where the first is none.
+// larger returns the larger of two numbers, and b if a is NaN.
 //
 //rt:noalloc
 func larger(a, b float32) float32 {
@@ -246,7 +245,8 @@ func valueOf(r *record.Row, j int) float32 {
 	return float32(math.NaN())
 }
 
-// Names are a record's joints, or units, as its metadata has them: with commas.
+// Names splits a list of joints or units from a record's metadata, which separates them with
+// commas.
 func Names(text string) []string {
 	if text == "" {
 		return nil

@@ -17,7 +17,7 @@ func small(columns int) *Timeline {
 	return New(Config{Width: 100 * time.Millisecond, Columns: columns, Zero: 1000 * ms, Period: 20 * time.Millisecond, Joints: []string{"pan.pos", "</script>"}, Units: []string{"degrees", "%"}})
 }
 
-// answer is what a browser gets.
+// answer is the JSON object for a browser.
 type answer struct {
 	Zero    int64        `json:"zero_ms"`
 	Now     int64        `json:"now_ms"`
@@ -53,8 +53,8 @@ func tickAt(at rt.Instant, state, goal float32) *record.Tick {
 	return m
 }
 
-// A column keeps what a person looks for: the shortest runway, the oldest action, the slowest
-// answer, the latest tick, and of a joint where it was last, least and most.
+// A column keeps the extremes: the shortest runway, the oldest action, the slowest answer, the
+// latest tick, and the last, the least and the largest position of a joint.
 func TestAColumnKeepsTheWorst(t *testing.T) {
 	line := small(10)
 	v := line.Visitor()
@@ -80,7 +80,7 @@ func TestAColumnKeepsTheWorst(t *testing.T) {
 	}
 }
 
-// What did not happen is no number, and what is not finite is none either.
+// A missing value is null, and so is a value that is not finite.
 func TestWhatDidNotHappenIsNoNumber(t *testing.T) {
 	line := small(10)
 	v := line.Visitor()
@@ -99,8 +99,8 @@ func TestWhatDidNotHappenIsNoNumber(t *testing.T) {
 	}
 }
 
-// Columns and marks are as many as there is room for, whatever comes; who has some gets
-// what is new, the newest column again.
+// The numbers of columns and marks are bounded. A client with an earlier answer gets the changes
+// since then, and the newest column again.
 func TestWhatIsKeptIsBounded(t *testing.T) {
 	line := small(5)
 	v := line.Visitor()
@@ -108,7 +108,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 		v.Tick(tickAt((1000+100*i)*ms, float32(i), 0))
 	}
 	v.Tick(tickAt(1000*ms, 99, 0)) // too old
-	v.Tick(tickAt(-5*ms, 99, 0))   // before everything
+	v.Tick(tickAt(-5*ms, 99, 0))   // before the zero instant
 	a := line.answer(t, Since{})
 	if a.From != 7 || len(a.Rows) != 5 || *a.Rows[0][6] != 7 || *a.Rows[4][6] != 11 {
 		t.Errorf("from %d: %v, want the last 5 of 12", a.From, a.Rows)
@@ -116,7 +116,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	if a = line.answer(t, Since{Column: 11}); a.From != 11 || len(a.Rows) != 1 {
 		t.Errorf("from %d, %d rows, want the newest again", a.From, len(a.Rows))
 	}
-	v.Tick(tickAt(math.MaxInt64, 1, 0)) // a jump, as of a record that somebody has made up
+	v.Tick(tickAt(math.MaxInt64, 1, 0)) // a jump, as in an invented record
 	if a = line.answer(t, Since{}); len(a.Rows) != 5 || a.Rows[0] != nil || a.Rows[4] == nil {
 		t.Errorf("after a jump: %v", a.Rows)
 	}
@@ -134,7 +134,7 @@ func TestWhatIsKeptIsBounded(t *testing.T) {
 	}
 }
 
-// What happens again and again is one mark that lasts; what comes back later is another.
+// A repeated incident is one mark that lasts. After a pause it becomes a new mark.
 func TestTheSameAgainIsOneMark(t *testing.T) {
 	line := small(100)
 	v := line.Visitor()
@@ -181,7 +181,7 @@ func TestEpisodesAndHandsAreMarks(t *testing.T) {
 	}
 }
 
-// The recorder's thread allocates nothing for it.
+// The timeline allocates nothing on the recorder's thread.
 func TestTimelineNoAlloc(t *testing.T) {
 	line := New(Config{Width: LiveWidth, Columns: LiveColumns, Period: time.Second / 60, Joints: make([]string, 6), Units: make([]string, 6)})
 	v := line.Visitor()
@@ -198,7 +198,7 @@ func TestTimelineNoAlloc(t *testing.T) {
 	}
 }
 
-// Nothing that a stranger has written ends a script, a text or JSON.
+// No text of a stranger ends a script, a text or the JSON.
 func FuzzText(f *testing.F) {
 	for _, text := range []string{"", "a\"b\\c", "</script><script>alert(1)</script>", "<!--", "\u2028\xff\x00", "ä😀"} {
 		f.Add(text)

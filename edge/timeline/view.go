@@ -18,31 +18,31 @@ import (
 	"edgert/rt"
 )
 
-// Bounds of a record that is shown, which may be anybody's.
+// Bounds for the page of a record, which may come from any source.
 const (
-	ViewColumns = 3000 // of which each is at least viewWidth
+	ViewColumns = 3000 // each at least viewWidth wide
 	viewWidth   = 20 * time.Millisecond
 
 	maxViewMarks   = 4000
 	maxThumbnails  = 48
-	thumbnailWidth = 160      // and at most as high
-	maxPixels      = 16 << 20 // of a picture that is made small
+	thumbnailWidth = 160      // maximum width and height
+	maxPixels      = 16 << 20 // of a picture to shrink
 	maxInfo        = 64       // settings of the run
-	maxInfoText    = 400      // bytes of one
+	maxInfoText    = 400      // bytes of a setting
 )
 
 //go:embed view.html
 var viewHTML []byte
 
-// Seen is what is in a record.
+// Seen describes the contents of a record.
 type Seen struct {
 	record.Info
-	Ticks, Pictures, Shown int // Shown: of the pictures
-	Unreadable             int // of the pictures: no JPEG, or too large
+	Ticks, Pictures, Shown int // Shown: pictures on the page
+	Unreadable             int // pictures that are no JPEG, or too large
 	MarksLeftOut           uint64
 }
 
-// scan is what the first look at a record finds.
+// scan is the result of the first reading of a record.
 type scan struct {
 	first, last rt.Instant
 	any         bool
@@ -56,8 +56,8 @@ func (s *scan) note(at rt.Instant) {
 	s.first, s.last = min(s.first, at), max(s.last, at)
 }
 
-// WriteHTML writes a page of its own that shows a record: what is drawn, and nothing that is
-// loaded. in is read twice.
+// WriteHTML writes a self-contained page that shows a record; the page loads no other file.
+// WriteHTML reads in twice.
 func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 	var s scan
 	info, err := record.Read(in, record.Visitor{
@@ -73,7 +73,7 @@ func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 	if !s.any {
 		return s.seen, errors.New("there is nothing in it that could be shown: no tick, no event and no picture")
 	}
-	span := uint64(s.last - s.first) // also of a record that somebody has made up
+	span := uint64(s.last - s.first) // also correct for an invented record with extreme times
 	width := max(viewWidth, time.Duration(span/ViewColumns+1))
 	fps, _ := strconv.ParseFloat(info.Run["fps"], 64)
 	period := time.Duration(0)
@@ -114,7 +114,7 @@ func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 	return s.seen, nil
 }
 
-// appendInfo appends the run's settings, in the order of their names.
+// appendInfo appends the run's settings, sorted by name.
 func appendInfo(b []byte, run map[string]string) []byte {
 	var names []string
 	for name := range run {
@@ -138,7 +138,7 @@ func cut(text string) string {
 	return text
 }
 
-// thumbnails makes some of the pictures small.
+// thumbnails shrinks a selection of the pictures.
 type thumbnails struct {
 	every, seen, made, unreadable int
 	wall                          int64
@@ -166,7 +166,8 @@ func (p *thumbnails) take(m *record.Image) error {
 	return nil
 }
 
-// thumbnail is a picture, small, encoded anew: nothing of a stranger's file goes into ours.
+// thumbnail shrinks a picture and encodes it anew, so that no byte of a stranger's file gets into
+// the page.
 func thumbnail(data []byte) ([]byte, error) {
 	size, err := jpeg.DecodeConfig(bytes.NewReader(data))
 	if err != nil {

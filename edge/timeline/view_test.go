@@ -23,10 +23,10 @@ import (
 
 const evil = `</script><script>document.title="owned"</script><img src=x onerror=alert(1)>"'&`
 
-// evilCamera is a name that a camera may have, as hostile as such a name can be.
+// evilCamera is the most hostile name that a camera may have.
 const evilCamera = `<script>"'&<img onerror>`
 
-// strange writes a record whose every name and text is a stranger's.
+// strange writes a record in which all names and texts are a stranger's.
 func strange(t *testing.T, ticks int) (file string) {
 	t.Helper()
 	dir, clock := t.TempDir(), rttest.NewClock(1_000_000_000)
@@ -60,7 +60,7 @@ func strange(t *testing.T, ticks int) (file string) {
 			r.Image(0, now, record.Bytes{A: data})
 		}
 		r.Collect()
-		clock.Advance(4 * time.Millisecond) // pictures are kept for ten seconds
+		clock.Advance(4 * time.Millisecond) // pictures stay in memory for ten seconds
 	}
 	stop := new(atomic.Bool)
 	stop.Store(true)
@@ -72,7 +72,7 @@ func strange(t *testing.T, ticks int) (file string) {
 	return files[0]
 }
 
-// shown is what a page holds.
+// shown is the data on a page.
 type shown struct {
 	Title      string
 	Run        [][2]string
@@ -106,7 +106,7 @@ func show(t *testing.T, file string) (page string, s shown, seen Seen) {
 	return page, s, seen
 }
 
-// All of a record is on its page, and nothing that a stranger has written is more than text.
+// A record is completely on its page, and the texts of a stranger are only text there.
 func TestAStrangersRecordIsOnlyText(t *testing.T) {
 	page, s, seen := show(t, strange(t, 2000))
 	if n := strings.Count(page, "<script"); n != 2 || strings.Contains(page, "onerror") && strings.Contains(page, "<img src=x") {
@@ -147,9 +147,9 @@ func TestAStrangersRecordIsOnlyText(t *testing.T) {
 	}
 }
 
-const rowHead, perJoint = 6, 4 // as draw.js has them
+const rowHead, perJoint = 6, 4 // as in draw.js
 
-// However long a record is, and however many pictures it has, its page has a bounded size.
+// The size of a page is bounded for any length of a record and any number of pictures.
 func TestAPageIsBounded(t *testing.T) {
 	page, s, _ := show(t, strange(t, 20_000))
 	if len(s.Lines.Rows) > ViewColumns || len(s.Lines.Rows) < ViewColumns/2 || len(s.Thumbnails) > maxThumbnails || len(page) > 2<<20 {
@@ -157,7 +157,8 @@ func TestAPageIsBounded(t *testing.T) {
 	}
 }
 
-// A record without an end is shown as far as it goes; one that is none is refused.
+// The page of a record without an end shows its readable part. A file that is not a record is
+// refused.
 func TestATornRecordIsShown(t *testing.T) {
 	const ticks = 10_000 // several chunks of the file
 	file := strange(t, ticks)
@@ -177,7 +178,7 @@ func TestATornRecordIsShown(t *testing.T) {
 	for i := 3; i < 20; i++ {
 		said, err := shows(whole[:len(whole)*i/20])
 		if err != nil && part == 0 {
-			continue // not one chunk is whole
+			continue // no chunk is whole
 		}
 		if err != nil || !strings.Contains(said, "has no end") {
 			t.Fatalf("%d/20 of it: %q, %v", i, said, err)
@@ -206,7 +207,7 @@ func TestATornRecordIsShown(t *testing.T) {
 	}
 }
 
-// A picture that says that it is huge is not decoded.
+// A picture whose header gives a huge size is not decoded.
 func TestAHugePictureIsLeftOut(t *testing.T) {
 	var small bytes.Buffer
 	if err := jpeg.Encode(&small, image.NewGray(image.Rect(0, 0, 8, 8)), nil); err != nil {
@@ -220,7 +221,7 @@ func TestAHugePictureIsLeftOut(t *testing.T) {
 	}
 }
 
-// A viewer that is installed opens the record; with --html it is left alone.
+// An installed viewer opens the record; with --html it does not run.
 func TestAViewerOpensTheRecord(t *testing.T) {
 	file, bin := strange(t, 100), t.TempDir()
 	got := filepath.Join(bin, "got")
@@ -247,8 +248,8 @@ func TestAViewerOpensTheRecord(t *testing.T) {
 	}
 }
 
-// Goal: Debian's Chromium draws the page of a stranger's record from the file alone, and runs
-// nothing of it.
+// Goal: Debian's Chromium draws the page of a stranger's record from the file alone, and runs no
+// script of the record.
 func TestAStrangersRecordInChromium(t *testing.T) {
 	file := strange(t, 1000)
 	html := filepath.Join(t.TempDir(), "out.html")
