@@ -1,6 +1,6 @@
-// Package episode cuts what an arm does into episodes, for a data set: each begins and
-// ends on record, with an outcome, because a person says so or its time is over. The words
-// and keys are those of LeRobot's recorder (docs/recording.md).
+// Package episode cuts the record of an arm into episodes, for a dataset. The record has the
+// beginning and the end of each episode with an outcome; a person or a time limit ends it. The
+// words and keys are those of LeRobot's recorder (docs/recording.md).
 package episode
 
 import (
@@ -15,91 +15,91 @@ import (
 	"edgert/rt"
 )
 
-// Words of edge-rt ctl; Start may be followed by a task.
+// Start begins an episode; a task may follow it on the command line of edge-rt ctl.
 const Start = "start"
 
-// Words are all of them. Those behind Start are outcomes.
+// Words are all words of edge-rt ctl about episodes. Those after Start are outcomes.
 var Words = []string{Start, record.Success, record.Failure, record.Discard, record.Rerecord}
 
 // Attempts to begin the next episode.
 const (
-	retryEvery = time.Second      // between two
-	warnAfter  = 10 * time.Second // of attempts that failed, a person is warned
-	warnEvery  = 10 * time.Minute // and again, while they go on failing
+	retryEvery = time.Second      // between two attempts
+	warnAfter  = 10 * time.Second // of failed attempts, before the first warning
+	warnEvery  = 10 * time.Minute // between further warnings
 )
 
-// Robot does what is recorded.
+// Robot controls the arm that is recorded.
 type Robot interface {
-	// NotReady says why no episode can begin now; empty: one can.
+	// NotReady returns the reason why no episode can begin now; empty if an episode can begin.
 	NotReady() string
 
-	// Begin has the arm do its task from its beginning, another one unless task is empty.
+	// Begin makes the arm start its task anew; a nonempty task replaces the task.
 	Begin(ctx context.Context, task string) error
 
-	// Rest has it hold still until the next Begin, as far as it does anything by itself.
+	// Rest makes the arm hold still until the next Begin, if it moves on its own.
 	Rest()
 
-	// Task is what it shall do.
+	// Task returns the current task.
 	Task() string
 }
 
-// Config is the episodes of one process.
+// Config configures the episodes of one process.
 type Config struct {
 	Plan
 	Robot  Robot
-	Record *record.Recorder // nil: nothing is recorded, and there are no episodes
-	All    bool             // everything is recorded, not only a ring
+	Record *record.Recorder // nil: no record, and therefore no episodes
+	All    bool             // the record holds everything (record.All)
 	Clock  rt.Clock
 
-	// Losses are the messages and pictures that the record has lost so far.
+	// Losses returns the numbers of messages and pictures that the record has lost so far.
 	Losses func() (messages, pictures uint64)
 
-	// Say tells the person what happens. warn: it needs them.
+	// Say informs the person of a change. warn: the person must act.
 	Say func(text string, warn bool)
 
-	// Done is called when all episodes are there.
+	// Done is called after the last episode.
 	Done func()
 }
 
-// The phases, by their names in Status.
+// The phases, as in Status.
 const (
-	None      = "none"      // no episode is under way, and none is to begin by itself
-	Waiting   = "waiting"   // the next begins as soon as the arm can
-	Recording = "recording" // one is under way
-	Reset     = "reset"     // time for the person between two
-	Over      = "over"      // all are there
+	None      = "none"      // no episode is in progress, and no episode is scheduled
+	Waiting   = "waiting"   // the next episode begins as soon as the arm can
+	Recording = "recording" // an episode is in progress
+	Reset     = "reset"     // pause between two episodes, in which the person resets the scene
+	Over      = "over"      // all episodes are complete
 )
 
-// Episodes is where the episodes of a process stand; nil is one that has none. Owner of Do, Key, Step and Close: one
-// thread at a time; any may call the others.
+// Episodes is the state of a process's episodes. A nil Episodes has no episodes. Owner of Do, Key,
+// Step and Close: one thread at a time; any thread may call the other methods.
 type Episodes struct {
 	cfg           Config
-	length, reset time.Duration // 0: no end
+	length, reset time.Duration // 0: no limit
 
 	mu      sync.Mutex // guards the rest
 	phase   string
 	since   rt.Instant // of the phase
-	until   rt.Instant // 0: it has no end by itself
+	until   rt.Instant // end of the phase; 0: no limit
 	retryAt rt.Instant
-	warnAt  rt.Instant // when a person is warned that the next does not begin
-	refused uint64     // attempts to begin an episode that failed
+	warnAt  rt.Instant // time of the next warning that no episode begins
+	refused uint64     // failed attempts to begin an episode
 	number  uint32     // of the newest episode
 	task    string     // its task
-	last    string     // outcome of the newest, once it has ended
-	counts  [5]int     // by outcomes
-	waits   string     // why the next does not begin
-	warning string     // what the newest episode has lost
+	last    string     // outcome of the newest episode, once it has ended
+	counts  [5]int     // episodes per outcome, in the order of outcomes
+	waits   string     // reason why the next episode does not begin
+	warning string     // losses of the newest episode
 
-	messages, pictures uint64 // lost when it began
-	failing            string // why nothing is recorded now
-	ended              bool   // the process ends
+	messages, pictures uint64 // losses before the newest episode
+	failing            string // reason why the recorder cannot write now
+	ended              bool   // the process is ending
 	corrects           bool   // a person has the arm
 }
 
-// outcomes, in the order of their counts. All but the last count towards --episodes.
+// outcomes are in the order of counts. All but the last count towards --episodes.
 var outcomes = [5]string{record.Success, record.Failure, record.Timeout, record.Discard, record.Rerecord}
 
-// New returns the episodes of a plan that Plan.Check has passed.
+// New returns the episodes of a plan; Plan.Check must have accepted it.
 func New(cfg Config) *Episodes {
 	e := &Episodes{cfg: cfg, phase: None, since: cfg.Clock.Now()}
 	e.length, e.reset = cfg.times()
@@ -109,10 +109,10 @@ func New(cfg Config) *Episodes {
 	return e
 }
 
-// taskWord is edge-rt ctl task, in an episode.
+// taskWord is the word of edge-rt ctl task.
 const taskWord = "task"
 
-// Check says why Do would refuse one of Words now; nil: it would try.
+// Check returns the reason why Do would refuse a word now; nil if Do would try it.
 func (e *Episodes) Check(word string) error {
 	e.mu.Lock()
 	phase, ended := e.phase, e.ended
@@ -136,7 +136,7 @@ func (e *Episodes) Check(word string) error {
 	return nil
 }
 
-// Do carries out one of Words; text is Start's task, or another one for what is under way.
+// Do executes one of Words, or taskWord. text is the task, or empty.
 func (e *Episodes) Do(ctx context.Context, word, text string) error {
 	if err := e.Check(word); err != nil {
 		return err
@@ -158,8 +158,8 @@ func (e *Episodes) Do(ctx context.Context, word, text string) error {
 	return nil
 }
 
-// roll ends the episode that is under way and begins the next in its place. If the arm
-// cannot begin, the episode goes on: sentry records without a break.
+// roll ends the episode in progress and begins the next one. If the arm cannot begin, the episode
+// continues, since sentry records without a gap.
 func (e *Episodes) roll(ctx context.Context, task string) error {
 	if err := e.prepare(ctx, task); err != nil {
 		err = fmt.Errorf("%w; %s goes on", err, e.name())
@@ -170,8 +170,8 @@ func (e *Episodes) roll(ctx context.Context, task string) error {
 	return nil
 }
 
-// checkMark says why no episode can have this outcome now: neither the one that is under way,
-// nor the one before.
+// checkMark returns the reason why neither the episode in progress nor the newest one can get this
+// outcome now.
 func (e *Episodes) checkMark(phase, outcome string) error {
 	e.mu.Lock()
 	number, last := e.number, e.last
@@ -188,7 +188,7 @@ func (e *Episodes) checkMark(phase, outcome string) error {
 	return nil
 }
 
-// Key is what a key does now; of one without a meaning, nothing.
+// Key returns the current word of a key; empty for a key without a meaning.
 func (e *Episodes) Key(key string) (word string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -210,8 +210,8 @@ func (e *Episodes) Key(key string) (word string) {
 	return ""
 }
 
-// Keys says which there are, for the terminal of a run or a teleoperation; PolicyKeys, what
-// a run has besides.
+// Keys describes the keys, for the terminal of a run or a teleoperation. PolicyKeys describes the
+// additional keys of a run.
 const (
 	Keys       = "keys: right arrow or s: success, and on to the next; f: failure; d: discard; left arrow: rerecord; Esc ends the run (also n, r and q)"
 	PolicyKeys = "; space: pause, or go on; tab: take the arm over with the leader, or give it back"
@@ -226,7 +226,7 @@ func (e *Episodes) begin(ctx context.Context, task string) error {
 	return err
 }
 
-// prepare has the arm begin its task anew. It counts each failure.
+// prepare makes the arm start its task anew. It counts failures.
 func (e *Episodes) prepare(ctx context.Context, task string) error {
 	var err error
 	if why := e.cfg.Robot.NotReady(); why != "" {
@@ -242,7 +242,7 @@ func (e *Episodes) prepare(ctx context.Context, task string) error {
 	return err
 }
 
-// open notes the begin of an episode.
+// open notes the beginning of an episode.
 func (e *Episodes) open() {
 	task, now := e.cfg.Robot.Task(), e.cfg.Clock.Now()
 	messages, pictures := e.cfg.Losses()
@@ -269,7 +269,8 @@ func (e *Episodes) open() {
 	}
 }
 
-// end ends the episode that is under way. next: what comes behind it does so by itself.
+// end ends the episode in progress. next reports that the next episode of a rolling plan begins at
+// once.
 func (e *Episodes) end(outcome string, next bool) {
 	name, now := e.name(), e.cfg.Clock.Now()
 	messages, pictures := e.cfg.Losses()
@@ -312,13 +313,13 @@ func (e *Episodes) end(outcome string, next bool) {
 	case !e.cfg.rolling() && e.cfg.Strategy != DAgger:
 		e.cfg.Robot.Rest()
 		if phase == Reset {
-			e.cfg.Say(fmt.Sprintf("reset the scene: the next episode begins in %v, or when you say so", e.reset), false)
+			e.cfg.Say(fmt.Sprintf("reset the scene: the next episode begins in %v, or when you begin it", e.reset), false)
 		}
 	}
 }
 
-// change has the newest episode, which has ended, end otherwise: the record's last word
-// counts.
+// change corrects the outcome of the newest episode after its end. In the record, the last outcome
+// is the valid one.
 func (e *Episodes) change(outcome string) {
 	now := e.cfg.Clock.Now()
 	e.mu.Lock()
@@ -340,10 +341,10 @@ func (e *Episodes) change(outcome string) {
 	}
 }
 
-// done reports whether all episodes are there. mu is held.
+// done reports whether all episodes are complete. The caller holds mu.
 func (e *Episodes) done() bool { return e.cfg.Count > 0 && e.kept() >= e.cfg.Count }
 
-// all says that they are there.
+// all returns the sentence that reports the completion.
 func (e *Episodes) all() string {
 	if e.cfg.Count == 1 {
 		return "the episode is there"
@@ -351,7 +352,7 @@ func (e *Episodes) all() string {
 	return fmt.Sprintf("all %d episodes are there", e.cfg.Count)
 }
 
-// kept is how many count towards --episodes. mu is held.
+// kept returns the number of episodes that count towards --episodes. The caller holds mu.
 func (e *Episodes) kept() (n int) {
 	for i := range len(e.counts) - 1 {
 		n += e.counts[i]
@@ -359,7 +360,7 @@ func (e *Episodes) kept() (n int) {
 	return n
 }
 
-// name is the newest episode's, for people.
+// name returns the newest episode's name for people.
 func (e *Episodes) name() string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -379,7 +380,7 @@ func index(outcome string) int {
 	panic("episode: no outcome " + outcome)
 }
 
-// Step does what the time says: call it every few ticks.
+// Step runs the transitions that are due. Call it every few ticks.
 func (e *Episodes) Step(ctx context.Context) {
 	now := e.cfg.Clock.Now()
 	e.mu.Lock()
@@ -399,8 +400,8 @@ func (e *Episodes) Step(ctx context.Context) {
 	}
 }
 
-// wait has the next episode tried again later, and reports why it does not begin: each
-// reason when it is new, and a reason that lasts as a warning.
+// wait schedules the next attempt to begin an episode, and reports the reason of the failure: a new
+// reason at once, and a lasting one as a warning.
 func (e *Episodes) wait(now rt.Instant, why error) {
 	e.mu.Lock()
 	known := e.waits == why.Error()
@@ -422,8 +423,8 @@ func (e *Episodes) wait(now rt.Instant, why error) {
 	}
 }
 
-// Correct begins an episode where a person takes the arm over, and ends it, as a success
-// unless they said otherwise before, where they give it back: LeRobot's corrections.
+// Correct begins an episode when a person takes the arm over, and ends it when the person gives the
+// arm back: LeRobot's corrections. The outcome is a success, unless the person has given another.
 func (e *Episodes) Correct(correcting bool) {
 	e.mu.Lock()
 	open := e.phase == Recording
@@ -438,8 +439,7 @@ func (e *Episodes) Correct(correcting bool) {
 	}
 }
 
-// Failing says why nothing can be recorded, nil that it can be again; any thread may call
-// it.
+// Failing sets the reason why the recorder cannot write; nil: it can. Any thread may call it.
 func (e *Episodes) Failing(err error) {
 	why := ""
 	if err != nil {
@@ -462,7 +462,7 @@ func (e *Episodes) warn(text string) {
 	e.cfg.Say(text, true)
 }
 
-// Close says that the run ends: an episode that is under way stays without an end.
+// Close marks the end of the run. An episode in progress stays without an end.
 func (e *Episodes) Close() {
 	e.mu.Lock()
 	open, ended := e.phase == Recording, e.ended
@@ -473,7 +473,7 @@ func (e *Episodes) Close() {
 	}
 }
 
-// Status is where the episodes stand; its JSON keys are a contract (docs/json.md).
+// Status is the state of the episodes; its JSON keys are a contract (docs/json.md).
 type Status struct {
 	Phase    string  `json:"phase"`
 	Number   uint32  `json:"number"`
@@ -485,15 +485,15 @@ type Status struct {
 	Timeout  int     `json:"timeout"`
 	Discard  int     `json:"discard"`
 	Rerecord int     `json:"rerecord"`
-	Open     int     `json:"open"` // 1: one is under way, or the run ended in it
+	Open     int     `json:"open"` // 1: an episode is in progress, or was when the run ended
 	Last     string  `json:"last,omitempty"`
 	Waits    string  `json:"waits,omitempty"`
 	Warning  string  `json:"warning,omitempty"`
-	Refused  uint64  `json:"refused_begins,omitempty"` // attempts to begin an episode that failed
+	Refused  uint64  `json:"refused_begins,omitempty"` // failed attempts to begin an episode
 }
 
-// Status may be called by any thread; nil where there are no episodes and none are to
-// come.
+// Status returns the state of the episodes; nil without any past or scheduled episode. Any thread
+// may call it.
 func (e *Episodes) Status() *Status {
 	if e == nil {
 		return nil
@@ -519,7 +519,7 @@ func (e *Episodes) Status() *Status {
 
 func seconds(d time.Duration) float64 { return float64(max(0, d).Milliseconds()) / 1e3 }
 
-// Resting reports whether the arm waits for the next episode, because a person begins it.
+// Resting reports whether the arm waits for a person to begin the next episode.
 func (e *Episodes) Resting() bool {
 	if e == nil {
 		return false
@@ -529,8 +529,7 @@ func (e *Episodes) Resting() bool {
 	return e.phase == None && e.number > 0
 }
 
-// AppendLine appends where the episodes stand to a status line; nothing where there are
-// none.
+// AppendLine appends the state of the episodes to a status line, and nothing if Status returns nil.
 //
 //rt:noalloc
 func (e *Episodes) AppendLine(b []byte, now rt.Instant) []byte {

@@ -16,7 +16,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// fake is an arm that is recorded.
+// fake is an arm to record.
 type fake struct {
 	notReady string
 	refuses  error
@@ -38,7 +38,7 @@ func (f *fake) Begin(_ context.Context, task string) error {
 	return nil
 }
 
-// stand is the episodes of a fake arm, on a clock that the test moves.
+// stand holds the episodes of a fake arm, on a clock that the test moves.
 type stand struct {
 	*Episodes
 	arm      *fake
@@ -71,7 +71,7 @@ func newStand(t *testing.T, plan Plan) *stand {
 	return s
 }
 
-// after moves the clock on, a step each second.
+// after moves the clock, with a Step each second.
 func (s *stand) after(d time.Duration) {
 	for end := s.clock.Now().Add(d); s.clock.Now() < end; {
 		s.clock.SleepUntil(s.clock.Now().Add(time.Second))
@@ -84,7 +84,7 @@ func (s *stand) do(line string) error {
 	return s.Do(context.Background(), word, text)
 }
 
-// marks are the episodes on record.
+// marks returns the episodes on record.
 func (s *stand) marks(t *testing.T) (marks []string) {
 	t.Helper()
 	s.cfg.Record.Collect()
@@ -102,8 +102,8 @@ func (s *stand) marks(t *testing.T) (marks []string) {
 
 func lasts(d time.Duration) *time.Duration { return &d }
 
-// Episodes begin by themselves, last as long as they may, and are replaced where a person
-// says so; the record has each begin and each end.
+// Scheduled episodes begin by themselves and last for their time, and a person can have one
+// recorded again. The record has each beginning and each end.
 func TestScheduledEpisodes(t *testing.T) {
 	s := newStand(t, Plan{Count: 3, Time: lasts(30 * time.Second), Reset: lasts(10 * time.Second)})
 	s.arm.notReady = "no torque yet"
@@ -112,18 +112,18 @@ func TestScheduledEpisodes(t *testing.T) {
 		t.Fatalf("%+v, want it to wait for torque", st)
 	}
 	s.arm.notReady = ""
-	s.after(2 * time.Second) // begins at 4 or 5
+	s.after(2 * time.Second) // begins at 4 or 5 s
 	if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Waits != "" || st.Left < 28 || st.Left > 30 {
 		t.Fatalf("%+v, want episode 1", st)
 	}
 	if err := s.do("start"); err == nil || !strings.Contains(err.Error(), "episode 1 (1 of 3) is under way") {
 		t.Errorf("a second start: %v", err)
 	}
-	s.after(30 * time.Second) // its time is over
+	s.after(30 * time.Second) // its time runs out
 	if st := s.Status(); st.Phase != Reset || st.Timeout != 1 || st.Last != record.Timeout {
 		t.Fatalf("%+v, want time to reset", st)
 	}
-	if err := s.do("failure"); err != nil { // a second thought
+	if err := s.do("failure"); err != nil { // corrects the outcome
 		t.Error(err)
 	}
 	s.after(11 * time.Second)
@@ -168,7 +168,7 @@ func TestScheduledEpisodes(t *testing.T) {
 	}
 }
 
-// Without --episodes a person begins each.
+// Without --episodes a person begins each episode.
 func TestEpisodesByHand(t *testing.T) {
 	s := newStand(t, Plan{})
 	if s.Status() != nil {
@@ -210,7 +210,7 @@ func TestEpisodesByHand(t *testing.T) {
 	}
 }
 
-// Sentry's episodes follow each other, and the arm does not hear of it.
+// Sentry's episodes follow each other, without a call to the arm.
 func TestSentry(t *testing.T) {
 	s := newStand(t, Plan{Strategy: Sentry, Time: lasts(20 * time.Second)})
 	s.after(time.Second)
@@ -243,8 +243,8 @@ func TestSentry(t *testing.T) {
 	}
 }
 
-// Where the next episode cannot begin, sentry's goes on, whichever way the arm refuses: a
-// person that asks for another task ends no recording.
+// If the next episode cannot begin, sentry's current one continues, however the arm refuses. A
+// person's request for another task does not end the recording.
 func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -265,7 +265,7 @@ func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 			if st := s.Status(); st.Phase != Recording || st.Number != 1 || st.Refused != 1 || len(s.warnings) != 1 {
 				t.Errorf("%s, %s: %+v, it warns %q; want episode 1, one refusal and one warning", tt.name, line, st, s.warnings)
 			}
-			s.after(25 * time.Second) // its time is over
+			s.after(25 * time.Second) // its time runs out
 			if st := s.Status(); st.Phase != Recording || st.Number != 2 {
 				t.Errorf("%s, %s: %+v, want episode 2", tt.name, line, st)
 			}
@@ -277,8 +277,8 @@ func TestSentryGoesOnWhereTheNextCannotBegin(t *testing.T) {
 	}
 }
 
-// An episode that cannot begin is tried again each second, counted, and reported: each
-// reason once, and one that lasts as a warning, not more often than every ten minutes.
+// An episode that cannot begin is tried again each second, counted, and reported: each reason once,
+// and a lasting reason as a warning, at most every ten minutes.
 func TestAnEpisodeThatCannotBeginIsReported(t *testing.T) {
 	for _, plan := range []Plan{{Strategy: Sentry}, {Count: 3}, {Strategy: Episodic, Count: 3}} {
 		s := newStand(t, plan)
@@ -303,7 +303,7 @@ func TestAnEpisodeThatCannotBeginIsReported(t *testing.T) {
 	}
 }
 
-// DAgger's episodes are the corrections; the arm is told nothing, since the person has it.
+// DAgger's episodes are the corrections. The arm gets no calls, since the person has it.
 func TestCorrections(t *testing.T) {
 	s := newStand(t, Plan{Strategy: DAgger, Leader: true, Count: 2})
 	for _, has := range []bool{false, true, true, false, false, true} {
@@ -313,7 +313,7 @@ func TestCorrections(t *testing.T) {
 	if err := s.do("start"); err == nil || !strings.Contains(err.Error(), "correction") {
 		t.Errorf("start: %v", err)
 	}
-	if err := s.do("discard"); err != nil { // while it goes on
+	if err := s.do("discard"); err != nil { // during the episode
 		t.Error(err)
 	}
 	s.Correct(true)
@@ -329,14 +329,14 @@ func TestCorrections(t *testing.T) {
 	}
 }
 
-// Who records hears that their work is lost, at once and at the end.
+// The person gets a warning about lost data at once, and at the end.
 func TestLossesAreTold(t *testing.T) {
 	s := newStand(t, Plan{})
 	if err := s.do("start"); err != nil {
 		t.Fatal(err)
 	}
 	s.Failing(errors.New("no space left"))
-	s.Failing(errors.New("no space left at all")) // the same trouble
+	s.Failing(errors.New("no space left at all")) // the same fault
 	if len(s.warnings) != 1 || !strings.Contains(s.warnings[0], "episode 1 is being lost: no space left") || s.Status().Warning != s.warnings[0] {
 		t.Errorf("it warns %q", s.warnings)
 	}
