@@ -30,7 +30,7 @@ func (p *Page) index(w http.ResponseWriter, _ *http.Request) {
 	webpage.Send(w, webpage.HTML, index)
 }
 
-// healthz says whether to restart the process, as lean-server's does.
+// healthz reports whether the process needs a restart, as lean-server's /healthz does.
 func (p *Page) healthz(w http.ResponseWriter, _ *http.Request) {
 	run, code, why := p.run.Load(), http.StatusOK, starting
 	if run != nil {
@@ -58,9 +58,8 @@ func (p *Page) status(w http.ResponseWriter, _ *http.Request) {
 	webpage.Send(w, webpage.JSON, text.Bytes())
 }
 
-// timeline answers with what is new since the column and the change that the query names,
-// in the run that it names: a browser that was there before a restart gets all of the new
-// run.
+// timeline answers with the changes since the column and the change in the query, if the query
+// names this run. A browser that was open before a restart gets the whole new run.
 func (p *Page) timeline(w http.ResponseWriter, r *http.Request) {
 	run := p.run.Load()
 	switch {
@@ -87,13 +86,13 @@ func (p *Page) timeline(w http.ResponseWriter, r *http.Request) {
 	webpage.Send(w, webpage.JSON, append(run.Timeline(b, since), '}'))
 }
 
-// lineBytes is room for what is new in half a second.
+// lineBytes is enough for the changes of half a second.
 const lineBytes = 2 << 10
 
-// setTask gives the arm the task in the body. It moves the arm, so only this machine
-// may ask for it, from no other site's page: the body of a PUT is never sent by
-// another site without asking first, and nobody here says yes. Where there is a token,
-// that is wanted, too.
+// setTask sets the task in the request's body. A task moves the arm, so only a browser on this
+// machine may set it, and only from this page. A browser sends a PUT for another site's page only
+// after a preflight request, and the page never grants one. If a token is set, the request must
+// have it too.
 func (p *Page) setTask(w http.ResponseWriter, r *http.Request) {
 	run := p.run.Load()
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
@@ -155,7 +154,7 @@ func (p *Page) picture(w http.ResponseWriter, r *http.Request) {
 	webpage.Send(w, webpage.JPEG, still.Data)
 }
 
-// takeBuffer returns the memory for one picture, nil when none gets free in time.
+// takeBuffer returns the memory for one picture; nil if no buffer becomes free in time.
 func (p *Page) takeBuffer() []byte {
 	for waited := time.Duration(0); ; waited += picturePoll {
 		select {
@@ -185,7 +184,7 @@ func (p *Page) readPicture(v *capture.Preview, room []byte) (still capture.Still
 
 func cameraList(previews []*capture.Preview) string {
 	if len(previews) == 0 {
-		return "is none (--camera NAME=SOURCE)"
+		return "are no cameras (--camera NAME=SOURCE)"
 	}
 	var names []string
 	for _, v := range previews {

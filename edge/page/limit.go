@@ -10,21 +10,20 @@ import (
 	"edgert/rt"
 )
 
-// limitedListener accepts few connections at once, and few a second; others wait. One
-// address has only its share, so that nobody keeps an operator out: what it has beyond is
-// closed at once.
+// limitedListener accepts few connections at once and few per second; others wait. It closes
+// connections of an address beyond its share at once, so that no client can lock an operator out.
 type limitedListener struct {
 	net.Listener
 	slots    chan struct{}
 	closed   chan struct{}
 	once     sync.Once
-	rate     webpage.RateLimit // of those that are answered
-	drops    webpage.RateLimit // of those that are closed
+	rate     webpage.RateLimit // of accepted connections
+	drops    webpage.RateLimit // of closed connections
 	accepted atomic.Uint64
 	dropped  atomic.Uint64
 
 	mu   sync.Mutex
-	open map[netip.Addr]int // guarded by mu; by network, as tokens are counted
+	open map[netip.Addr]int // guarded by mu; by network, like tokens
 }
 
 func limitListener(l net.Listener, clock rt.Clock) *limitedListener {
@@ -35,7 +34,7 @@ func limitListener(l net.Listener, clock rt.Clock) *limitedListener {
 	}
 }
 
-// Accept returns the next connection when there is a slot for it.
+// Accept returns the next connection, as soon as there is a slot for it.
 func (g *limitedListener) Accept() (net.Conn, error) {
 	select {
 	case g.slots <- struct{}{}:

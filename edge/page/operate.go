@@ -17,25 +17,25 @@ const (
 	commandPath = "/command"
 	tokenHeader = "X-Edge-RT-Token"
 
-	maxCommandBytes = 6*wire.MaxTextBytes + 256 // a text, each byte of which may be escaped
+	maxCommandBytes = 6*wire.MaxTextBytes + 256 // a text in which each byte may be escaped
 )
 
-// Button is a command of an operator that the page offers.
+// Button is an operator's command that the page offers.
 type Button struct {
 	Word  string `json:"word"`
-	Label string `json:"label,omitempty"` // empty: it has a form of its own
-	Text  string `json:"text,omitempty"`  // what stands behind the word; empty: nothing
-	Ask   string `json:"ask,omitempty"`   // what is asked before; empty: nothing
+	Label string `json:"label,omitempty"` // empty: it has its own form
+	Text  string `json:"text,omitempty"`  // argument after the word; empty: no argument
+	Ask   string `json:"ask,omitempty"`   // question to confirm the command; empty: no question
 }
 
-// Reply is what became of a command.
+// Reply is the result of a command.
 type Reply struct {
 	Done bool
-	Why  string // it was not
-	Body any    // becomes JSON
+	Why  string // reason if not Done
+	Body any    // encoded as JSON
 }
 
-// buttons answers with what the page may offer, and whether it wants a token for it.
+// buttons answers with the commands that the page offers, and whether they need a token.
 func (p *Page) buttons(w http.ResponseWriter, _ *http.Request) {
 	list := struct {
 		Token    bool     `json:"token"`
@@ -56,9 +56,9 @@ func (p *Page) sendJSON(w http.ResponseWriter, v any) {
 	webpage.Send(w, webpage.JSON, text)
 }
 
-// command carries out {"command": WORD, "text": TEXT} for who shows the token. What a
-// browser sends by itself, a cookie or a form, counts for nothing here: the header cannot be
-// set from another site's page without asking first, and nobody here says yes.
+// command executes {"command": WORD, "text": TEXT} for a request with the right token. A cookie or
+// a form, which a browser sends by itself, has no effect: the token is in a header, which another
+// site's page can set only after a preflight request, and the page never grants one.
 func (p *Page) command(w http.ResponseWriter, r *http.Request) {
 	if !p.mayOperate(w, r) {
 		return
@@ -72,7 +72,7 @@ func (p *Page) command(w http.ResponseWriter, r *http.Request) {
 	err := body.Decode(&asked)
 	if err == nil {
 		if _, more := body.Token(); more != io.EOF {
-			err = fmt.Errorf("something stands behind it")
+			err = fmt.Errorf("unexpected data after it")
 		}
 	}
 	if err != nil {
@@ -85,7 +85,7 @@ func (p *Page) command(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if strings.ContainsAny(asked.Command+asked.Text, "\r\n") || strings.Contains(asked.Command, " ") {
-		p.guard.Refuse(w, http.StatusBadRequest, "a command is one line: a word, and a text for one that takes one")
+		p.guard.Refuse(w, http.StatusBadRequest, "a command is one line: a word, with a text for some words")
 		return
 	}
 	reply := run.Command(r.Context(), strings.TrimSpace(asked.Command+" "+asked.Text))
@@ -97,7 +97,7 @@ func (p *Page) command(w http.ResponseWriter, r *http.Request) {
 	p.sendJSON(w, reply.Body)
 }
 
-// mayOperate admits who may move the arm, and tells others why not.
+// mayOperate reports whether a request may move the arm, and answers with the reason if not.
 func (p *Page) mayOperate(w http.ResponseWriter, r *http.Request) bool {
 	from, err := netip.ParseAddrPort(r.RemoteAddr)
 	kind, _, _ := strings.Cut(r.Header.Get("Content-Type"), ";")
@@ -116,7 +116,7 @@ func (p *Page) mayOperate(w http.ResponseWriter, r *http.Request) bool {
 	return false
 }
 
-// rightToken compares what was shown, and counts what is wrong.
+// rightToken compares the request's token, and counts wrong ones.
 func (p *Page) rightToken(w http.ResponseWriter, token string, from netip.Addr) bool {
 	switch p.gate.check(token, from) {
 	case tokenRight:
@@ -130,12 +130,12 @@ func (p *Page) rightToken(w http.ResponseWriter, token string, from netip.Addr) 
 	if p.wrongTokens.Add(1) == 1 {
 		p.log.Warn("page: a wrong token; more are counted", "from", from.String())
 	}
-	p.guard.Refuse(w, http.StatusUnauthorized, "the token is wrong, or missing in %s: it is in the file of --http-token, or behind # in the address that edge-rt printed", tokenHeader)
+	p.guard.Refuse(w, http.StatusUnauthorized, "the token is wrong, or missing in %s: it is in the file of --http-token, or after # in the address that edge-rt printed", tokenHeader)
 	return false
 }
 
-// ownHost reports whether the browser looked for this very address, or for a name of this
-// machine. The guard lets any address look; an arm is moved at its own.
+// ownHost reports whether the request's Host is this very address or a name of this machine. The
+// guard accepts any address for viewing; for commands the page requires its own.
 func (p *Page) ownHost(r *http.Request) bool {
 	name := r.Host
 	if host, _, err := net.SplitHostPort(name); err == nil {
@@ -143,18 +143,18 @@ func (p *Page) ownHost(r *http.Request) bool {
 	}
 	asked, err := netip.ParseAddr(strings.Trim(name, "[]"))
 	if err != nil {
-		return true // a name that the guard knows
+		return true // a name that the guard accepts
 	}
 	local, ok := r.Context().Value(http.LocalAddrContextKey).(*net.TCPAddr)
 	return asked.IsLoopback() || ok && asked.Unmap().WithZone("") == local.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// ownOrigin reports whether this page sent the request, or no browser did: browsers say
-// where each POST comes from.
+// ownOrigin reports whether this page sent the request, or a client other than a browser: browsers
+// name the origin of each POST.
 func ownOrigin(r *http.Request) bool {
 	switch origin, site := r.Header.Get("Origin"), r.Header.Get("Sec-Fetch-Site"); {
 	case origin != "":
-		return origin == "http://"+r.Host || origin == "https://"+r.Host // a proxy's that speaks TLS
+		return origin == "http://"+r.Host || origin == "https://"+r.Host // a proxy that serves TLS
 	default:
 		return site == "" || site == "same-origin"
 	}

@@ -23,7 +23,7 @@ import (
 
 const rightOne = "a-token-of-more-than-22-characters"
 
-// operated is a page with buttons, and what it was told.
+// operated is a page with buttons, and the commands that it received.
 type operated struct {
 	*stage
 	mu    sync.Mutex
@@ -56,7 +56,7 @@ func newOperated(t *testing.T, token string) *operated {
 	return o
 }
 
-// exchange sends bytes as they are, from an address of this machine, and returns the answer.
+// exchange sends raw bytes from an address of this machine and returns the answer.
 func (o *operated) exchange(t *testing.T, from, request string) (code int, text string) {
 	t.Helper()
 	c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.ParseIP(from)}}).Dial("tcp", o.listener.Addr().String())
@@ -80,10 +80,10 @@ func (o *operated) exchange(t *testing.T, from, request string) (code int, text 
 	return r.StatusCode, string(body)
 }
 
-// request is a good one, changed.
+// request is a valid request, which tests change.
 type request struct {
 	method, host, token, kind, body string
-	head                            string // more of it
+	head                            string // further header lines
 }
 
 func (o *operated) request(change func(*request)) string {
@@ -102,8 +102,8 @@ func (o *operated) request(change func(*request)) string {
 	return text + "\r\n" + q.body
 }
 
-// Only who shows the token, from this page or from no browser, at this machine's own address
-// or name, moves the arm.
+// Only a request with the token, from this page or from a client other than a browser, to this
+// machine's own address or name, moves the arm.
 func TestWhoMayOperate(t *testing.T) {
 	o := newOperated(t, rightOne)
 	_, port, _ := net.SplitHostPort(o.listener.Addr().String())
@@ -136,7 +136,7 @@ func TestWhoMayOperate(t *testing.T) {
 		{"what asks before", func(q *request) { q.method, q.body = "OPTIONS", "" }, 405, ""},
 		{"no JSON", func(q *request) { q.body = "pause" }, 400, "want {"},
 		{"more than is known", func(q *request) { q.body = `{"command": "pause", "sudo": true}` }, 400, "sudo"},
-		{"two at once", func(q *request) { q.body = `{"command": "pause"}{"command": "stop"}` }, 400, "behind it"},
+		{"two at once", func(q *request) { q.body = `{"command": "pause"}{"command": "stop"}` }, 400, "unexpected data"},
 		{"two lines", func(q *request) { q.body = `{"command": "task", "text": "a\nstop"}` }, 400, "one line"},
 		{"a word that is two", func(q *request) { q.body = `{"command": "task fly"}` }, 400, "one line"},
 		{"a huge body", func(q *request) { q.body = `{"command": "` + strings.Repeat("x", maxCommandBytes) + `"}` }, 413, "at most"},
@@ -155,7 +155,7 @@ func TestWhoMayOperate(t *testing.T) {
 	}
 }
 
-// A body of no declared length is cut off where a command ends at the latest.
+// A body without a declared length is cut off at the maximum length of a command.
 func TestABodyWithoutALength(t *testing.T) {
 	o := newOperated(t, rightOne)
 	text := `{"command": "` + strings.Repeat("x", 2*maxCommandBytes) + `"}`
@@ -165,7 +165,7 @@ func TestABodyWithoutALength(t *testing.T) {
 	}
 }
 
-// A body that does not come costs its connection.
+// A client whose body does not arrive loses its connection.
 func TestABodyThatDoesNotCome(t *testing.T) {
 	o := newOperated(t, rightOne)
 	whole := o.request(nil)
@@ -175,7 +175,7 @@ func TestABodyThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// Without --http-token nothing operates, and a page that is asked says so.
+// Without --http-token no request can operate the arm, and the answer names the flag.
 func TestWithoutATokenThePageOnlyShows(t *testing.T) {
 	o := newOperated(t, "")
 	if code, text := o.exchange(t, "127.0.0.1", o.request(nil)); code != 403 || !strings.Contains(text, "--http-token") {
@@ -189,7 +189,8 @@ func TestWithoutATokenThePageOnlyShows(t *testing.T) {
 	}
 }
 
-// Wrong tokens are counted; who shows many of them is not listened to, and others are.
+// Wrong tokens are counted. After many of them from an address, the page ignores that address, and
+// no other.
 func TestWrongTokens(t *testing.T) {
 	o := newOperated(t, rightOne)
 	wrong := func(token string) func(*request) { return func(q *request) { q.token = token } }
@@ -198,7 +199,7 @@ func TestWrongTokens(t *testing.T) {
 			t.Errorf("wrong token %d: %d %q, want 401", i, code, text)
 		}
 	}
-	for _, token := range []string{"x", rightOne} { // not even the right one
+	for _, token := range []string{"x", rightOne} { // not even the right token
 		if code, text := o.exchange(t, "127.0.0.2", o.request(wrong(token))); code != 429 || !strings.Contains(text, "127.0.0.2") {
 			t.Errorf("after %d wrong ones: %d %q, want 429", wrongBurst, code, text)
 		}
@@ -211,8 +212,8 @@ func TestWrongTokens(t *testing.T) {
 	}
 }
 
-// The wrong ones of an address fade, a network of IPv6 counts as one, and no number of
-// addresses makes more memory.
+// The wrong tokens of an address are forgotten in time, an IPv6 network counts as one address, and
+// the memory does not grow with the number of addresses.
 func TestTheGateForgets(t *testing.T) {
 	clock := rttest.NewClock(1)
 	g := newGate(rightOne, clock)
@@ -240,8 +241,7 @@ func TestTheGateForgets(t *testing.T) {
 	}
 }
 
-// A thousand connections of one machine, none of which says anything, keep no other machine's
-// operator out.
+// A thousand idle connections from one machine do not lock out an operator on another machine.
 func TestAThousandConnectionsKeepNobodyOut(t *testing.T) {
 	o := newOperated(t, rightOne)
 	for range 1000 {
@@ -259,7 +259,7 @@ func TestAThousandConnectionsKeepNobodyOut(t *testing.T) {
 	}
 }
 
-// A browser gets what is new of the run that it knows, and all of another.
+// A browser gets the changes of the run that it names, and the whole of another run.
 func TestTheLinesOfARun(t *testing.T) {
 	o := newOperated(t, "")
 	for query, want := range map[string]string{

@@ -1,12 +1,12 @@
-// Package page is a running edge in a browser: how it goes, what the last minute was like,
-// where the joints are and what the cameras see. Who has the token of --http-token operates
-// it, as edge-rt ctl does (operate.go, token.go); without one a browser on the robot itself
-// may give another task, and nothing else moves anything.
+// Package page shows a running edge in a browser: its state, the last minute, the positions of the
+// joints and the pictures of the cameras. The holder of the token of --http-token can operate the
+// arm, as with edge-rt ctl (operate.go, token.go). Without a token a browser on the robot itself
+// may set another task, and no request can move the arm otherwise.
 //
-// No request can delay the tick: the page shares no lock with it, a capture thread or the
-// sender, and gets copies of pictures (capture.Preview). Go's collector is off while the
-// arm runs, so connections and requests are few (limit.go, webpage.Guard) and bounded (page.go,
-// handlers.go), and their garbage is collected just after a tick.
+// No request can delay the tick: the page shares no lock with the tick, a capture thread or the
+// sender, and works on copies of pictures (capture.Preview). Go's collector is off while the arm
+// runs. Connections and requests are therefore few (limit.go, webpage.Guard) and bounded (page.go,
+// handlers.go), and a collection of their garbage starts just after a tick.
 package page
 
 import (
@@ -33,25 +33,25 @@ import (
 )
 
 const (
-	maxConnections     = 16                    // at once; the next wait in the kernel
-	maxPerAddress      = 12                    // of them; what one address has beyond is closed
-	dropInterval       = 2 * time.Millisecond  // between two that are closed so
+	maxConnections     = 16                    // at once; further ones wait in the kernel
+	maxPerAddress      = 12                    // at once; further ones are closed
+	dropInterval       = 2 * time.Millisecond  // between two connections that are closed for that reason
 	connectionInterval = 25 * time.Millisecond // between two connections, in the long run
 	requestInterval    = 20 * time.Millisecond // between two requests of all clients, in the long run
 	burst              = 16                    // connections or requests at once
 	maxHeaderBytes     = 4 << 10               // a request's header; net/http adds as much again
-	readTimeout        = 2 * time.Second       // reading a request
-	writeTimeout       = 5 * time.Second       // writing its answer
-	idleTimeout        = 10 * time.Second      // a connection without a request
+	readTimeout        = 2 * time.Second       // to read a request
+	writeTimeout       = 5 * time.Second       // to write its answer
+	idleTimeout        = 10 * time.Second      // of a connection without a request
 	shutdownTimeout    = 300 * time.Millisecond
-	maxPictures        = 4 // being sent at once
+	maxPictures        = 4 // in transmission at once
 
 	taskPath     = "/task"
 	maxTaskBytes = wire.MaxTextBytes
 
-	collectInterval = time.Second // between looks at the heap
-	collectBytes    = 16 << 20    // garbage that is collected, well before the fuse of rt.HoldGC
-	tickTimeout     = time.Second // for the end of a tick: the slowest rate's period
+	collectInterval = time.Second // between checks of the heap
+	collectBytes    = 16 << 20    // garbage that starts a collection, well before the fuse of rt.HoldGC
+	tickTimeout     = time.Second // for the end of a tick: the period of the slowest rate
 	tickPoll        = time.Millisecond
 )
 
@@ -60,50 +60,50 @@ var source []byte
 
 var index = timeline.Compose(source)
 
-// Config is one page.
+// Config configures a Page.
 type Config struct {
-	Address string   // of Address
-	Names   []string // by which this machine is called beside its own
-	Token   string   // who shows it may operate; empty: nobody may
+	Address string   // as returned by Address
+	Names   []string // further host names of this machine
+	Token   string   // token for operating the arm; empty: the page only shows
 	Clock   rt.Clock
 	Log     *slog.Logger
 }
 
-// Run is a running edge. Any goroutine may call its functions.
+// Run is the running edge that the page shows. Any goroutine may call its functions.
 type Run struct {
-	Status   func() any // becomes /status.json
-	Buttons  []Button   // what Command takes
+	Status   func() any // content of /status.json
+	Buttons  []Button   // the commands that the page offers
 	Command  func(ctx context.Context, line string) Reply
-	Timeline func(b []byte, since timeline.Since) []byte // appends /timeline.json; nil: there is none
+	Timeline func(b []byte, since timeline.Since) []byte // appends the lines of /timeline.json; nil: no timeline
 	SetTask  func(context.Context, string) error
-	Instance string                       // which run it is; another after a restart
-	Healthy  func() (ok bool, why string) // whether ticks come
-	Ticks    func() uint64                // so far
+	Instance string                       // id of the run; it changes at a restart
+	Healthy  func() (ok bool, why string) // whether ticks run, and the reason if not
+	Ticks    func() uint64                // number of ticks so far
 	Previews []*capture.Preview           // in the order of the command line
 }
 
-// Stats counts what requests have cost.
+// Stats counts requests and their costs.
 type Stats struct {
 	Connections uint64 `json:"connections"`
 	Requests    uint64 `json:"requests"`
 	Pictures    uint64 `json:"pictures"`
-	Refused     uint64 `json:"refused"`     // requests refused: another machine's name, no picture, no token
-	Collections uint64 `json:"collections"` // by hand
-	Dropped     uint64 `json:"dropped"`     // connections closed: their address had its share
-	Commands    uint64 `json:"commands"`    // of who showed the token
+	Refused     uint64 `json:"refused"`     // requests with another machine's name, without a picture or without a token
+	Collections uint64 `json:"collections"` // garbage collections that the page started
+	Dropped     uint64 `json:"dropped"`     // connections closed because their address had too many
+	Commands    uint64 `json:"commands"`    // commands with the right token
 	WrongTokens uint64 `json:"wrong_tokens"`
 }
 
-// Page answers browsers. It listens before the arm is opened: a port may be in use.
+// Page answers browsers. It listens before the arm is opened, since the port may be in use.
 type Page struct {
 	http     http.Server
 	listener *limitedListener
 	clock    rt.Clock
 	log      *slog.Logger
 	guard    *webpage.Guard
-	gate     *gate // nil: nobody may operate
+	gate     *gate // nil: no operation
 	run      atomic.Pointer[Run]
-	buffers  chan []byte // memory of the pictures on their way; made by Watch
+	buffers  chan []byte // memory for the pictures in transmission; made by Watch
 	done     chan struct{}
 	running  sync.WaitGroup
 
@@ -128,7 +128,7 @@ func Address(text string) (string, error) {
 	return net.JoinHostPort(host, port), nil
 }
 
-// Listen binds and answers; what it shows begins with Watch.
+// Listen binds the address and answers requests. Until Watch it has no run to show.
 func Listen(cfg Config) (*Page, error) {
 	listener, err := bind.TCP(cfg.Address)
 	if err != nil {
@@ -153,18 +153,18 @@ func Listen(cfg Config) (*Page, error) {
 	mux.HandleFunc("POST "+commandPath, p.command)
 	p.http = http.Server{
 		Handler: p.guard.Check(mux, mayBring), MaxHeaderBytes: maxHeaderBytes, ReadTimeout: readTimeout, WriteTimeout: writeTimeout, IdleTimeout: idleTimeout,
-		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" by itself, past the guard, as fast as it is asked
-		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // what clients do wrong is counted, and no log of ours
+		DisableGeneralOptionsHandler: true,                                                   // net/http would answer "OPTIONS *" without the guard and its rate
+		ErrorLog:                     slog.NewLogLogger(slog.DiscardHandler, slog.LevelWarn), // clients' errors are counted, not logged
 	}
 	p.running.Go(func() { _ = p.http.Serve(p.listener) }) // ends with Close
 	p.running.Go(p.collect)
 	return p, nil
 }
 
-// URL is the page's address.
+// URL returns the page's address.
 func (p *Page) URL() string { return "http://" + p.listener.Addr().String() + "/" }
 
-// Watch shows run from now on. It allocates all that pictures need. Call it once.
+// Watch shows run from now on. It allocates all memory for pictures. Call it once.
 func (p *Page) Watch(run Run) {
 	room := 0
 	for _, v := range run.Previews {
@@ -176,7 +176,7 @@ func (p *Page) Watch(run Run) {
 	p.run.Store(&run)
 }
 
-// Stats returns the counters as they stand.
+// Stats returns the counters.
 func (p *Page) Stats() Stats {
 	return Stats{
 		Connections: p.listener.accepted.Load(), Requests: p.guard.Requests.Load(), Pictures: p.pictures.Load(),
@@ -185,7 +185,7 @@ func (p *Page) Stats() Stats {
 	}
 }
 
-// Close stops answering, after a moment for answers on their way; it may be called twice.
+// Close stops answering, after a moment for answers in transmission. It may be called twice.
 func (p *Page) Close() {
 	select {
 	case <-p.done:
@@ -201,7 +201,8 @@ func (p *Page) Close() {
 	p.running.Wait()
 }
 
-// mayBring is what a request may bring: a task and a command alone have a body.
+// mayBring returns the maximum length of a request's body, with a hint for errors: only a task and
+// a command have a body.
 func mayBring(r *http.Request) (limit int64, says string) {
 	switch {
 	case r.Method == http.MethodPut && r.URL.Path == taskPath:
@@ -212,7 +213,7 @@ func mayBring(r *http.Request) (limit int64, says string) {
 	return limit, fmt.Sprintf("only a task and a command have one, of at most %d and %d", maxTaskBytes, maxCommandBytes)
 }
 
-// collect collects the garbage of requests until Close, for the collector is off.
+// collect collects the garbage of requests until Close, since the collector is off.
 func (p *Page) collect() {
 	tick := time.NewTicker(collectInterval)
 	defer tick.Stop()
@@ -225,7 +226,7 @@ func (p *Page) collect() {
 		}
 		heap, run := rt.ReadHeap(), p.run.Load()
 		switch {
-		case run == nil || heap.Cycles != last.Cycles: // not yet off, the fuse, or another collection
+		case run == nil || heap.Cycles != last.Cycles: // the collector is not yet off, or there was another collection, such as the fuse's
 			last = heap
 		case heap.Bytes-last.Bytes > collectBytes:
 			afterTick(run)
@@ -236,7 +237,7 @@ func (p *Page) collect() {
 	}
 }
 
-// afterTick waits for the end of a tick, when there is most time before the next.
+// afterTick waits for the end of a tick, when the time to the next tick is longest.
 func afterTick(run *Run) {
 	before := run.Ticks()
 	for waited := time.Duration(0); waited < tickTimeout && run.Ticks() == before; waited += tickPoll {

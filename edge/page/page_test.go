@@ -27,7 +27,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// stage is a page with a run behind it that tests play.
+// stage is a page with a run that tests control.
 type stage struct {
 	*Page
 	ticks atomic.Uint64
@@ -37,7 +37,7 @@ type stage struct {
 	ends  sync.WaitGroup
 }
 
-const patience = 20 * time.Second // a busy machine's
+const patience = 20 * time.Second // for a busy machine
 
 func newStage(t testing.TB) *stage {
 	t.Helper()
@@ -55,7 +55,7 @@ func newStage(t testing.TB) *stage {
 	return s
 }
 
-// cam is a camera of bars, sent at a quality, 0 raw.
+// cam is a camera of bars; quality is its JPEG quality, 0: raw.
 type cam struct {
 	name    string
 	quality int
@@ -94,7 +94,7 @@ func (s *stage) watch(t testing.TB, cams ...cam) []*capture.Preview {
 				p.Refresh(s.clock.Now())
 			}
 			s.ticks.Add(1)
-			time.Sleep(5 * time.Millisecond) // a sender that leaves others the processor
+			time.Sleep(5 * time.Millisecond) // a sender that leaves the processor to others
 		}
 	}()
 	s.Watch(Run{
@@ -141,7 +141,7 @@ func (s *stage) do(t testing.TB, method, path, host string, body io.Reader) answ
 
 func (s *stage) get(t testing.TB, path string) answer { return s.do(t, "GET", path, "", nil) }
 
-// wants checks the code and a part of the text, and what all answers have.
+// wants checks the code and part of the text, and the properties of all answers.
 func (a answer) wants(t *testing.T, what string, code int, kind, says string) {
 	t.Helper()
 	if a.code != code || !strings.HasPrefix(a.head.Get("Content-Type"), kind) || !strings.Contains(string(a.body), says) {
@@ -168,7 +168,7 @@ func TestWhatIsAnswered(t *testing.T) {
 	if !json.Valid(a.body) {
 		t.Errorf("status is no JSON: %s", a.body)
 	}
-	for _, name := range []string{"front", "wrist"} { // encoded by the sender, and raw
+	for _, name := range []string{"front", "wrist"} { // one encoded by the sender, one raw
 		a := s.get(t, "/camera/"+name)
 		a.wants(t, name, 200, "image/jpeg", "")
 		m, err := jpeg.Decode(bytes.NewReader(a.body))
@@ -195,8 +195,8 @@ func TestWhatIsAnswered(t *testing.T) {
 	}
 }
 
-// A browser on this machine gives a task; another site's page and another machine do
-// not, and nothing is cut.
+// A browser on this machine can set a task; another site's page and another machine cannot. No task
+// is cut.
 func TestSetTask(t *testing.T) {
 	s := newStage(t)
 	put := func(origin string, body io.Reader) (int, string) {
@@ -253,11 +253,11 @@ func TestSetTask(t *testing.T) {
 	}
 }
 
-// A page left open on nothing, and cameras that there are none of.
+// A page without cameras answers a request for a picture with 404.
 func TestWithoutCameras(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
-	s.get(t, "/camera/front").wants(t, "no camera at all", 404, "text/plain", "there is none (--camera NAME=SOURCE)")
+	s.get(t, "/camera/front").wants(t, "no camera at all", 404, "text/plain", "there are no cameras (--camera NAME=SOURCE)")
 }
 
 func TestAddress(t *testing.T) {
@@ -283,12 +283,12 @@ func TestATakenPortIsNamed(t *testing.T) {
 	}
 }
 
-// Clients that send half a request and then nothing take all slots, and lose them
-// at the read limit: the next client waits until then, and no goroutine is added.
+// Clients that send half a request take all slots, and lose them at the read limit. The next client
+// waits until then, and no goroutine is added.
 func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
-	for i := range 3 * maxConnections { // of several machines: each has only its share
+	for i := range 3 * maxConnections { // from several machines: each has only its share
 		c, err := (&net.Dialer{LocalAddr: &net.TCPAddr{IP: net.IPv4(127, 0, 0, byte(2+i%6))}}).Dial("tcp", s.listener.Addr().String())
 		if err != nil {
 			t.Fatal(err)
@@ -304,13 +304,13 @@ func TestSlowClientsCostTheirSeatsOnly(t *testing.T) {
 	}
 }
 
-// Clients that take nothing of their pictures hold all the memory for pictures,
-// until the write limit takes it from them.
+// Clients that do not read their pictures hold all memory for pictures until the write limit ends
+// their connections.
 func TestClientsThatTakeNothing(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 16, true})
 	s.guard.Rate.Interval = 0
-	asks := bytes.Repeat(asking("/camera/front"), 1000) // more than the kernel holds the pictures of
+	asks := bytes.Repeat(asking("/camera/front"), 1000) // more pictures than the kernel buffers
 	for range maxPictures {
 		c, err := net.Dial("tcp", s.listener.Addr().String())
 		if err != nil {
@@ -342,7 +342,7 @@ func TestClientsThatTakeNothing(t *testing.T) {
 	}
 }
 
-// keep is one connection that is kept and allocates nothing here.
+// keep is a persistent connection whose use allocates nothing here.
 type keep struct {
 	net.Conn
 	buf [64 << 10]byte
@@ -391,12 +391,12 @@ func asking(path string) []byte {
 	return fmt.Appendf(nil, "GET %s HTTP/1.1\r\nHost: localhost\r\n\r\n", path)
 }
 
-// With the collector off, many thousands of requests cost no memory that stays:
-// they are collected by hand, before the fuse.
+// With the collector off, many thousands of requests do not accumulate garbage: the page starts
+// collections before the fuse.
 func TestMemoryStaysBounded(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 2, true})
-	s.guard.Rate.Interval = 0 // as fast as can be
+	s.guard.Rate.Interval = 0 // without a limit of the rate
 	hold := rt.HoldGC(0)
 	defer hold.Release()
 	began := rt.ReadHeap()
@@ -422,7 +422,7 @@ func TestMemoryStaysBounded(t *testing.T) {
 	}
 }
 
-// All clients together get a bounded rate of requests.
+// All clients together have a bounded rate of requests.
 func TestRequestsArePaced(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
@@ -443,7 +443,7 @@ func TestRequestsArePaced(t *testing.T) {
 	}
 }
 
-// What net/http would answer by itself passes checkRequest like all else.
+// Requests that net/http would answer by itself also pass the guard.
 func TestNothingPassesBeside(t *testing.T) {
 	s := newStage(t)
 	k := s.connect(t)
@@ -452,8 +452,7 @@ func TestNothingPassesBeside(t *testing.T) {
 	}
 }
 
-// A page of another site gets nothing and costs nobody a picture; a link to here
-// is followed.
+// A page of another site gets no picture and causes no capture. A link to this page works.
 func TestForeignPages(t *testing.T) {
 	s := newStage(t)
 	s.watch(t, cam{"front", 90, 2, true})
@@ -472,7 +471,7 @@ func TestForeignPages(t *testing.T) {
 	}
 }
 
-// Nothing of the page loads anything from elsewhere.
+// The page loads nothing from elsewhere.
 func TestThePageIsWhole(t *testing.T) {
 	for _, word := range []string{"http://", "https://", "src=\"", "@import", "innerHTML"} {
 		if bytes.Contains(index, []byte(word)) {
@@ -489,7 +488,7 @@ func TestThePageIsWhole(t *testing.T) {
 	}
 }
 
-// After Close nothing of the page is left.
+// After Close no part of the page is left.
 func TestCloseEnds(t *testing.T) {
 	s := newStage(t)
 	s.watch(t)
@@ -506,7 +505,7 @@ func TestCloseEnds(t *testing.T) {
 	}
 }
 
-// What one request costs in garbage.
+// BenchmarkRequest measures the garbage of one request.
 func BenchmarkRequest(b *testing.B) {
 	for _, path := range []string{"/status.json", "/camera/front", "/healthz"} {
 		b.Run(path, func(b *testing.B) {

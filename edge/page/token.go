@@ -19,28 +19,28 @@ import (
 )
 
 const (
-	// TokenAuto is the --http-token that is made anew at each start.
+	// TokenAuto is the --http-token for a new token at each start.
 	TokenAuto = "auto"
 
-	tokenBytes    = 32   // of chance in one that is made
-	tokenMin      = 22   // characters of one that a person wrote
-	tokenMax      = 256  //
-	tokenFileMode = 0600 // who may read it may move the arm
+	tokenBytes    = 32 // random bytes of a new token
+	tokenMin      = 22 // characters of a token that a person wrote
+	tokenMax      = 256
+	tokenFileMode = 0600 // its readers may move the arm
 
-	wrongBurst    = 5                // wrong tokens from an address, before it has to wait
-	wrongInterval = 10 * time.Second // between two of them, in the long run
-	wrongKept     = 64               // addresses; the one that was heard of longest ago goes
+	wrongBurst    = 5                // wrong tokens from an address before it must wait
+	wrongInterval = 10 * time.Second // between two wrong tokens, in the long run
+	wrongKept     = 64               // addresses; a new address replaces that with the earliest due time
 )
 
-// newToken makes one.
+// newToken returns a random token.
 func newToken() string {
 	b := make([]byte, tokenBytes)
 	rand.Read(b) // it never fails
 	return base64.RawURLEncoding.EncodeToString(b)
 }
 
-// LoadToken returns the token of --http-token: a new one, or a file's, which is made where
-// it is missing. made says that nobody has it yet.
+// LoadToken returns the token of --http-token: a new one, or the content of a file, which it
+// creates if it is missing. made reports that the token is new.
 func LoadToken(name string) (token string, made bool, err error) {
 	if name == TokenAuto {
 		return newToken(), true, nil
@@ -70,36 +70,36 @@ func LoadToken(name string) (token string, made bool, err error) {
 
 const tokenCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
 
-// verdict is what becomes of a token that was shown.
+// verdict is the result of a token check.
 type verdict int
 
 const (
 	tokenWrong verdict = iota
 	tokenRight
-	tokenNotLookedAt // too many wrong ones came from there
+	tokenNotLookedAt // ignored after too many wrong tokens from there
 )
 
-// gate compares tokens. Who shows many wrong ones is not listened to for a while; others
-// are.
+// gate compares tokens. After many wrong tokens from an address it ignores that address for a
+// while; other addresses are not affected.
 type gate struct {
-	sum   [sha256.Size]byte // of the token. Constant
+	sum   [sha256.Size]byte // of the token; constant
 	clock rt.Clock
 
 	mu    sync.Mutex
 	wrong []stranger // guarded by mu; at most wrongKept
 }
 
-// stranger is an address that has shown wrong tokens.
+// stranger is an address that has sent wrong tokens.
 type stranger struct {
 	address netip.Addr
-	due     rt.Instant // when the next wrong one would be due without a burst
+	due     rt.Instant // time of the next wrong token without a burst
 }
 
 func newGate(token string, clock rt.Clock) *gate {
 	return &gate{sum: sha256.Sum256([]byte(token)), clock: clock}
 }
 
-// check compares a token that came from an address, in the same time whatever it is.
+// check compares a token from an address. The time of the comparison does not depend on the token.
 func (g *gate) check(token string, from netip.Addr) verdict {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,7 +135,8 @@ func (g *gate) check(token string, from netip.Addr) verdict {
 	return tokenWrong
 }
 
-// networkOf is what one attacker has: an address, or a network of IPv6.
+// networkOf returns the range of addresses of one attacker: an IPv4 address, or an IPv6 network of
+// 64 bits.
 func networkOf(a netip.Addr) netip.Addr {
 	if a = a.Unmap(); a.Is6() {
 		if p, err := a.WithZone("").Prefix(64); err == nil {
