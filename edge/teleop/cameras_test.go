@@ -12,7 +12,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// frozenCamera is a sensor that repeats a picture until it is thawed.
+// frozenCamera is a sensor that repeats its picture until it is thawed.
 type frozenCamera struct {
 	clock rt.Clock
 	shade byte
@@ -37,7 +37,8 @@ func (f *frozenCamera) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// The person at the leader is told once of a camera that hangs, and once that it moves again.
+// The person at the leader gets one warning about a hanging camera, and one message when it works
+// again.
 func TestTheTeacherIsToldOfACameraThatHangs(t *testing.T) {
 	clock, stop := rttest.NewClock(rt.Instant(time.Second)), new(atomic.Bool)
 	f := &frozenCamera{clock: clock, stop: stop, until: 20}

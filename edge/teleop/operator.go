@@ -12,10 +12,10 @@ import (
 	"edgert/record"
 )
 
-// words are what edge-rt ctl may send; operator.Task is followed by a text.
+// words are the commands of edge-rt ctl; a text follows operator.Task.
 var words = []string{"pause", "resume", operator.Task, episode.Start, record.Success, record.Failure, record.Discard, record.Rerecord, "unload", "save", "stop", "release", "status"}
 
-// command carries out one of words.
+// command executes one of words.
 func (s *session) command(line string) operator.Reply {
 	s.operating.Lock()
 	defer s.operating.Unlock()
@@ -61,7 +61,7 @@ func (s *session) command(line string) operator.Reply {
 	return reply
 }
 
-// reply is the status as edge-rt ctl prints it.
+// reply returns the status that edge-rt ctl prints.
 func (s *session) reply() operator.Reply {
 	stats := s.run.Stats()
 	r := operator.Reply{ID: s.identity.ID, State: record.RunStates[s.state.Load()], Paused: s.paused.Load(), Ticks: stats.Ticks, Overruns: stats.OverrunsOwn}
@@ -77,7 +77,7 @@ func (s *session) setTask(text string) error {
 	return err
 }
 
-// key is a key of the terminal.
+// key handles a key of the terminal.
 func (s *session) key(key string) {
 	word := s.episodes.Key(key)
 	if key == "esc" || key == "q" {
@@ -91,8 +91,8 @@ func (s *session) key(key string) {
 	}
 }
 
-// leaderArm is the follower to its episodes: a person at the leader does what is recorded,
-// and goes on between them.
+// leaderArm is the episodes' view of the follower: a person at the leader does the task, and
+// continues between episodes.
 type leaderArm struct{ *session }
 
 func (a leaderArm) Task() string { return *a.task.Load() }

@@ -22,7 +22,7 @@ import (
 	"edgert/sim"
 )
 
-// simCameraFPS is a simulated camera's rate: as fast as the world.
+// simCameraFPS is the rate of a simulated camera: that of the world.
 const simCameraFPS = 60
 
 // openRecord claims the follower's name, listens for an operator and makes the recorder.
@@ -47,7 +47,7 @@ func (s *session) openRecord() (err error) {
 	return err
 }
 
-// find returns an arm's port and calibration; the simulated one is made.
+// find returns an arm's port and calibration. It creates the simulated arm.
 func (s *session) find(a device.Place) (path string, c servo.Calibration, err error) {
 	if a.Bus != device.Sim {
 		c, err = a.Load()
@@ -62,8 +62,8 @@ func (s *session) find(a device.Place) (path string, c servo.Calibration, err er
 	return s.simBus.Path(), c, err
 }
 
-// openCameras opens every camera for the record. One that is absent ends the start: what
-// is shown would be shown in vain.
+// openCameras opens every camera of the record. A missing camera ends the start, since a
+// demonstration without its pictures would be useless.
 func (s *session) openCameras() error {
 	if s.recording == nil && len(s.cfg.Cameras) > 0 {
 		s.cfg.Log.Warn("nothing is recorded, so the cameras stay closed")
@@ -92,7 +92,7 @@ func (s *session) openCameras() error {
 	return s.describeRecord()
 }
 
-// simWorld is the simulated arm's world, else one in which nothing moves.
+// simWorld returns the simulated arm's world, or a static world without one.
 func (s *session) simWorld() *sim.Live {
 	if s.world == nil {
 		s.world = device.World(s.cfg.Seed, s.clock)
@@ -100,7 +100,7 @@ func (s *session) simWorld() *sim.Live {
 	return s.world
 }
 
-// describeRecord says in the files what the run is.
+// describeRecord sets the record's metadata.
 func (s *session) describeRecord() error {
 	c := &s.cfg
 	var cameras []string
@@ -115,7 +115,7 @@ func (s *session) describeRecord() error {
 	})
 }
 
-// recordAction notes what the leader wanted of this tick.
+// recordAction notes the leader's positions as this tick's action.
 //
 //rt:noalloc
 func (s *session) recordAction() {
@@ -127,7 +127,8 @@ func (s *session) recordAction() {
 	}
 }
 
-// commitRecord hands this tick's record over; read is when the joints had been read.
+// commitRecord hands over this tick's record. read is the instant at which the joints had been
+// read.
 //
 //rt:noalloc
 func (s *session) commitRecord(t rt.Tick, read rt.Instant) {
@@ -144,7 +145,7 @@ func (s *session) commitRecord(t rt.Tick, read rt.Instant) {
 	s.record.Ticks.Commit()
 }
 
-// closeRecord closes what openRecord, find and openCameras have opened.
+// closeRecord closes everything that openRecord, find and openCameras have opened.
 func (s *session) closeRecord() {
 	if !s.stuck {
 		s.recording.Close()
@@ -163,8 +164,8 @@ func (s *session) closeRecord() {
 	}
 }
 
-// reportCameras tells the person at the leader of a camera that gives no usable picture: what
-// is shown meanwhile is shown in vain.
+// reportCameras warns the person at the leader of a camera without usable pictures, since the
+// demonstration would be useless meanwhile.
 func (s *session) reportCameras() {
 	if s.blind == nil {
 		s.blind = make([]bool, len(s.cameras))

@@ -21,8 +21,8 @@ import (
 	"edgert/servo"
 )
 
-// What a teleoperation does is on record as a run's is: what the leader wanted, what the
-// follower was told, and what the cameras saw. An operator may hold it, and say what it is.
+// The record of a teleoperation holds the same data as a run's: the leader's actions, the
+// follower's goals and the cameras' pictures. An operator can pause the follower and set the task.
 func TestTeleoperationIsRecorded(t *testing.T) {
 	cfg, _, follow, h, f := pair(t, "so101")
 	cfg.Record, cfg.RecordDir, cfg.RecordSize, cfg.Task = record.All, t.TempDir(), 64<<20, "wave"
@@ -117,7 +117,7 @@ func TestTeleoperationIsRecorded(t *testing.T) {
 	}
 }
 
-// The simulated arm and its camera are one world; a camera that is not there ends the start.
+// The simulated arm and its camera share one world. A missing camera ends the start.
 func TestSimulatedFollower(t *testing.T) {
 	cfg, _, _, h, _ := pair(t, "so101")
 	cfg.Follower.Bus, cfg.Follower.Calibration = "sim", ""
@@ -141,7 +141,7 @@ func TestSimulatedFollower(t *testing.T) {
 	}
 }
 
-// awaitTicks waits for n more ticks of the teleoperation called id.
+// awaitTicks waits for n more ticks of the teleoperation with the given id.
 func awaitTicks(t *testing.T, id string, n uint64) {
 	t.Helper()
 	begin, err := operator.Ctl(id, "status")
@@ -154,7 +154,7 @@ func awaitTicks(t *testing.T, id string, n uint64) {
 	})
 }
 
-// edge-rt ctl ends it too; release leaves no torque, whatever --on-exit says.
+// edge-rt ctl can end the teleoperation. release removes the torque, regardless of --on-exit.
 func TestOperatorEndsTheTeleoperation(t *testing.T) {
 	for word, stiff := range map[string]bool{"stop": true, "release": false} {
 		cfg, _, follow, _, _ := pair(t, "so101")
@@ -162,7 +162,7 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 		done := make(chan error, 1)
 		go func() { done <- Run(t.Context(), cfg) }()
 		rttest.Eventually(t, "torque", func() bool { return !slices.Contains(follow.TorqueEnabled(), false) })
-		awaitTicks(t, "", 5) // the last joint's tick, too
+		awaitTicks(t, "", 5) // includes the last joint's tick
 		if _, err := operator.Ctl("", word); err != nil {
 			t.Error(err)
 		}
@@ -172,8 +172,8 @@ func TestOperatorEndsTheTeleoperation(t *testing.T) {
 	}
 }
 
-// Episodes of a teleoperation: begun and ended by the person and by the clock, with the
-// follower going on between them, and the end when all are there.
+// The person and the clock begin and end the episodes of a teleoperation. The follower continues
+// between them, and the run ends with the last one.
 func TestEpisodesOfATeleoperation(t *testing.T) {
 	cfg, _, _, h, f := pair(t, "so101")
 	cfg.Record, cfg.RecordDir, cfg.RecordSize, cfg.Task = record.All, t.TempDir(), 64<<20, "wave"
@@ -210,7 +210,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 	if _, err := operator.Ctl("", "task other"); err == nil || !strings.Contains(err.Error(), "under way") {
 		t.Errorf("another task within: %v", err)
 	}
-	if err := <-done; err != nil { // its time is over, and it was the last
+	if err := <-done; err != nil { // the last episode's time ran out
 		t.Error(err)
 	}
 	if !deaf {

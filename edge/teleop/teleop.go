@@ -1,8 +1,8 @@
-// Package teleop drives a follower arm with a leader arm that a person moves, on
-// one tick: read the leader, read the follower, limit, write.
+// Package teleop drives a follower arm with a leader arm that a person moves, on one tick: read the
+// leader, read the follower, limit, write.
 //
-// The follower passes a policy's gate, starts slowly, holds while either arm does not
-// answer, and is let go on every way out. Both arms may be unplugged and come back.
+// The follower's goals pass the same gate as a policy's. It starts slowly, holds while either arm
+// does not answer, and loses its torque on every way out. Both arms may be unplugged and come back.
 package teleop
 
 import (
@@ -37,39 +37,38 @@ import (
 	"edgert/sim"
 )
 
-// Config is one edge-rt teleop.
+// Config configures edge-rt teleop.
 type Config struct {
 	FPS         float64
 	Follower    device.Place
-	Leader      device.Place // its Robot is looked up
-	LeaderRobot string       // name or file; empty: the follower's name and _leader
+	Leader      device.Place // check sets its Robot
+	LeaderRobot string       // name or file; empty: the follower's name with _leader
 	Duration    time.Duration
-	Episodes    episode.Plan // Record is what its Check returns
-	Task        string       // what the person shows
-	Seed        uint64       // the simulated world's
+	Episodes    episode.Plan // Plan.Check has returned Record for it
+	Task        string       // the task that the person demonstrates
+	Seed        uint64       // of the simulated world
 	Cameras     []capture.Config
 	Encoding    capture.Encoding
-	Record      record.Mode // what is kept; empty: off
-	RecordDir   string      // where its files go; empty: beside the robot's id
-	RecordSize  int64       // most bytes of them all
+	Record      record.Mode // content of the record; empty: off
+	RecordDir   string      // folder of its files; empty: beside the robot's id
+	RecordSize  int64       // maximum bytes of its files
 	Log         *slog.Logger
 
-	// Listen has key called with the keys of a terminal until what it returns is called; nil:
-	// there is none.
+	// Listen calls key with the keys of a terminal until stop is called. nil: no terminal.
 	Listen func(key func(string)) (stop func())
 	RT     rt.Mode
 	CPU    int
 	OnExit string // park, hold, off
-	Rescue bool   // a follower outside its range is walked in slowly instead of refused
+	Rescue bool   // walk a follower outside its range in slowly, instead of refusing it
 	Out    io.Writer
 	Clock  rt.Clock // nil: the kernel's
 }
 
 const (
 	stillGone = 100 * time.Millisecond
-	measured  = 50 // cycles, to learn the adapter
+	measured  = 50 // measured cycles, to learn the adapter's latency
 
-	stuckLimit = 5 * time.Second // for the capture threads, once the arm is let go
+	stuckLimit = 5 * time.Second // for the capture threads, after the arm was released
 	sayEvery   = 100 * time.Millisecond
 )
 
@@ -99,7 +98,7 @@ func Run(ctx context.Context, cfg Config) error {
 	}
 	switch {
 	case errors.Is(err, servo.ErrCanceled):
-		return nil // nothing was under torque but a leader's triggers
+		return nil // nothing was under torque except a leader's triggers
 	case err != nil:
 		return err
 	}
@@ -110,7 +109,7 @@ func Run(ctx context.Context, cfg Config) error {
 	return s.drive(ctx)
 }
 
-// check refuses what cannot run, and looks the leader up.
+// check refuses a configuration that cannot run, and looks up the leader's robot.
 func (c *Config) check() error {
 	switch {
 	case c.Follower.Bus == "":
@@ -150,36 +149,36 @@ type session struct {
 
 	// Owner: tick thread.
 	arm        *follow.Follower
-	entry      *record.Tick // this tick's record; nil: there is none
+	entry      *record.Tick // this tick's record; nil: no record
 	step       int64        // ticks on which the follower followed
-	driven     bool         // it did in this one
+	driven     bool         // it followed on this tick
 	events     *event.Queue
 	lead       []float32
 	leaderSeen rt.Instant
-	leading    *leader.Leading // which of its joints lead
+	leading    *leader.Leading // the joints of the leader that lead
 	began      rt.Instant
 
 	identity  *identity.Identity
 	recording *recording.Recording
-	record    *record.Recorder // its lanes; nil: nothing is recorded
+	record    *record.Recorder // its lanes; nil: no record
 	simBus    *servosim.Bus    // nil on hardware
-	world     *sim.Live        // nil on hardware, until a simulated camera wants one
+	world     *sim.Live        // nil on hardware, unless a simulated camera needs it
 	cameras   []*capture.Camera
-	blind     []bool // each camera gives no usable picture; owner: speak
+	blind     []bool // the cameras without a usable picture; owner: speak
 	operator  net.Listener
 	episodes  *episode.Episodes
-	operating sync.Mutex // one command, or step of the episodes, at a time
+	operating sync.Mutex // serializes commands and steps of the episodes
 	run       *direct.Run
 	task      atomic.Pointer[string]
 
-	paused  atomic.Bool    // by an operator: the follower stays
-	state   atomic.Uint32  // in the newest tick, a number of record.RunStates
+	paused  atomic.Bool    // by an operator: the follower holds
+	state   atomic.Uint32  // of the newest tick, an index in record.RunStates
 	pending atomic.Int32   // cameras without a first picture
-	stuck   bool           // a thread did not end: what it may use is not closed
-	grabs   sync.WaitGroup // the capture threads, which a driver may hold up
+	stuck   bool           // a thread did not end: do not close the resources that it may use
+	grabs   sync.WaitGroup // capture threads, which a driver may block
 }
 
-// open finds an arm; it ends with servo.ErrCanceled soon after ctx does.
+// open opens an arm. After the end of ctx it soon returns servo.ErrCanceled.
 func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error) {
 	path, c, err := s.find(a)
 	if err != nil {
@@ -203,7 +202,7 @@ func (s *session) open(ctx context.Context, a device.Place) (*hotplug.Arm, error
 	return hotplug.New(arm, cfg, s.clock), nil
 }
 
-// sayNotes says what the opening of an arm has found, as after a reconnect.
+// sayNotes prints the notes of an arm's opening, also after a reconnect.
 func (s *session) sayNotes(arm *servo.Arm) {
 	for _, note := range arm.Notes() {
 		fmt.Fprintf(s.cfg.Out, "%s: %s\n", arm.Robot(), note)
@@ -242,7 +241,7 @@ func (s *session) drive(ctx context.Context) error {
 	return s.end(s.run.Drive(ctx, s.tick))
 }
 
-// speak says what the tick has to say, and once more when it has ended.
+// speak prints the events of the tick, once more after its end.
 func (s *session) speak() {
 	for ended := false; !ended; {
 		ended = s.run.Ending().Load()
@@ -255,11 +254,11 @@ func (s *session) speak() {
 
 func (s *session) stepEpisodes() {
 	s.operating.Lock()
-	defer s.operating.Unlock() // also where it panics: commands wait for it
+	defer s.operating.Unlock() // also on a panic: commands wait for it
 	s.episodes.Step(context.Background())
 }
 
-// say tells the person at the leader what became of the follower.
+// say prints an event for the person at the leader and records it.
 func (s *session) say(e event.Event) {
 	joint, why, level := "", "", slog.LevelWarn
 	switch e.Code {
@@ -299,7 +298,7 @@ func (s *session) say(e event.Event) {
 	fmt.Fprintf(s.cfg.Out, "%s%s%s\n", joint, e.Code.String(), why)
 }
 
-// tick is one period: first the leader is read, in half the time, then the follower.
+// tick is one period: it reads the leader in half of the reading time, and then the follower.
 //
 //rt:noalloc
 func (s *session) tick(t rt.Tick) rt.Wait {
@@ -332,8 +331,8 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	return wait
 }
 
-// follow gives the follower the leader's positions. While the leader is silent it stays,
-// and then starts slowly: the leader may have moved.
+// follow drives the follower to the leader's positions. While the leader is silent the follower
+// holds, and then it starts slowly, since the leader may have moved.
 //
 //rt:noalloc
 func (s *session) follow(now rt.Instant, present bool) {
@@ -346,8 +345,8 @@ func (s *session) follow(now rt.Instant, present bool) {
 	s.recordAction()
 }
 
-// checkLeading reports the joints of the leader that do not lead any more, and those that
-// lead again, which the follower follows slowly at first.
+// checkLeading reports the joints of the leader that no longer lead, and those that lead again; the
+// follower then starts slowly.
 //
 //rt:noalloc
 func (s *session) checkLeading(now rt.Instant) {
@@ -363,7 +362,7 @@ func (s *session) checkLeading(now rt.Instant) {
 	}
 }
 
-// end lets the follower go, and says how it went.
+// end releases the follower and prints a summary.
 func (s *session) end(err error) error {
 	err = s.run.End(err, func() { s.operator.Close() })
 	s.stuck = !device.Within(s.clock, stuckLimit, &s.grabs)
@@ -386,7 +385,7 @@ func (s *session) close() {
 	s.run.Close()
 	if s.leader != nil {
 		if !s.leader.Away() && len(s.leader.Arm().Triggers()) > 0 {
-			_ = s.leader.TorqueOff() // a trigger's spring; it holds nothing up
+			_ = s.leader.TorqueOff() // a trigger's spring; it holds no load
 		}
 		s.leader.Close()
 	}

@@ -23,7 +23,7 @@ import (
 	"edgert/servo/servosim"
 )
 
-// hands hold a leader's joints; they do not care for goals.
+// hands hold a leader's joints and ignore goals.
 type hands struct{ raw [6]atomic.Int32 }
 
 func (h *hands) Goal(rt.Instant, int, int)       {}
@@ -35,14 +35,14 @@ func (h *hands) all(raw int) {
 	}
 }
 
-// joints follow their goals at once, and say where they are.
+// joints follow their goals at once, and report their positions.
 type joints struct{ raw [6]atomic.Int32 }
 
 func (p *joints) Goal(_ rt.Instant, j, raw int)   { p.raw[j].Store(int32(raw)) }
 func (p *joints) Torque(rt.Instant, int, bool)    {}
 func (p *joints) Present(_ rt.Instant, j int) int { return int(p.raw[j].Load()) }
 
-// pair is a leader and a follower on the simulator.
+// pair returns a leader and a follower on the simulator.
 func pair(t *testing.T, name string) (cfg Config, lead, follow *servosim.Bus, h *hands, f *joints) {
 	t.Helper()
 	h, f = new(hands), new(joints)
@@ -89,8 +89,8 @@ func (p *joints) near(raw, reach int) bool {
 	return true
 }
 
-// Goal: the follower goes where the leader is, survives an unplugged adapter on
-// either side, and has no torque at the end.
+// Goal: the follower follows the leader, survives an unplugged adapter on either side, and has no
+// torque at the end.
 func TestFollowerFollows(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		t.Run(name, func(t *testing.T) {
@@ -134,7 +134,7 @@ func TestFollowerFollows(t *testing.T) {
 	}
 }
 
-// The follower does not jump to a leader that stands elsewhere.
+// The follower does not jump to a leader at another position.
 func TestSlowStart(t *testing.T) {
 	rttest.RealTime(t)
 	cfg, _, follow, h, f := pair(t, "so101")
@@ -146,8 +146,8 @@ func TestSlowStart(t *testing.T) {
 	last, began := int(f.raw[0].Load()), time.Now()
 	rttest.Eventually(t, "there", func() bool {
 		now := int(f.raw[0].Load())
-		// 250 degrees per second at the slew's 0.3 are 17 steps a tick; late ticks are
-		// skipped, not made up for.
+		// 250 degrees per second at the slew's 0.3 are 17 steps a tick; late ticks are skipped, not
+		// made up for.
 		if now-last > 17*12 {
 			t.Errorf("the follower jumped from %d to %d", last, now)
 		}
@@ -191,7 +191,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// Ctrl-C is heard while silent motors are asked, and is no failure.
+// Ctrl-C ends the start while silent motors are queried, and the run is no failure.
 func TestInterruptedBeforeTheArmsAreThere(t *testing.T) {
 	cfg, lead, _, _, _ := pair(t, "so101")
 	for id := range byte(6) {
@@ -258,7 +258,7 @@ func (c *faulty) SleepUntil(at rt.Instant) {
 	c.Clock.SleepUntil(at)
 }
 
-// A panic beside the tick lets the follower go, too.
+// A panic beside the tick also releases the follower.
 func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 	cfg, _, follow, _, _ := pair(t, "so101")
 	clock := &faulty{Clock: rt.KernelClock()}
@@ -275,8 +275,9 @@ func TestAPanicBesideTheTickLetsGo(t *testing.T) {
 	}
 }
 
-// Goal: a joint of the leader that goes over its seam, or out of its range, does not lead: the
-// follower's joint holds, the others follow, the person reads why, and it goes on slowly.
+// Goal: a joint of the leader that crosses its seam or leaves its range does not lead. The
+// follower's joint holds, the others follow, the person gets the reason, and the joint then
+// continues slowly.
 func TestLeaderJointThatDoesNotLead(t *testing.T) {
 	cfg, _, follow, h, f := pair(t, "so101")
 	out := cfg.Out.(*rttest.Output)
