@@ -10,15 +10,15 @@ import (
 	"edgert/servo"
 )
 
-// How far calibrations may put a joint elsewhere, in degrees. Two arms never have the same
-// ranges; one arm only has others after it was calibrated again.
+// Limits of the difference between two calibrations in a joint's position, in degrees. The ranges
+// of two arms always differ; those of one arm differ only after it was calibrated again.
 const (
 	sameArmDegrees  = 2.0
 	otherArmDegrees = 10.0
 )
 
-// loadCalibration reads the arm's calibration, which has to be known before the arm is opened;
-// without an id its motors choose it. The simulated arm brings its own.
+// loadCalibration reads the arm's calibration, which is needed before the arm is opened. Without an
+// id the motors identify the calibration. The simulated arm has its own.
 func (s *session) loadCalibration(ctx context.Context) (err error) {
 	place := &s.cfg.Arm
 	if place.Bus == device.Sim {
@@ -32,7 +32,7 @@ func (s *session) loadCalibration(ctx context.Context) (err error) {
 	return err
 }
 
-// armConfig is that of the arm, without the calibration.
+// armConfig returns the arm's configuration without the calibration.
 func (s *session) armConfig(ctx context.Context) *servo.ArmConfig {
 	return &servo.ArmConfig{
 		Path: s.cfg.Arm.Bus, Robot: s.cfg.Arm.Robot, Clock: s.clock,
@@ -40,8 +40,8 @@ func (s *session) armConfig(ctx context.Context) *servo.ArmConfig {
 	}
 }
 
-// compareCalibrations names the joints whose numbers mean another place on this arm than on
-// the recorded one, and refuses where that place is far away.
+// compareCalibrations reports the joints whose numbers mean another position on this arm than on
+// the recorded one, and refuses a large difference.
 func (s *session) compareCalibrations(context.Context) error {
 	if s.episode.Calibration == "" {
 		s.cfg.Log.Warn("the record does not hold its arm's calibration: whether its numbers mean the same places here is unknown", "file", s.cfg.File)
@@ -68,14 +68,14 @@ func (s *session) compareCalibrations(context.Context) error {
 	case text == "":
 		return nil
 	case s.cfg.OtherCalibration:
-		s.say(fmt.Sprintf("Calibrations differ: %s; --other-calibration says to go on.", text))
+		s.say(fmt.Sprintf("Calibrations differ: %s; the replay continues, since --other-calibration is set.", text))
 		return nil
 	default:
 		return exit.Errorf(exit.Config, "the record's numbers mean other places on this arm, as %s: %s; give the calibration of the record with --calibration FILE, or look at the arm and add --other-calibration", whose, text)
 	}
 }
 
-// say writes a line for the person at the terminal, and into the log.
+// say prints a line for the person at the terminal and logs it.
 func (s *session) say(line string) {
 	fmt.Fprintln(s.cfg.Out, line)
 	s.cfg.Log.Warn(line)

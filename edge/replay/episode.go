@@ -17,14 +17,14 @@ import (
 
 // Bounds of an episode.
 const (
-	maxNumbers = 16 << 20 // of all its rows
+	maxNumbers = 16 << 20 // in all rows together
 	maxHole    = time.Second
 	maxRate    = 1000 // ticks per second
-	listed     = 12   // episodes that a refusal names
-	jumpSlack  = 1.02 // of a tick's farthest travel: what float32 makes of it
+	listed     = 12   // episodes that an error lists
+	jumpSlack  = 1.02 // factor on a tick's maximum travel, for the rounding of float32
 )
 
-// Episode is where an arm was sent, tick by tick.
+// Episode holds the goals of an arm, tick by tick.
 type Episode struct {
 	Number      uint32
 	DOF         int
@@ -32,18 +32,18 @@ type Episode struct {
 	Rows        []float32 // [ticks*DOF], in robot units: the goals that the gate let pass
 	Torn        bool      // the record has no end
 	ID          string    // the arm's name
-	Calibration string    // the arm's, as servo.Calibration.Text; empty: an older record
+	Calibration string    // the arm's, as servo.Calibration.Text; empty for an older record
 }
 
-// Len is how many ticks it has.
+// Len returns the number of ticks.
 func (e *Episode) Len() int { return len(e.Rows) / e.DOF }
 
-// Length is how long it took.
+// Length returns the duration.
 func (e *Episode) Length() time.Duration {
 	return time.Duration(float64(e.Len()) / e.Rate * float64(time.Second))
 }
 
-// At writes the row at a place between two ticks.
+// At interpolates the row at a position between two ticks.
 //
 //rt:noalloc
 func (e *Episode) At(place float64, row []float32) {
@@ -57,8 +57,8 @@ func (e *Episode) At(place float64, row []float32) {
 	}
 }
 
-// Jumps reports whether a joint goes farther from row i to the next than step, its farthest
-// travel in a tick. The arm was not driven there: it was away, or moved by hand.
+// Jumps reports whether a joint moves farther from row i to the next than step, its maximum travel
+// in a tick. The arm was not driven there: it was away, or moved by hand.
 //
 //rt:noalloc
 func (e *Episode) Jumps(i int, step []float32) bool {
@@ -74,7 +74,7 @@ func (e *Episode) Jumps(i int, step []float32) bool {
 	return false
 }
 
-// Peak writes each joint's farthest travel in a tick, where it was driven.
+// Peak computes each joint's maximum travel in a tick, except across jumps.
 func (e *Episode) Peak(step, peak []float32) {
 	clear(peak)
 	for i := range e.Len() - 1 {
@@ -88,33 +88,33 @@ func (e *Episode) Peak(step, peak []float32) {
 	}
 }
 
-// frame is a tick with where the arm was sent on it.
+// frame is a tick with the index of its row.
 type frame struct {
 	at      rt.Instant
 	episode uint32
 	began   bool // an action began
-	row     int  // of rows
+	row     int  // index of its first number in rows; -1: no row
 }
 
-// reader takes ticks and episodes out of a record.
+// reader collects ticks and episodes from a record.
 type reader struct {
 	dof        int
-	multiplied bool // goals between two actions are made by the run
+	multiplied bool // the run interpolated goals between two actions
 	frames     []frame
 	rows       []float32
-	now        uint32 // the episode of the newest action
+	now        uint32 // episode of the newest action
 	spans      []span
 }
 
-// span is an episode, from its begin to its end.
+// span is an episode from its beginning to its end.
 type span struct {
 	number   uint32
 	from, to rt.Instant
-	marked   bool // by messages of its own
+	marked   bool // by its own messages in the record
 }
 
-// Load returns the episode of a number, or the only one for 0, of a record that an arm of
-// this kind has left. Its errors have exit codes.
+// Load returns the episode with a number, or the only one for 0, from the record of an arm of this
+// kind. Its errors have exit codes.
 func Load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 	info, err := record.Read(in, record.Visitor{})
 	if err != nil {
@@ -142,7 +142,7 @@ func Load(in io.ReadSeeker, arm robot.Robot, number uint32) (Episode, error) {
 	return e, r.fill(&e, s)
 }
 
-// fits refuses the record of another arm, and returns its ticks per second.
+// fits refuses the record of another kind of arm, and returns the record's ticks per second.
 func fits(run map[string]string, arm robot.Robot) (rate float64, err error) {
 	names, units := arm.ActionNames(), arm.Units()
 	switch got, gotUnits := run["joints"], run["units"]; {
@@ -160,7 +160,7 @@ func fits(run map[string]string, arm robot.Robot) (rate float64, err error) {
 	}
 	rate = fps * float64(multiplier)
 	if err != nil || math.IsNaN(rate) || rate < 1 || rate > maxRate || multiplier < 1 {
-		return 0, exit.Errorf(exit.Config, "the record says %q actions per second and %q ticks for each, want 1 to %d ticks per second", run["fps"], run["interpolation_multiplier"], maxRate)
+		return 0, exit.Errorf(exit.Config, "the record has %q actions per second and %q ticks for each, want 1 to %d ticks per second", run["fps"], run["interpolation_multiplier"], maxRate)
 	}
 	return rate, nil
 }
@@ -170,7 +170,7 @@ func (r *reader) tick(m *record.Tick) error {
 	case m.Action.N > 0 && m.Action.N != r.dof:
 		return fmt.Errorf("an action of %d joints, want %d", m.Action.N, r.dof)
 	case m.Action.N > 0 && m.Goal.N != r.dof:
-		return fmt.Errorf("an action with goals for %d joints, want %d: only the goals say how fast the arm moved", m.Goal.N, r.dof)
+		return fmt.Errorf("an action with goals for %d joints, want %d: only the goals show how fast the arm moved", m.Goal.N, r.dof)
 	case len(r.rows)+r.dof > maxNumbers:
 		return fmt.Errorf("more than %d ticks in one record", maxNumbers/r.dof)
 	}
@@ -178,7 +178,7 @@ func (r *reader) tick(m *record.Tick) error {
 	if f.began {
 		r.now = m.Episode
 	}
-	// Between two actions the goals are those that the run has interpolated.
+	// Between two actions the goals are interpolated by the run.
 	between := r.multiplied && !m.Starved && !m.Paused && m.Goal.N == r.dof && len(r.frames) > 0
 	if f.began || between {
 		for j, v := range m.Goal.Values() {
@@ -208,10 +208,10 @@ func (r *reader) episode(m *record.Episode) error {
 	return nil
 }
 
-// choose returns the episode of a number, or the only one.
+// choose returns the episode with a number, or the only one for 0.
 func (r *reader) choose(number uint32) (span, error) {
 	spans := r.spans
-	if len(spans) == 0 { // as resets and tasks have parted the run
+	if len(spans) == 0 { // without marks, resets and tasks divide the run
 		for _, f := range r.frames {
 			if !f.began {
 				continue
@@ -232,7 +232,7 @@ func (r *reader) choose(number uint32) (span, error) {
 		return spans[0], nil
 	}
 	var there []string
-	for _, s := range slices.Backward(spans) { // the newest of a number counts: a file may hold two runs' numbers after a reset
+	for _, s := range slices.Backward(spans) { // the newest with this number: a file may hold the numbers of two runs
 		if number != 0 && s.number == number {
 			return s, nil
 		}
@@ -249,8 +249,8 @@ func (r *reader) choose(number uint32) (span, error) {
 	return span{}, exit.Errorf(exit.Usage, "the record has no episode %d: it has %s", number, text)
 }
 
-// fill puts the rows of an episode on its own clock, from its first action to its last:
-// where the record has none the arm was told nothing, and keeps what it had.
+// fill computes an episode's rows on its own clock, from its first action to its last. On ticks
+// without a row in the record the arm got no goal, and keeps the previous one.
 func (r *reader) fill(e *Episode, s span) error {
 	first, last := -1, -1
 	for i, f := range r.frames {
@@ -266,7 +266,7 @@ func (r *reader) fill(e *Episode, s span) error {
 	before := at
 	for _, f := range r.frames[first : last+1] {
 		if hole := f.at.Sub(before); hole < 0 || hole > maxHole {
-			return exit.Errorf(exit.Config, "%v of the episode are not in the record, %.1f s behind its begin: the arm would stand still and then jump there", hole.Round(time.Millisecond), before.Sub(at).Seconds())
+			return exit.Errorf(exit.Config, "%v of the episode are not in the record, %.1f s after its beginning: the arm would stop and then jump there", hole.Round(time.Millisecond), before.Sub(at).Seconds())
 		}
 		before = f.at
 		tick := int(float64(f.at.Sub(at))/period + 0.5)
@@ -281,7 +281,7 @@ func (r *reader) fill(e *Episode, s span) error {
 		}
 		if e.Len() == tick {
 			e.Rows = append(e.Rows, r.rows[row:row+e.DOF]...)
-		} else { // two ticks in one period: the later counts
+		} else { // two ticks in one period: the later one is used
 			copy(e.Rows[tick*e.DOF:], r.rows[row:row+e.DOF])
 		}
 	}

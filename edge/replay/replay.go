@@ -1,10 +1,10 @@
-// Package replay moves an arm as a recorded episode did: it follows the goals that the gate
-// let pass then, not the actions that were wanted, through the same gate and core as a
-// policy's (package follow), at the record's rate. First the arm goes slowly from where it is
-// to where the episode began.
+// Package replay moves an arm like a recorded episode. It follows the goals that the gate let pass
+// during the recording, not the original actions, through the same gate and core as a policy's
+// goals (package follow), at the record's rate. First the arm moves slowly to the episode's first
+// position.
 //
-// episode.go reads the record, calibration.go compares the arm with it, replay.go drives the
-// arm. What runs is recorded like a run.
+// episode.go reads the record, calibration.go compares the arm's calibration with the record's,
+// replay.go drives the arm. A replay is recorded like a run.
 package replay
 
 import (
@@ -34,21 +34,22 @@ import (
 	"edgert/servo/servosim"
 )
 
-// Config is one edge-rt replay.
+// Config configures edge-rt replay.
 type Config struct {
 	File   string
 	Number uint32  // of the episode; 0: the only one
-	Speed  float64 // share of the record's, at most 1
+	Speed  float64 // relative to the record's, at most 1
 	Arm    device.Place
 	RT     rt.Mode
 	CPU    int
 	OnExit string // park, hold, off
-	Rescue bool   // an arm outside its range is walked in slowly instead of refused
+	Rescue bool   // walk an arm outside its range in slowly, instead of refusing it
 
-	// OtherCalibration replays although the record's numbers mean other places on this arm.
+	// OtherCalibration permits a replay although the record's numbers mean other positions on this
+	// arm.
 	OtherCalibration bool
 
-	Seed       uint64 // the simulated world's
+	Seed       uint64 // of the simulated world
 	Record     record.Mode
 	RecordDir  string
 	RecordSize int64
@@ -58,13 +59,13 @@ type Config struct {
 }
 
 const (
-	measured      = 100 // cycles, to learn the adapter and whether it keeps the rate
+	measured      = 100 // cycles, to learn the adapter's latency and whether the bus keeps the rate
 	measureTries  = 3
-	busShare      = 0.6 // of the period that the slowest cycles may take, as in a run
-	approachPace  = 0.1 // share of the joints' velocity limits, to where the episode begins
-	approachReach = 3.0 // robot units; nearer counts as there
+	busShare      = 0.6 // maximum share of the period for the slowest cycles, as in a run
+	approachPace  = 0.1 // relative to the joints' velocity limits, on the way to the episode's first position
+	approachReach = 3.0 // robot units; a smaller distance counts as reached
 	approachExtra = 5 * time.Second
-	stillLimit    = 10 * time.Second // a joint that is silent or held for so long ends the replay
+	stillLimit    = 10 * time.Second // of a silent or held joint, before the replay ends
 	sayEvery      = 100 * time.Millisecond
 )
 
@@ -79,32 +80,32 @@ type session struct {
 	simBus    *servosim.Bus // nil on hardware
 	identity  *identity.Identity
 	recording *recording.Recording
-	record    *record.Recorder // its lanes; nil: nothing is recorded
+	record    *record.Recorder // its lanes; nil: no record
 	run       *direct.Run
 	velocity  []float32 // of each joint, units per second
-	catchUp   []float32 // of each joint, its travel per tick while its goal is after the episode's
+	catchUp   []float32 // of each joint, its travel per tick while its goal trails the episode's
 
 	calibration servo.Calibration
-	file        string // of calibration; empty: the simulated arm's has none
+	file        string // of calibration; empty for the simulated arm
 
 	// Owner: tick thread.
 	arm      *follow.Follower
 	events   *event.Queue
 	entry    *record.Tick
-	place    float64   // in the episode, in ticks
-	step     int64     // actions that ran
-	row      []float32 // the episode's, at place
-	before   []float32 // the row of the tick before
-	bounded  []float32 // row, within what was shown from the goals
+	place    float64   // position in the episode, in ticks
+	step     int64     // number of actions so far
+	row      []float32 // the episode's row at place
+	before   []float32 // the row of the previous tick
+	bounded  []float32 // row, limited to the recorded travel from the current goals
 	approach bool
-	giveUp   rt.Instant  // of the approach; 0: it has not begun
-	stillAt  rt.Instant  // since when a joint is silent or held; 0: all are driven
+	giveUp   rt.Instant  // deadline of the approach; 0: not started
+	stillAt  rt.Instant  // start of a joint's silence or hold; 0: all joints are driven
 	silent   event.Lacks // since stillAt
 	held     event.Lacks
 	done     bool
 }
 
-// Run replays an episode, until its end or that of ctx.
+// Run replays an episode, until its end or the end of ctx.
 func Run(ctx context.Context, cfg Config) (err error) {
 	if err := cfg.check(); err != nil {
 		return err
@@ -147,7 +148,7 @@ func (c *Config) check() error {
 	return follow.CheckExit(c.OnExit)
 }
 
-// load reads the episode, before anything is opened.
+// load reads the episode, before any device is opened.
 func (s *session) load() error {
 	in, err := os.Open(s.cfg.File)
 	if err != nil {
@@ -161,7 +162,7 @@ func (s *session) load() error {
 	return nil
 }
 
-// openRecord claims the arm's name, and makes the recorder.
+// openRecord claims the arm's name and makes the recorder.
 func (s *session) openRecord(context.Context) (err error) {
 	if s.identity, err = identity.Claim(s.cfg.Arm.ID); err != nil {
 		return exit.With(exit.Config, err)
@@ -182,7 +183,7 @@ func (s *session) openRecord(context.Context) (err error) {
 	})
 }
 
-// openArm opens the arm, and refuses one whose bus does not keep the record's rate.
+// openArm opens the arm, and refuses a bus that does not keep the record's rate.
 func (s *session) openArm(ctx context.Context) (err error) {
 	cfg := s.armConfig(ctx)
 	cfg.Calibration, cfg.File = s.calibration, s.file
@@ -252,14 +253,14 @@ func (s *session) drive(ctx context.Context) error {
 	return s.end(s.run.Drive(ctx, s.tick))
 }
 
-// sayNotes says what the opening of the arm has found, as after a reconnect.
+// sayNotes prints the notes of the arm's opening, also after a reconnect.
 func (s *session) sayNotes(arm *servo.Arm) {
 	for _, note := range arm.Notes() {
 		fmt.Fprintln(s.cfg.Out, note)
 	}
 }
 
-// speak says what the tick has to say, and once more when it has ended.
+// speak prints the events of the tick, once more after its end.
 func (s *session) speak() {
 	for ended := false; !ended; {
 		ended = s.run.Ending().Load()
@@ -287,9 +288,9 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	s.run.Check()
 	s.watchStill(t.Woke)
 	if s.arm.Phase == follow.Unarmed {
-		s.approach, s.giveUp = true, 0 // it is armed where it stands, also after it was away
+		s.approach, s.giveUp = true, 0 // it is armed at its current position, also after a reconnect
 	}
-	if s.run.Step(t, true) && s.stillAt == 0 { // while a joint is not driven nothing is
+	if s.run.Step(t, true) && s.stillAt == 0 { // while one joint is not driven, no joint is
 		s.follow(t.Woke)
 	}
 	if e := s.entry; e != nil {
@@ -302,7 +303,7 @@ func (s *session) tick(t rt.Tick) rt.Wait {
 	return s.bus.BusWait()
 }
 
-// watchStill ends a replay whose arm has been silent, or was held, for long.
+// watchStill ends the replay of an arm that has been silent or held for stillLimit.
 func (s *session) watchStill(now rt.Instant) {
 	silent := s.arm.Frozen()
 	held := s.arm.Held() &^ silent
@@ -312,7 +313,7 @@ func (s *session) watchStill(now rt.Instant) {
 		return
 	}
 	if s.stillAt == 0 {
-		s.stillAt, s.approach, s.giveUp = now, true, 0 // then slowly to where it was to be
+		s.stillAt, s.approach, s.giveUp = now, true, 0 // afterwards the arm moves slowly to its goal
 		s.silent.Reset(now)
 		s.held.Reset(now)
 	}
@@ -323,7 +324,7 @@ func (s *session) watchStill(now rt.Instant) {
 	}
 }
 
-// stillError explains why nothing moved, by what lasted.
+// stillError returns the reason why nothing moved: the fault that lasted longer.
 func (s *session) stillError() (exit.Code, error) {
 	joints := s.cfg.Arm.Robot.Joints
 	if s.held.Lasted(event.LackJoints) > s.silent.Lasted(event.LackJoints) {
@@ -332,7 +333,7 @@ func (s *session) stillError() (exit.Code, error) {
 	return exit.Absent, fmt.Errorf("%s: silent for %v; check the arm's cables and power", joints(s.silent.Joints()), stillLimit)
 }
 
-// follow takes the arm to where the episode begins, and then through it.
+// follow moves the arm to the episode's first position, and then through the episode.
 func (s *session) follow(now rt.Instant) {
 	s.episode.At(s.place, s.row)
 	if s.approach {
@@ -361,8 +362,8 @@ func (s *session) follow(now rt.Instant) {
 	s.advance()
 }
 
-// bound keeps each goal's travel in this tick to the recorded one at the replay's speed. A
-// joint whose goal is after the episode's, as that of a blocked one, catches up slowly.
+// bound limits each goal's travel in this tick to the recorded travel at the replay's speed. A
+// joint whose goal trails the episode's, such as a blocked one, catches up slowly.
 //
 //rt:noalloc
 func (s *session) bound() {
@@ -373,8 +374,8 @@ func (s *session) bound() {
 	copy(s.before, s.row)
 }
 
-// advance goes on in the episode. Where the recorded arm was not driven from one row to the
-// next, this one goes there slowly, as to where the episode began.
+// advance moves on in the episode. Where the recorded arm was not driven from one row to the next,
+// this arm moves there slowly, as to the episode's first position.
 //
 //rt:noalloc
 func (s *session) advance() {
@@ -388,7 +389,7 @@ func (s *session) advance() {
 	}
 }
 
-// distance is how long the farthest joint has to go at the pace of the approach.
+// distance returns the travel time of the farthest joint at the pace of the approach.
 func (s *session) distance() (far time.Duration) {
 	g := s.arm.Gate()
 	for j := range s.row {
@@ -400,7 +401,8 @@ func (s *session) distance() (far time.Duration) {
 	return far
 }
 
-// near reports whether every joint is where the episode wants it, as far as its range goes.
+// near reports whether every joint is at the episode's position, or at the end of its range if that
+// is nearer.
 func (s *session) near() bool {
 	g := s.arm.Gate()
 	for j := range s.row {
@@ -415,7 +417,7 @@ func (s *session) near() bool {
 	return true
 }
 
-// note records what this tick wanted; the way to the begin is no action of the episode.
+// note records this tick's action. The approach is no action of the episode.
 //
 //rt:noalloc
 func (s *session) note(now rt.Instant) {
@@ -426,7 +428,7 @@ func (s *session) note(now rt.Instant) {
 	}
 }
 
-// end lets the arm go, and says how it went.
+// end releases the arm and prints a summary.
 func (s *session) end(err error) error {
 	err = s.run.End(err, nil)
 	err, _ = s.recording.End(err)

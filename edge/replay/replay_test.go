@@ -25,7 +25,7 @@ import (
 	"edgert/servo/servosim"
 )
 
-const rate = 20 // slowly, for a busy machine
+const rate = 20 // low, for a busy machine
 
 func so101(t *testing.T) robot.Robot {
 	t.Helper()
@@ -36,12 +36,12 @@ func so101(t *testing.T) robot.Robot {
 	return r
 }
 
-// settings are a record's of an arm.
+// settings returns the metadata of an arm's record.
 func settings(r robot.Robot) map[string]string {
 	return map[string]string{"joints": strings.Join(r.ActionNames(), ","), "units": strings.Join(r.Units(), ","), "fps": "20", "interpolation_multiplier": "1"}
 }
 
-// written is a record of what put does, which is lent the next tick.
+// written writes a record; put fills each tick.
 func written(t *testing.T, run map[string]string, ticks int, put func(i int, m *record.Tick)) (file string) {
 	t.Helper()
 	dir, clock := t.TempDir(), rttest.NewClock(1_000_000_000)
@@ -68,10 +68,10 @@ func written(t *testing.T, run map[string]string, ticks int, put func(i int, m *
 	return files[0]
 }
 
-// act is an action of an episode that the gate let pass: all joints at v.
+// act fills a tick with an action that the gate let pass unchanged: all joints at v.
 func act(m *record.Tick, episode uint32, v float32) { actAt(m, episode, v, v) }
 
-// actAt is an action of which the gate made a goal.
+// actAt fills a tick with an action and the goal that the gate made of it.
 func actAt(m *record.Tick, episode uint32, action, goal float32) {
 	m.Action.Set(slices.Repeat([]float32{action}, 6))
 	m.Goal.Set(slices.Repeat([]float32{goal}, 6))
@@ -88,7 +88,7 @@ func loaded(t *testing.T, file string, number uint32) (Episode, error) {
 	return Load(in, so101(t), number)
 }
 
-// A record that broke off before it said what arm it is of is not of another arm.
+// A record that broke off before its metadata named the arm is not taken for another arm's.
 func TestARecordWithoutJoints(t *testing.T) {
 	file := written(t, map[string]string{}, 5, func(i int, m *record.Tick) { act(m, 1, 0) })
 	if _, err := loaded(t, file, 1); exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "names no joints") {
@@ -96,8 +96,8 @@ func TestARecordWithoutJoints(t *testing.T) {
 	}
 }
 
-// An episode is the rows of its actions on its own clock: where none began the arm keeps what
-// it had, and of two runs of a number the newer counts.
+// The rows of an episode are on its own clock. On a tick without an action the arm keeps its goal,
+// and of two runs with one number the newer is used.
 func TestAnEpisodeIsWhatTheArmWasTold(t *testing.T) {
 	file := written(t, settings(so101(t)), 40, func(i int, m *record.Tick) {
 		switch {
@@ -209,8 +209,8 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// stage is an arm on simulated motors, a referee that sees what they receive, and what the
-// replay says.
+// stage is an arm on simulated motors, with a referee that observes their traffic and the output of
+// the replay.
 type stage struct {
 	Config
 	bus     *servosim.Bus
@@ -256,7 +256,7 @@ func newStage(t *testing.T, file string) *stage {
 	return s
 }
 
-// clean wants no broken rule and no torque.
+// clean checks that no rule was broken and that no torque is on.
 func (s *stage) clean(t *testing.T) {
 	t.Helper()
 	s.referee.CheckAt(rt.KernelClock().Now())
@@ -285,15 +285,15 @@ func (s *stage) awaitTorque(t *testing.T, done chan error) {
 	})
 }
 
-// wave is two seconds of a joint that swings, far from where the arm stands.
+// wave is two seconds of a swinging joint, far from the arm's position.
 func wave(t *testing.T) string {
 	return written(t, settings(so101(t)), 2*rate, func(i int, m *record.Tick) {
 		act(m, 1, 40+20*float32(math.Sin(float64(i)*4/rate)))
 	})
 }
 
-// Goal: an arm that stands elsewhere goes slowly to where the episode began, runs what was
-// recorded, within the referee's rules, and is let go; what ran is on record as it was asked.
+// Goal: an arm at another position moves slowly to the episode's first position, replays the record
+// within the referee's rules, and is released. The new record holds the replayed actions.
 func TestAReplayRunsTheRecord(t *testing.T) {
 	s := newStage(t, wave(t))
 	if err := Run(t.Context(), s.Config); err != nil {
@@ -336,12 +336,12 @@ func TestAReplayRunsTheRecord(t *testing.T) {
 		t.Errorf("on the way to the begin a goal went %v in a tick, want at most %v", fastest, most)
 	}
 	files, _ := filepath.Glob(filepath.Join(s.RecordDir, "*"+record.Extension))
-	if e, err := loaded(t, files[0], 0); err != nil || e.Len() < 2*rate-5 { // it can be replayed again
+	if e, err := loaded(t, files[0], 0); err != nil || e.Len() < 2*rate-5 { // the new record can be replayed again
 		t.Errorf("its own record: %d ticks, %v", e.Len(), err)
 	}
 }
 
-// Half the speed takes twice the time, on the same way.
+// Half the speed takes twice the time, on the same path.
 func TestAReplayAtHalfTheSpeed(t *testing.T) {
 	s := newStage(t, wave(t))
 	s.Speed = 0.5
@@ -360,8 +360,8 @@ func TestAReplayAtHalfTheSpeed(t *testing.T) {
 	}
 }
 
-// Ctrl-C ends a replay as it ends a run: the arm parks and is let go, and that is no failure;
-// with hold it stays under torque.
+// Ctrl-C ends a replay like a run: the arm parks and is released, which is no failure. With hold it
+// stays under torque.
 func TestAReplayIsInterrupted(t *testing.T) {
 	for how, stiff := range map[string]bool{"park": false, "hold": true} {
 		s := newStage(t, wave(t))
@@ -380,7 +380,7 @@ func TestAReplayIsInterrupted(t *testing.T) {
 	}
 }
 
-// A joint that stays silent, or whose motor complains, ends the replay; nothing is driven
+// A joint that stays silent, or whose motor complains, ends the replay. No joint is driven
 // meanwhile.
 func TestAnArmThatIsNotDrivenEndsTheReplay(t *testing.T) {
 	for _, tt := range []struct {

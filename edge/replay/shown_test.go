@@ -20,8 +20,8 @@ import (
 	"edgert/servo"
 )
 
-// takeOver is a record of a change of control: the action is far away at once, and the gate
-// let the goals come after it, by perTick.
+// takeOver writes the record of a change of control: the action jumps, and the gate lets the goals
+// follow it by perTick.
 func takeOver(t *testing.T, perTick float32) string {
 	goal := float32(0)
 	return written(t, settings(so101(t)), 3*rate, func(i int, m *record.Tick) {
@@ -56,10 +56,10 @@ func fastest(goals []float32) (most float32) {
 	return most
 }
 
-// The recorded goals bound a replay, and not the actions that were wanted.
+// The recorded goals limit a replay, not the original actions.
 func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 	rttest.RealTime(t)
-	const perTick = 4 // 80 units a second, of the 250 that a joint may; more than an approach after lost replies
+	const perTick = 4 // 80 units a second of a joint's 250; more than an approach after lost replies
 	for _, speed := range []float64{1, 0.5} {
 		s := newStage(t, takeOver(t, perTick))
 		s.Speed = speed
@@ -77,8 +77,8 @@ func TestAReplayIsNoFasterThanWhatWasShown(t *testing.T) {
 	}
 }
 
-// Where the recorded arm was away, its goals jump: it was moved by hand. A replay goes there
-// slowly, and then on.
+// While the recorded arm was away, a person moved it by hand, and its goals jump. A replay moves
+// there slowly and then continues.
 func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
 	rttest.RealTime(t)
 	file := written(t, settings(so101(t)), 3*rate, func(i int, m *record.Tick) {
@@ -109,13 +109,13 @@ func TestAReplayGoesSlowlyToWhereTheArmWasMovedByHand(t *testing.T) {
 	}
 }
 
-// noBus is the bus of an arm that is not ticked.
+// noBus is the bus of an arm without ticks.
 type noBus struct{ follow.Bus }
 
 func (noBus) SetPeriod(time.Duration) {}
 
-// A joint whose goal is after the episode's catches up at the approach's pace, or at the
-// fastest that was shown where that is slower.
+// A joint whose goal trails the episode's catches up at the approach's pace, or at the maximum
+// recorded speed if that is lower.
 func TestBehindTheEpisode(t *testing.T) {
 	s := &session{
 		row: []float32{50, 50, -50}, before: []float32{49, 50, -50}, bounded: make([]float32, 3),
@@ -150,7 +150,7 @@ func TestJumpsAndPeaks(t *testing.T) {
 	}
 }
 
-// otherwise is the stage's calibration with the elbow's homing offset changed.
+// otherwise returns the stage's calibration with another homing offset of the elbow.
 func otherwise(t *testing.T, s *stage, by int) string {
 	t.Helper()
 	c, err := servo.LoadCalibration(s.Arm.Calibration)
@@ -163,8 +163,8 @@ func otherwise(t *testing.T, s *stage, by int) string {
 	return c.Text()
 }
 
-// The same number is another place after a calibration: the joint is named, and refused where
-// the place is far away.
+// After a calibration the same number means another position: the replay names the joint, and
+// refuses a large difference.
 func TestCalibrationsAreCompared(t *testing.T) {
 	for _, tt := range []struct {
 		name string
@@ -177,7 +177,7 @@ func TestCalibrationsAreCompared(t *testing.T) {
 		{"the same", "arm", 0, false, exit.Clean, ""},
 		{"nearly", "arm", 10, false, exit.Clean, "Calibrations differ: elbow_flex: range 200..3900, homing_offset 10, drive_mode 0 then, and range 200..3900, homing_offset 0"},
 		{"far away", "arm", 300, false, exit.Config, "this arm was calibrated again since: elbow_flex"},
-		{"far away, and allowed", "arm", 300, true, exit.Clean, "up to 26.4 degrees elsewhere; --other-calibration says to go on"},
+		{"far away, and allowed", "arm", 300, true, exit.Clean, "up to 26.4 degrees elsewhere; the replay continues, since --other-calibration is set"},
 		{"another arm's offset", "other", 300, false, exit.Clean, "elbow_flex: range 200..3900, homing_offset 300"},
 	} {
 		s := newStage(t, "")
@@ -196,8 +196,8 @@ func TestCalibrationsAreCompared(t *testing.T) {
 	}
 }
 
-// Without an id the motors choose the arm's calibration. It is compared with the record's and
-// noted in the new record as one that was named.
+// Without an id the motors identify the arm's calibration. The replay compares it with the
+// record's, and the new record holds it like one named on the command line.
 func TestTheCalibrationThatTheMotorsChooseIsCompared(t *testing.T) {
 	for by, code := range map[int]exit.Code{0: exit.Clean, 300: exit.Config} {
 		s := newStage(t, "")
@@ -248,7 +248,8 @@ func TestARecordWithoutACalibration(t *testing.T) {
 	}
 }
 
-// An end names what kept the arm still for long, and not the last tick.
+// The error at the end names the fault that kept the arm still for long, not the fault of the last
+// tick.
 func TestTheReasonOfAReplaysEndIsWhatLasted(t *testing.T) {
 	for _, tt := range []struct {
 		first, last uint32 // elbow_flex held, shoulder_pan silent
@@ -264,7 +265,7 @@ func TestTheReasonOfAReplaysEndIsWhatLasted(t *testing.T) {
 		s.silent.Reset(now)
 		for i := range 100 {
 			held, silent := tt.first, tt.last
-			if i == 99 { // the other one
+			if i == 99 { // the other fault
 				held, silent = 4-tt.first, 1-tt.last
 			}
 			now += rt.Instant(100 * time.Millisecond)
