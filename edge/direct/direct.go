@@ -1,7 +1,6 @@
-// Package direct drives an arm on a tick from something else than a policy: a leader
-// (package teleop), or a record (package replay). It has what these have in common: how the
-// arm is armed, the way out, the threads beside the tick, and the end, at which the arm is
-// let go.
+// Package direct drives an arm on a tick from a source other than a policy: a leader (package
+// teleop) or a record (package replay). It holds their common part: the arming, the way out, the
+// threads beside the tick, and the release of the arm at the end.
 package direct
 
 import (
@@ -22,11 +21,11 @@ import (
 	"edgert/servo/robot"
 )
 
-// Config is one arm that is driven.
+// Config configures a Run.
 type Config struct {
 	Arm    *follow.Follower
 	Bus    *hotplug.Arm
-	Path   string // --bus, for who has to let the arm go
+	Path   string // --bus, for the advice how to release the arm
 	Robot  robot.Robot
 	Loop   rt.LoopConfig
 	OnExit string // one of follow.ExitModes
@@ -38,27 +37,27 @@ type Run struct {
 	cfg     Config
 	loop    *rt.Loop
 	touched atomic.Bool // torque may be on
-	limp    atomic.Bool // and goes, whatever --on-exit says, without parking
-	leave   atomic.Bool // the arm is to end as --on-exit says
-	stop    atomic.Bool // the tick is over
-	ending  atomic.Bool // so are the threads beside it
+	limp    atomic.Bool // remove the torque without parking, regardless of --on-exit
+	leave   atomic.Bool // end the run as --on-exit selects
+	stop    atomic.Bool // the tick has ended
+	ending  atomic.Bool // the threads beside the tick must end
 	failed  atomic.Pointer[error]
 	threads sync.WaitGroup
 }
 
-// New returns a run that has not begun.
+// New returns a run that has not started.
 func New(cfg Config) *Run { return &Run{cfg: cfg, loop: rt.NewLoop(cfg.Loop)} }
 
-// Stats are the tick's. Any thread may call it.
+// Stats returns the tick's statistics. Any thread may call it.
 func (r *Run) Stats() rt.LoopStats { return r.loop.Stats() }
 
-// Ending is set when the tick has ended, for the threads that stay until then.
+// Ending is set after the end of the tick, for the threads that run until then.
 func (r *Run) Ending() *atomic.Bool { return &r.ending }
 
-// Go runs f on a thread beside the tick, which ends soon after Ending is set.
+// Go runs f on a thread beside the tick. f must return soon after Ending is set.
 func (r *Run) Go(f func()) { r.threads.Go(func() { r.Guarded(f) }) }
 
-// Guarded ends the run when f panics.
+// Guarded runs f, and ends the run if f panics.
 func (r *Run) Guarded(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -68,21 +67,21 @@ func (r *Run) Guarded(f func()) {
 	f()
 }
 
-// Leave has the arm end as --on-exit says, soon. Any thread may call it.
+// Leave ends the run soon, as --on-exit selects. Any thread may call it.
 func (r *Run) Leave() { r.leave.Store(true) }
 
-// Leaving reports whether it does. Any thread may call it.
+// Leaving reports whether the run is ending as --on-exit selects. Any thread may call it.
 func (r *Run) Leaving() bool { return r.leave.Load() }
 
-// Release has the arm lose its torque where it stands, whatever --on-exit says. Any thread
-// may call it.
+// Release removes the arm's torque at its current position, regardless of --on-exit. Any
+// thread may call it.
 func (r *Run) Release() {
 	r.limp.Store(true)
 	r.leave.Store(true)
 }
 
-// Finish ends the run as --on-exit says, where exit.Held lets it hold; the first error is
-// the run's. Any thread may call it.
+// Finish ends the run with an error as --on-exit selects; it holds the arm only for the codes of
+// exit.Held. The first error is the run's. Any thread may call it.
 func (r *Run) Finish(code exit.Code, err error) {
 	err = exit.With(code, err)
 	r.failed.CompareAndSwap(nil, &err)
@@ -95,8 +94,8 @@ func (r *Run) Fail(err error) {
 	r.stop.Store(true)
 }
 
-// Drive runs the tick until it has ended, by itself or behind ctx. A panic in it must not
-// leave the arm under torque.
+// Drive runs the tick until it ends, by itself or after ctx. A panic in the tick must not leave the
+// arm under torque, so Drive returns it as an error.
 func (r *Run) Drive(ctx context.Context, tick func(rt.Tick) rt.Wait) error {
 	ticked := make(chan error, 1)
 	go func() { ticked <- r.ticks(tick) }()
@@ -123,9 +122,8 @@ func (r *Run) ticks(tick func(rt.Tick) rt.Wait) (err error) {
 	return r.loop.Run(&r.stop, tick)
 }
 
-// Step takes the arm one step further in its phase, behind its Read, and reports whether
-// it is armed and is to be driven now. ready: what drives it is there, without which it is
-// not armed.
+// Step advances the arm's phase, after its Read, and reports whether the arm is armed and must be
+// driven now. ready reports that the source of goals is present; without it the arm is not armed.
 //
 // Owner: the tick.
 func (r *Run) Step(t rt.Tick, ready bool) (drive bool) {
@@ -170,9 +168,9 @@ func (r *Run) Step(t rt.Tick, ready bool) (drive bool) {
 	return false
 }
 
-// Check ends the run when its motors want that. Owner: the tick, behind Read.
+// Check ends the run on a fault of the motors. Owner: the tick, after Read.
 func (r *Run) Check() {
-	if r.cfg.Arm.NeedsResume() { // a person is there, and starts anew
+	if r.cfg.Arm.NeedsResume() { // a person is present and can start again
 		r.Fail(exit.Errorf(exit.Fault, "the arm's motors have restarted: check their supply, then start again"))
 	}
 	if err := r.cfg.Arm.Fatal(); err != nil {
@@ -180,9 +178,9 @@ func (r *Run) Check() {
 	}
 }
 
-// End lets the arm go, unless exit.Held applies to err, Drive's, and ends the threads
-// beside the tick; wake, where it is not nil, ends what these wait for. It returns how the
-// run ends.
+// End releases the arm, unless exit.Held applies to err, the result of Drive, and then ends the
+// threads beside the tick. wake may be nil; otherwise it ends what these threads wait for. End
+// returns the run's error.
 func (r *Run) End(err error, wake func()) error {
 	held := r.cfg.OnExit == "hold" && slices.Contains(exit.Held, exit.Of(err)) && !r.limp.Load()
 	var off error
@@ -201,12 +199,12 @@ func (r *Run) End(err error, wake func()) error {
 		err = errors.Join(err, fmt.Errorf("torque may still be on: %w; hold on to the arm: %s lets it go once its motors answer", off, device.TorqueOff(r.cfg.Path, r.cfg.Robot)))
 	}
 	if held && r.touched.Load() && r.cfg.Path != device.Sim {
-		fmt.Fprintf(r.cfg.Out, "The arm is held, as --on-exit hold says: %s lets it go.\n", device.TorqueOff(r.cfg.Path, r.cfg.Robot))
+		fmt.Fprintf(r.cfg.Out, "The arm is held (--on-exit hold): %s lets it go.\n", device.TorqueOff(r.cfg.Path, r.cfg.Robot))
 	}
 	return err
 }
 
-// Close ends the threads of a run that has not come to its End.
+// Close ends the threads of a run that has not reached End.
 func (r *Run) Close() {
 	if r != nil {
 		r.ending.Store(true)
@@ -214,14 +212,14 @@ func (r *Run) Close() {
 	}
 }
 
-// A run's words for where the arm is, on record and for edge-rt ctl.
+// The states of such a run, on record and for edge-rt ctl.
 const (
-	Connecting = "CONNECTING" // it is not armed yet
-	Streaming  = "STREAMING"  // something drives it
-	Stalled    = "STALLED"    // it stays where it is, or goes to where it parks
+	Connecting = "CONNECTING" // the arm is not armed yet
+	Streaming  = "STREAMING"  // the source drives the arm
+	Stalled    = "STALLED"    // the arm holds its position, or parks
 )
 
-// State is the number on record of where the arm is.
+// State returns the index of the arm's state in record.RunStates.
 //
 //rt:noalloc
 func State(phase follow.Phase, driven bool) uint32 {

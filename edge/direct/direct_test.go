@@ -21,7 +21,7 @@ import (
 	"edgert/servo/servosim"
 )
 
-// driven is a simulated arm under a run, and what drives it: nothing, so that it stays.
+// driven is a simulated arm in a run that never changes its goals.
 type driven struct {
 	*Run
 	bus    *servosim.Bus
@@ -71,7 +71,7 @@ func (d *driven) tick(t rt.Tick) rt.Wait {
 
 func (d *driven) stiff() bool { return slices.Contains(d.bus.TorqueEnabled(), true) }
 
-// Whatever ends a run, the arm is let go, or held where that was asked for and is safe.
+// Whatever ends a run, the arm is released, or held if that was requested and is safe.
 func TestEveryEnd(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tt := range []struct {
@@ -119,7 +119,7 @@ func TestEveryEnd(t *testing.T) {
 	}
 }
 
-// An arm that nothing drives is not armed.
+// An arm without a source of goals is not armed.
 func TestNothingDrives(t *testing.T) {
 	d := newDriven(t, "park")
 	d.ready = false
