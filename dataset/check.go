@@ -418,7 +418,7 @@ func (c *checker) checkVideos(ctx context.Context) error {
 				return refuse("%s: the video_path %q leads out of the dataset for %q", infoPath, *c.info.VideoPath, name)
 			}
 			if _, err := os.Stat(filepath.Join(c.dir, path)); err != nil {
-				c.find("%s is not there", path)
+				c.find("%s does not exist", path)
 				continue
 			}
 			v, err := probe(ctx, filepath.Join(c.dir, path))

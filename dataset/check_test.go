@@ -132,7 +132,7 @@ func TestCheck(t *testing.T) {
 		{"no tasks", remove(tasksPath), tasksPath},
 		{"a file of data", remove(fill(dataPath, "", 0, 1)), "file-001.parquet"},
 		{"two files of data the other way round", swap(fill(dataPath, "", 0, 1), fill(dataPath, "", 0, 2)), "episode_index"},
-		{"a video", remove(fill(videoPath, imagePrefix+"top", 0, 2)), "file-002.mp4 is not there"},
+		{"a video", remove(fill(videoPath, imagePrefix+"top", 0, 2)), "file-002.mp4 does not exist"},
 		{"a video cut short", func(t *testing.T, dir string) {
 			os.Truncate(filepath.Join(dir, fill(videoPath, imagePrefix+"top", 0, 2)), 700)
 		}, "file-002.mp4"},

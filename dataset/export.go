@@ -227,9 +227,9 @@ func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done f
 	case err != nil:
 		return nil, err
 	case there && !x.cfg.Append:
-		return nil, refuse("%s is there already: --append adds to it, or name another place", x.cfg.Out)
+		return nil, refuse("%s exists already: --append adds to it, or name another place", x.cfg.Out)
 	case !there && x.cfg.Append:
-		return nil, refuse("%s is not there, so nothing can be added to it: leave --append out", x.cfg.Out)
+		return nil, refuse("%s does not exist, so that --append has nothing to add to: leave --append out", x.cfg.Out)
 	}
 	x.out = out
 	var files []string

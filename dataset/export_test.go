@@ -389,7 +389,7 @@ func TestAppend(t *testing.T) {
 	a.write(t, filepath.Join(dir, "a.mcap"))
 	cfg := testConfig(t, dir)
 	cfg.Append = true
-	refused(t, cfg, "is not there")
+	refused(t, cfg, "does not exist")
 	cfg.Append = false
 	exporting(t, cfg)
 	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "--append") {

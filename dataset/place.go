@@ -152,7 +152,7 @@ func (f *folder) isAnExports() error {
 	if noJournal == nil && errors.Is(noInfo, fs.ErrNotExist) {
 		return nil
 	}
-	return refuse("%s is there, and is not what an interrupted export has left: %s", f.dir, cure)
+	return refuse("%s is not the folder of an interrupted export: %s", f.dir, cure)
 }
 
 // withoutLinks refuses a link, or anything else that is neither a file nor a folder, at a path that
