@@ -92,8 +92,8 @@ func escapeGlob(dir string) string {
 	return strings.NewReplacer(`\`, `\\`, `*`, `\*`, `?`, `\?`, `[`, `\[`).Replace(dir)
 }
 
-// ofRun reports whether the run whose first file is named has begun the file, or a later run of the
-// same id: names of one id are in order of time.
+// ofRun reports whether a file is the run's first file or a later one of the same id. Names of one
+// id are in order of time.
 func ofRun(first, name string) bool {
 	a, b := ourName.FindStringSubmatch(first), ourName.FindStringSubmatch(name)
 	return a != nil && b != nil && a[1] == b[1] && a[2] <= b[2]
