@@ -266,7 +266,7 @@ func TestEpisodicRun(t *testing.T) {
 	if reason, e := endOf(t, summary); e.Phase != episode.Over || e.Timeout != 2 || e.Open != 0 || reason != "recorded 2 episodes as asked" {
 		t.Errorf("the summary says %q, %+v", reason, e)
 	}
-	for _, want := range []string{"episode 1 (1 of 2) begins: go", "reset the scene", "all 2 episodes are there"} {
+	for _, want := range []string{"episode 1 (1 of 2) begins: go", "reset the scene", "all 2 episodes are complete"} {
 		if !strings.Contains(log.String(), want) {
 			t.Errorf("it does not say %q:\n%s", want, log)
 		}

@@ -347,9 +347,9 @@ func (e *Episodes) done() bool { return e.cfg.Count > 0 && e.kept() >= e.cfg.Cou
 // all returns the sentence that reports the completion.
 func (e *Episodes) all() string {
 	if e.cfg.Count == 1 {
-		return "the episode is there"
+		return "the episode is complete"
 	}
-	return fmt.Sprintf("all %d episodes are there", e.cfg.Count)
+	return fmt.Sprintf("all %d episodes are complete", e.cfg.Count)
 }
 
 // kept returns the number of episodes that count towards --episodes. The caller holds mu.

@@ -24,7 +24,7 @@ const (
 )
 
 // starting is the answer before Watch.
-const starting = "starting: arm, server and cameras are looked for"
+const starting = "starting: it looks for the arm, the server and the cameras"
 
 func (p *Page) index(w http.ResponseWriter, _ *http.Request) {
 	webpage.Send(w, webpage.HTML, index)

@@ -245,7 +245,7 @@ func (s *session) drive(ctx context.Context) error {
 	s.run.Go(func() { s.bus.KeepOpen(s.run.Ending()) })
 	s.run.Go(s.speak)
 	e := &s.episode
-	fmt.Fprintf(s.cfg.Out, "Episode %d, %.1f s at %v ticks per second. The %s goes slowly to where it began; Ctrl-C ends.\n",
+	fmt.Fprintf(s.cfg.Out, "Episode %d, %.1f s at %v ticks per second. The %s moves slowly to its first position; Ctrl-C ends.\n",
 		e.Number, e.Length().Seconds()/s.cfg.Speed, e.Rate, s.cfg.Arm.Robot.Name)
 	if e.Torn {
 		fmt.Fprintln(s.cfg.Out, "The record has no end: the episode may have gone on.")
@@ -343,7 +343,7 @@ func (s *session) follow(now rt.Instant) {
 		}
 		there := s.near()
 		if !there && now > s.giveUp {
-			s.run.Finish(exit.Fault, errors.New("the arm does not come to where the episode is: something blocks it, or its load is too high"))
+			s.run.Finish(exit.Fault, errors.New("the arm does not reach the position of the episode: something blocks it, or its load is too high"))
 			return
 		}
 		s.arm.DriveAt(now, s.row, approachPace)

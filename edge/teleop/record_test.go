@@ -246,7 +246,7 @@ func TestEpisodesOfATeleoperation(t *testing.T) {
 		t.Errorf("%d frames and %d actions beside, %v", inside, outside, err)
 	}
 	text := cfg.Out.(*rttest.Output).String()
-	for _, want := range []string{"episode 1 (1 of 2) begins: wave", "timeout", "reset the scene", "all 2 episodes are there"} {
+	for _, want := range []string{"episode 1 (1 of 2) begins: wave", "timeout", "reset the scene", "all 2 episodes are complete"} {
 		if !strings.Contains(text, want) {
 			t.Errorf("it does not say %q:\n%s", want, text)
 		}

@@ -235,7 +235,7 @@ func (s *session) drive(ctx context.Context) error {
 		s.run.Go(func() { arm.KeepOpen(s.run.Ending()) })
 	}
 	s.run.Go(s.speak)
-	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly towards where the follower is; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
+	fmt.Fprintf(s.cfg.Out, "The %s follows the %s. Move the leader slowly to the position of the follower; Ctrl-C ends.\n", s.cfg.Follower.Robot.Name, s.cfg.Leader.Robot.Name)
 	deaf := s.cfg.Listen(s.key)
 	defer deaf()
 	return s.end(s.run.Drive(ctx, s.tick))

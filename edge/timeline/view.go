@@ -71,7 +71,7 @@ func WriteHTML(out io.Writer, in io.ReadSeeker, title string) (Seen, error) {
 		return s.seen, err
 	}
 	if !s.any {
-		return s.seen, errors.New("there is nothing in it that could be shown: no tick, no event and no picture")
+		return s.seen, errors.New("it holds nothing to show: no tick, no event and no picture")
 	}
 	span := uint64(s.last - s.first) // also correct for an invented record with extreme times
 	width := max(viewWidth, time.Duration(span/ViewColumns+1))
