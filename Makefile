@@ -35,7 +35,7 @@ setup-server: ## install what lean-server needs (Debian packages, ONNX Runtime)
 	@tools/setup.sh server
 
 .PHONY: setup-gpu
-setup-gpu: ## install ONNX Runtime for NVIDIA GPUs and CUDA's libraries into .venv-gpu (3 GB; docs/gpu.md)
+setup-gpu: ## install ONNX Runtime for NVIDIA GPUs and CUDA's libraries into .venv-gpu (3 GB; docs/policies.md)
 	@tools/setup.sh gpu
 
 .PHONY: build
@@ -71,7 +71,7 @@ serve-steady: setup build ## a busy lean-server for 5 minutes (STEADY), batches 
 	bin/bench serve --steady $(STEADY) --robots 8 --max-batch 4
 
 .PHONY: replicas
-replicas: setup build ## 12 robots and up to three servers behind the official router, which join, end, die, hang: docs/fleet.md's table (6 minutes)
+replicas: setup build ## 12 robots and up to three servers behind the official router, which join, end, die, hang: docs/lab/serving.md's table (6 minutes)
 	@tools/setup.sh interop
 	@$(GO) run ./tools/replicas --tries $(TRIES)
 
@@ -84,8 +84,8 @@ record-cost: setup build ## what --record all costs, beside runs without and LeR
 	$(GO) run ./tools/recordall -runs $(RUNS) -time $(RECORD) $(RECORDALL)
 
 .PHONY: why-matrix
-why-matrix: setup build ## some sixty faults injected, and what edge-rt why makes of each record: docs/why.md's matrix (8 minutes)
-	$(GO) run ./tools/whymatrix --into docs/why.md
+why-matrix: setup build ## some sixty faults injected, and what edge-rt why makes of each record: docs/lab/why.md's matrix (8 minutes)
+	$(GO) run ./tools/whymatrix --into docs/lab/why.md
 
 .PHONY: safety-soak
 safety-soak: setup build ## ten minutes (SOAK) of random faults under the same rules, SEED=N to repeat one
@@ -224,7 +224,7 @@ circle-env: export-env build
 	@tools/dataset/setup.sh
 
 .PHONY: gpu-bench
-gpu-bench: ## ACT and SmolVLA at real size on a GPU, beside bare ONNX Runtime and torch: one report (10 GB; docs/gpu.md)
+gpu-bench: ## ACT and SmolVLA at real size on a GPU, beside bare ONNX Runtime and torch: one report (10 GB; docs/lab/gpu.md)
 	@tools/gpu/bench.sh
 
 .PHONY: export-env

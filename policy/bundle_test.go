@@ -120,14 +120,14 @@ func TestLoadBundleReadsTheDemo(t *testing.T) {
 	}
 }
 
-// digestRecipe is docs/policy.md's.
+// digestRecipe is docs/server.md's.
 const digestRecipe = `jq -r '"bundle.json", (.files | keys[])' bundle.json | grep -vx report.json | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum`
 
 // The digest is defined by a command, so that anybody can compute it: compare with
 // that command.
 func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
-	if doc, err := os.ReadFile("../docs/policy.md"); err != nil || !bytes.Contains(doc, []byte("\n    "+digestRecipe+"\n")) {
-		t.Errorf("docs/policy.md does not hold the recipe %s (%v)", digestRecipe, err)
+	if doc, err := os.ReadFile("../docs/server.md"); err != nil || !bytes.Contains(doc, []byte("\n    "+digestRecipe+"\n")) {
+		t.Errorf("docs/server.md does not hold the recipe %s (%v)", digestRecipe, err)
 	}
 	for _, from := range []string{"../testdata/pi05", demoDir} { // the first with a report.json, which is not of what is served
 		dir := copyBundle(t, from, nil)

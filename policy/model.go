@@ -59,7 +59,7 @@ func (o Options) withDefaults() (Options, error) {
 }
 
 // on returns the options for a device that was chosen. A CPU gains nothing from
-// batches (docs/server.md has figures), a GPU that computes one row stands half idle.
+// batches (docs/server.md, Batches), a GPU that computes one row stands half idle.
 func (o Options) on(d Device) Options {
 	const onGPU = 8
 	switch {

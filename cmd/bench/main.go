@@ -38,7 +38,7 @@ Examples:
   bench jpeg                                              ms for a picture, beside tjbench, taking turns
   bench camera --duration 5m                              two synthetic cameras beside the tick, and the tick alone, taking turns
   bench camera --camera front=/dev/video0                 capture to wire and CPU of a real one
-  bench gpu --bundle act,smolvla --markdown gpu.md         policies on the GPU and the CPU, batches of 1 to 16 (docs/gpu.md)
+  bench gpu --bundle act,smolvla --markdown gpu.md         policies on the GPU and the CPU, batches of 1 to 16 (docs/lab/gpu.md)
   bench serve --robots 1,32 --duration 2m                 robots with real messages at a real server, beside ONNX Runtime alone
   bench safety --only blip-all,unplug                     the real programs on a simulated arm, one fault at a time
   bench recipe --load stress                              which class the other threads should have, under full load

@@ -9,9 +9,9 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// What docs/lerobot-options.md gives for an option of LeRobot is a flag that there is.
+// What docs/lerobot.md gives for an option of LeRobot is a flag that there is.
 func TestTheOptionsOfLeRobotBecomeFlags(t *testing.T) {
-	text, err := os.ReadFile("../../docs/lerobot-options.md")
+	text, err := os.ReadFile("../../docs/lerobot.md")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -93,7 +93,7 @@ func stands(s Scheduler, load float64, stale time.Duration, busy func(*rand.Rand
 
 // Goal: at no load and on no machine are arms longer without actions by runway than in turn,
 // whether the reported runway is exact or as old as its way to the server. The table of
-// docs/server.md is this test's log.
+// docs/lab/serving.md is this test's log.
 func TestRunwayIsNeverWorseThanRoundRobin(t *testing.T) {
 	const seeds = 8
 	for _, stale := range []time.Duration{-1, 1} {

@@ -471,7 +471,7 @@ def parser() -> argparse.ArgumentParser:
     # much when something else runs too; LeRobot's server infers in a second pool, which does not.
     p.add_argument("--torch-env", type=setting, action="append", default=[], metavar="NAME=VALUE", help="variables for torch and LeRobot's server, such as OMP_WAIT_POLICY=PASSIVE on a machine that does other things too")
     p.add_argument("--as-torch", action="store_true", help=argparse.SUPPRESS)
-    p.add_argument("--as-robot", action="store_true", help="ask LeRobot's server for `bench serve --beside` (docs/server.md)")
+    p.add_argument("--as-robot", action="store_true", help="ask LeRobot's server for `bench serve --beside` (docs/lab/serving.md)")
     return p
 
 

@@ -99,7 +99,7 @@ func replicas(o options) error {
 	return nil
 }
 
-// table prints the rows for docs/fleet.md.
+// table prints the rows for docs/lab/serving.md.
 func table(rows []row) {
 	fmt.Println("\n| what | robots | moved | next chunk after, worst | starved ticks, all robots | inferred | twice | lost with a server |")
 	fmt.Println("|---|---|---|---|---|---|---|---|")

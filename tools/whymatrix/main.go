@@ -227,7 +227,7 @@ func (r *row) right() bool {
 	return !slices.ContainsFunc(r.want, func(c why.Cause) bool { return !slices.Contains(named, c) })
 }
 
-// table is the matrix as docs/why.md has it.
+// table is the matrix as docs/lab/why.md has it.
 func table(rows []row) (text string, wrong int) {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "| injected | to be named | named | also found | |\n|---|---|---|---|---|\n")
