@@ -17,11 +17,11 @@ import (
 
 const (
 	measuredCycles = 100
-	measureTries   = 3 // the fastest counts: a slow one may be another program's
-	lossyRetries   = 3 // measurements more, of a bus that loses too much
+	measureTries   = 3 // tries; the fastest cycle is taken, since other programs may slow a try down
+	lossyRetries   = 3 // repeated measurements of a bus that loses too many replies
 	lossyPause     = 500 * time.Millisecond
 	busShare       = 0.6             // share of the period that the slowest cycles may take
-	udevTime       = 2 * time.Second // for udev to give a new device its group
+	udevTime       = 2 * time.Second // time in which udev gives a new device its group
 	simCameraFPS   = 60              // a simulated camera is as fast as the world
 )
 
@@ -53,12 +53,12 @@ func (e *Edge) openArm(ctx context.Context) error {
 		e.log.Warn(note)
 	}
 	if e.cfg.FPS == 0 {
-		return nil // takePolicyRate measures, when the rate is known
+		return nil // takePolicyRate measures the bus as soon as the rate is known
 	}
 	return e.measureBus(ctx, arm)
 }
 
-// takePolicyRate sets the policy's rate where --fps is not given, and checks it.
+// takePolicyRate takes the policy's rate when --fps is not given, checks it and measures the bus.
 func (e *Edge) takePolicyRate(ctx context.Context) error {
 	if e.cfg.FPS != 0 {
 		return nil
@@ -79,7 +79,8 @@ func (e *Edge) openSim() (err error) {
 	return nil
 }
 
-// calibration loads the robot's file; the simulated arm brings its own, without a file.
+// calibration loads the robot's calibration file. The simulated arm has its own calibration,
+// without a file.
 func (e *Edge) calibration(place *device.Place) (c servo.Calibration, file string, err error) {
 	if e.cfg.Bus == device.Sim && e.cfg.Calibration == "" {
 		return device.SimCalibration(e.robot), "", nil
@@ -88,11 +89,11 @@ func (e *Edge) calibration(place *device.Place) (c servo.Calibration, file strin
 	return c, place.File(), err
 }
 
-// retryArm opens the arm; ports, power and cables that fail may become better.
-// Its calibration is put into cfg where only the motors say which it is.
+// retryArm opens the arm, and tries again after failures of ports, power and cables. It sets cfg's
+// calibration when only the motors identify it.
 func (e *Edge) retryArm(ctx context.Context, place *device.Place, cfg *servo.ArmConfig) (arm *servo.Arm, err error) {
 	cfg.Canceled = func() bool { return ctx.Err() != nil }
-	denied := rt.Instant(0) // since when
+	denied := rt.Instant(0) // start of the refusals for lack of permission; 0: the last attempt had permission
 	err = e.retry(ctx, "the bus", func() (passes bool, err error) {
 		arm, err = place.Open(cfg)
 		switch now := e.clock.Now(); {
@@ -109,12 +110,13 @@ func (e *Edge) retryArm(ctx context.Context, place *device.Place, cfg *servo.Arm
 	}
 	if err == nil && place.Taken != "" {
 		e.log.Info(place.Taken)
-		place.Taken = "" // said
+		place.Taken = "" // logged
 	}
 	return arm, err
 }
 
-// mayAppear reports whether waiting can help; denied is the time without permission.
+// mayAppear reports whether a later attempt can succeed. denied is the time for which the port has
+// refused access.
 func mayAppear(err error, denied time.Duration) bool {
 	for _, cause := range []error{servo.ErrPortAbsent, servo.ErrPortBusy, servo.ErrMotorMissing, servo.ErrNoReply, servo.ErrGarbled} {
 		if errors.Is(err, cause) {
@@ -124,8 +126,8 @@ func mayAppear(err error, denied time.Duration) bool {
 	return errors.Is(err, servo.ErrPortDenied) && denied < udevTime
 }
 
-// measureBus refuses a bus that is too slow or loses too many replies. A simulated bus
-// is slow only when this machine is busy, so there it warns.
+// measureBus refuses a bus that is too slow or loses too many replies. A simulated bus is slow only
+// on a busy machine, so for it measureBus only warns.
 func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	limit := time.Duration(busShare * float64(e.cfg.period()))
 	var all servo.Measurement
@@ -170,7 +172,7 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 	return nil
 }
 
-// slowness is what the log says of a simulated bus that an arm's could not be.
+// slowness returns the log attributes for a simulated bus that exceeds the limits of a real one.
 func slowness(took, want time.Duration, unfit error) []any {
 	if unfit != nil {
 		return []any{"why", unfit}
@@ -178,7 +180,8 @@ func slowness(took, want time.Duration, unfit error) []any {
 	return []any{"cycle_p99", took.Round(10 * time.Microsecond), "want", want}
 }
 
-// openLeader opens the leader arm, where there is one, and leaves it limp.
+// openLeader opens the leader arm of --leader and takes its torque; without --leader it does
+// nothing.
 func (e *Edge) openLeader(ctx context.Context) error {
 	place := e.cfg.Leader
 	if place.Bus == "" {
@@ -219,8 +222,8 @@ func (e *Edge) openLeader(ctx context.Context) error {
 	return nil
 }
 
-// measureLeader returns how often the leader is read; the fastest of some measurements
-// counts, since a slow one may be another program's.
+// measureLeader returns the interval at which the leader is read. It uses the fastest of
+// measureTries measurements, since other programs may slow one down.
 func measureLeader(arm *servo.Arm) (every time.Duration, err error) {
 	var all servo.Measurement
 	for range measureTries {
@@ -241,8 +244,8 @@ func measureLeader(arm *servo.Arm) (every time.Duration, err error) {
 	return every, exit.With(exit.Config, err)
 }
 
-// openLimp opens an arm and lets it go, which a killed run may have left stiff. What could
-// not be set while it was is set then.
+// openLimp opens an arm and takes its torque, which a killed run may have left on. A motor under
+// torque refuses some settings, so openLimp then opens the arm again.
 func (e *Edge) openLimp(ctx context.Context, place *device.Place, cfg *servo.ArmConfig) (*servo.Arm, error) {
 	for {
 		arm, err := e.retryArm(ctx, place, cfg)
@@ -255,11 +258,11 @@ func (e *Edge) openLimp(ctx context.Context, place *device.Place, cfg *servo.Arm
 		if len(arm.Unconfigured()) == 0 {
 			return arm, nil
 		}
-		arm.Close() // it is limp now
+		arm.Close() // the motors are limp now and take their settings
 	}
 }
 
-// sayOfLeader logs and records what the leader's thread says.
+// sayOfLeader logs and records the messages of the leader's thread.
 func (e *Edge) sayOfLeader(warn bool, text string) {
 	level := uint32(record.LevelInfo)
 	if warn {
@@ -271,11 +274,11 @@ func (e *Edge) sayOfLeader(warn bool, text string) {
 	e.record.Note(e.clock.Now(), "leader", level, text)
 }
 
-// firstRun is for how long an unknown bundle drives an arm slowly.
+// firstRun is the time for which an unknown bundle drives an arm slowly.
 const firstRun = 10 * time.Second
 
-// easeIn returns firstRun for a bundle that has never run on this arm. A bundle for simulation
-// has nothing to break, and a server without a digest does not say which bundle it has.
+// easeIn returns firstRun for a bundle that has never run on this arm, else 0. It returns 0 for a
+// simulated arm, for a bundle for simulation, and when the server does not send the digest.
 func (e *Edge) easeIn() time.Duration {
 	c := &e.link.contract
 	e.bundle = c.sha256
@@ -287,7 +290,8 @@ func (e *Edge) easeIn() time.Duration {
 	return 0
 }
 
-// noteRun remembers that the bundle has run. Owner: a thread of its own, as a disk may be slow.
+// noteRun records that the bundle has run on this arm. Owner: a thread of its own, since a disk may
+// be slow.
 func (e *Edge) noteRun() error {
 	err := e.identity.NoteRun(e.arm.Calibration().Text(), e.bundle)
 	if err != nil {

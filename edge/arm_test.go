@@ -36,8 +36,8 @@ func TestSimCalibrationIsTheCommittedFile(t *testing.T) {
 	}
 }
 
-// What keeps an arm from being opened may pass: another program closes the port, the
-// arm gets its power. What cannot pass is an error at once.
+// Goal: Open retries failures that may pass, such as a port in another program's use or an arm
+// without power, and returns a lasting failure at once.
 func TestAnArmThatComesLater(t *testing.T) {
 	rttest.RealTime(t)
 	r, err := robot.ByName("so101")
@@ -99,12 +99,12 @@ func TestAnArmThatComesLater(t *testing.T) {
 	}
 }
 
-// waitingEdge looks for an arm, and says in log why it has none yet.
+// waitingEdge returns an edge that can wait for an arm and logs its reasons to log.
 func waitingEdge(log io.Writer) *Edge {
 	return &Edge{cfg: Config{MaxOffline: time.Minute, ReconnectInitialBackoff: 50 * time.Millisecond}, clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(log, nil))}
 }
 
-// journal keeps what is written and does something once that says so.
+// journal is a buffer. It calls then once, as soon as its content includes until.
 type journal struct {
 	strings.Builder
 	until string
@@ -138,14 +138,14 @@ func silentArm(t *testing.T) (robot.Robot, *servosim.Bus) {
 	return r, b
 }
 
-// What an arm is waited for is said when it changes, and only then.
+// Goal: the reason for waiting is logged when it changes, and only then.
 func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 	rttest.RealTime(t)
 	r, b := silentArm(t)
 	path := filepath.Join(t.TempDir(), "arm")
 	time.AfterFunc(2*time.Second, func() { os.Symlink(b.Path(), path) })
 	log := &journal{until: "no motor answered", then: func() {
-		time.AfterFunc(4*time.Second, func() { // after another attempt, of which nothing new is to be said
+		time.AfterFunc(4*time.Second, func() { // after one more attempt with an unchanged reason
 			for id := range byte(6) {
 				b.Mute(id+1, false)
 			}
@@ -157,12 +157,12 @@ func TestWaitReasonIsLoggedWhenItChanges(t *testing.T) {
 	}
 	arm.Close()
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
-	if len(lines) < 2 || !strings.Contains(lines[0], "no such port") || !strings.Contains(lines[1], "no motor answered") || len(lines) > 3 { // a third where the arm was let in amid an attempt
+	if len(lines) < 2 || !strings.Contains(lines[0], "no such port") || !strings.Contains(lines[1], "no motor answered") || len(lines) > 3 { // a third line if the motors answered again during an attempt
 		t.Errorf("it says\n%s\nwant first that there is no port, then that nobody answers, and no more", log)
 	}
 }
 
-// Ctrl-C does not wait for the silent motors to be asked to the last.
+// Goal: Ctrl-C ends the wait before every silent motor has been pinged.
 func TestWaitingForAnArmIsCanceled(t *testing.T) {
 	rttest.RealTime(t)
 	r, b := silentArm(t)
@@ -183,7 +183,7 @@ func TestWaitingForAnArmIsCanceled(t *testing.T) {
 	}
 }
 
-// A new device may be without its group for a moment, however late it comes.
+// Goal: a new device may lack its group for a moment, counted from its appearance.
 func TestPermissionIsWaitedForFromWhenItLacks(t *testing.T) {
 	denied := fmt.Errorf("%w: arm", servo.ErrPortDenied)
 	for _, tt := range []struct {
@@ -199,7 +199,7 @@ func TestPermissionIsWaitedForFromWhenItLacks(t *testing.T) {
 	}
 }
 
-// A slow simulated bus has two causes, and the log names the one that it was.
+// Goal: the log of a slow simulated bus names the actual one of two causes.
 func TestSlowSimulatedBus(t *testing.T) {
 	lossy := errors.New("motor 2 loses replies")
 	for _, tt := range []struct {

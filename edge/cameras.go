@@ -15,7 +15,8 @@ import (
 	"edgert/wire"
 )
 
-// openCameraFiles refuses malformed sources and opens files, before all else.
+// openCameraFiles refuses malformed sources and opens those that are files. It runs before every
+// other step of Open.
 func (e *Edge) openCameraFiles(context.Context) (err error) {
 	e.files = make([]openedFile, len(e.cfg.Cameras))
 	for i := range e.cfg.Cameras {
@@ -27,7 +28,7 @@ func (e *Edge) openCameraFiles(context.Context) (err error) {
 	return nil
 }
 
-// openCameras opens every camera; one that is absent may come.
+// openCameras opens every camera, and waits for absent cameras.
 func (e *Edge) openCameras(ctx context.Context) error {
 	e.onCloseUnlessStuck(e.closeCameras)
 	d := capture.Encoding{Quality: e.cfg.JPEGQuality, Reencode: e.cfg.Reencode}
@@ -63,8 +64,8 @@ func (e *Edge) openCameras(ctx context.Context) error {
 	return e.checkRaw()
 }
 
-// checkRaw refuses raw pictures that no message can hold, all steps that the policy looks
-// at together.
+// checkRaw refuses raw pictures that do not fit into one message with all steps that the policy
+// looks at together.
 func (e *Edge) checkRaw() error {
 	var raw []wire.CameraShape
 	for _, v := range e.encoders {
@@ -87,7 +88,7 @@ func (e *Edge) retryCamera(ctx context.Context, c *capture.Config, o capture.Opt
 	return source, picked, err
 }
 
-// simWorld is the simulated arm's world, else one in which nothing moves.
+// simWorld returns the simulated arm's world, or on a real bus a world without motion.
 func (e *Edge) simWorld() *sim.Live {
 	if e.world != nil {
 		return e.world
@@ -98,7 +99,7 @@ func (e *Edge) simWorld() *sim.Live {
 	return e.still
 }
 
-// trainedSize is the policy's size of a camera's pictures, 0 when it does not say.
+// trainedSize returns the policy's picture size of a camera, 0 when the server does not send it.
 func (e *Edge) trainedSize(name string) (w, h int) {
 	for _, shape := range e.link.contract.shapes {
 		if shape.Name == capture.ImageKey+name {
@@ -108,7 +109,8 @@ func (e *Edge) trainedSize(name string) (w, h int) {
 	return 0, 0
 }
 
-// reportCameras logs when pictures of a camera stop for its max-age, and start again.
+// reportCameras logs when a camera has given no picture for its max-age, and when it gives pictures
+// again.
 func (e *Edge) reportCameras() {
 	for i, cam := range e.cameras {
 		w := &e.cameraWaits[i]
@@ -129,7 +131,7 @@ func (e *Edge) reportCameras() {
 	}
 }
 
-// cameraErrors names the cameras without usable pictures, for a sentence's end.
+// cameraErrors lists the cameras without usable pictures, for the end of a sentence.
 func (e *Edge) cameraErrors() (text string) {
 	for _, cam := range e.cameras {
 		if err := cam.Err(); err != nil {

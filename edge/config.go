@@ -35,25 +35,25 @@ const (
 	fpsAllow  = "allow"
 )
 
-// The values of --takeover: what has a person take the arm over.
+// The values of --takeover: the ways in which a person takes the arm over.
 const (
 	TakeoverKey  = "key"  // edge-rt ctl correct, the page and the keys of a terminal
-	TakeoverPush = "push" // these, and a hand that moves the leader
+	TakeoverPush = "push" // the same, and a hand that moves the leader
 )
 
-// Limits of what a configuration or a server may ask for.
+// Limits of the values in a configuration or a server's answer.
 const (
 	maxFPS       = 1000
-	fpsTolerance = 1e-6 // Hz, between rates that count as equal
+	fpsTolerance = 1e-6 // Hz; closer rates are equal
 	maxHorizon   = 1024
 	maxCameras   = 8
 	maxTags      = 64
 
-	minModelDigits = 12 // of --expect-model: what lean-server logs
+	minModelDigits = 12 // of --expect-model; lean-server logs so many
 	maxModelDigits = 64
 )
 
-// How often the transport dials a server that is gone; the arm holds meanwhile.
+// Bounds of the transport's dial interval while the server is unreachable; the arm holds meanwhile.
 const (
 	dialMin = 100 * time.Millisecond
 	dialMax = time.Second
@@ -62,45 +62,45 @@ const (
 // TLS names PEM files.
 type TLS struct {
 	CA   string // certificate authorities of the server; empty: the system's
-	Cert string // the robot's own, leaf first; empty: none
+	Cert string // the robot's own, leaf first; empty: no client certificate
 	Key  string
 }
 
-// fallbackRepeat is the --fallback beside hold.
+// fallbackRepeat is the value of --fallback beside hold.
 const fallbackRepeat = "repeat_last"
 
-// Config is one robot's run.
+// Config is the configuration of one robot's run.
 type Config struct {
-	FPS         float64 // actions per second; 0: the policy's, known once a session is open
-	FPSMismatch string  // another rate than the policy's: refuse (also empty), or allow
+	FPS         float64 // actions per second; 0: the policy's rate, known from the first session on
+	FPSMismatch string  // action on a rate unlike the policy's: refuse (also empty) or allow
 	Bus         string  // sim, or a serial port
 	Robot       string  // so101
-	Calibration string  // file; empty: LeRobot's place, and for sim the simulator's own
+	Calibration string  // file; empty: LeRobot's path, and for sim the simulator's own calibration
 	Cameras     []capture.Config
-	Connect     []string // Zenoh endpoints of the server or router, one of which is used
+	Connect     []string // Zenoh endpoints of the server or router; one of them is used
 	TLS         TLS      // certificates for tls/ endpoints
-	Service     string   // empty: the only one in reach
+	Service     string   // empty: the only reachable one
 	Task        string
-	ExpectModel string       // what the sha256 of the policy's bundle has to begin with, in hex; empty: any
-	ID          string       // empty: this host's own
-	Schedule    chunk.Config // the discipline; sizes and rate are filled in at Open
+	ExpectModel string       // hex prefix of the bundle's sha256; empty: any bundle
+	ID          string       // empty: this host's name
+	Schedule    chunk.Config // the discipline; Open fills in sizes and rate
 	Stages      stage.Config // between schedule and bus
-	Leader      device.Place // a leader arm to take over with, its Robot is looked up; no Bus: none
-	LeaderRobot string       // name or file; empty: the robot's name and _leader
+	Leader      device.Place // leader arm for take-overs, whose Robot Open looks up; without Bus: no leader
+	LeaderRobot string       // name or file; empty: the follower's name with _leader
 	Takeover    string       // TakeoverKey (also empty) or TakeoverPush
-	Record      record.Mode  // what is kept of the run; empty: off
-	RecordDir   string       // where its files go; empty: records, beside the robot's id
-	RecordSize  int64        // most bytes of them all
-	Episodes    episode.Plan // Record is what its Check returns
+	Record      record.Mode  // recorded part of the run; empty: off
+	RecordDir   string       // folder of the record's files; empty: records, in the folder of the robot's identity
+	RecordSize  int64        // bytes that the record's files may take together
+	Episodes    episode.Plan // Record holds the mode that its Check returned
 	Duration    time.Duration
-	Seed        uint64 // the simulated world's
+	Seed        uint64 // of the simulated world
 	RT          rt.Mode
-	CPU         int  // to pin the tick to, rt.UnpinnedCPU otherwise
+	CPU         int  // CPU of the tick thread; rt.UnpinnedCPU: any
 	JPEGQuality int  // 0: raw pictures
 	Reencode    bool // a camera's own JPEG is encoded anew at JPEGQuality
 	OnExit      string
 	Rescue      bool   // an arm outside its range is moved into it slowly instead of refused
-	Fallback    string // hold: nothing is sent when no action is fit to run; repeat_last: the last one again, until MaxActionAge
+	Fallback    string // without an action fit to run: hold sends nothing; repeat_last sends the last action, until MaxActionAge
 
 	MaxActionAge            time.Duration
 	DegradedAfter           time.Duration
@@ -108,21 +108,22 @@ type Config struct {
 	ReconnectInitialBackoff time.Duration
 	ReconnectMaxBackoff     time.Duration
 	MaxOffline              time.Duration
-	Given                   Given // which of these somebody asked for; the others follow how long the server takes
+	Given                   Given // limits that flags fixed; the others follow the server's time per chunk
 
 	Tags map[string]string
 
-	Wrap func(wire.Session) wire.Session // for measurements under faults; nil: none
+	Wrap func(wire.Session) wire.Session // for measurements under faults; nil: the session is used as it is
 
-	HTTP      string   // where the page listens, HOST:PORT; empty: nowhere
-	HTTPToken string   // file of the token with which the page operates, or page.TokenAuto; empty: it only shows
-	HTTPNames []string // by which a browser may call this machine beside its own
+	HTTP      string   // HOST:PORT at which the page listens; empty: no page
+	HTTPToken string   // file of the token that permits commands from the page, or page.TokenAuto; empty: the page takes no commands
+	HTTPNames []string // further names of this machine that a browser may use
 
-	Status *terminal.Terminal // live status line; nil: none
+	Status *terminal.Terminal // live status line; nil: no line
 	Log    *slog.Logger
 }
 
-// Check refuses what cannot run, naming the flag, what was got and what is wanted.
+// Check refuses a configuration that cannot run. The error names the flag, its value and the
+// permitted values.
 func (c *Config) Check() error {
 	usage := func(format string, args ...any) error { return exit.Errorf(exit.Usage, format, args...) }
 	switch {
@@ -168,7 +169,7 @@ func (c *Config) Check() error {
 	return c.checkCameras(usage)
 }
 
-// checkLeader refuses settings of a leader that there is not, and one on the follower's bus.
+// checkLeader refuses a leader's settings without a leader, and a leader on the follower's bus.
 func (c *Config) checkLeader() error {
 	if c.Leader.Bus != "" {
 		return device.CheckPorts(c.Leader.Bus, c.Bus)
@@ -231,7 +232,7 @@ func (c *Config) checkConnect() error {
 	for _, text := range c.Connect {
 		e, err := endpoint.Parse(text, endpoint.Security{})
 		if err == nil {
-			e.Security = endpoint.Security{} // its files come below
+			e.Security = endpoint.Security{} // the files are checked below
 			err = e.CheckDial()
 		}
 		if err != nil {
@@ -279,14 +280,14 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 }
 
 // CheckSchedule refuses an impossible schedule, and settings that it would ignore. It reads
-// Schedule, Stages and FPS alone; what depends on a rate that is not known yet passes.
+// Schedule, Stages and FPS alone. While the rate is unknown, settings that depend on it pass.
 func (c *Config) CheckSchedule() error {
 	s := c.Schedule
 	if !s.Compat && slices.Index(chunk.Cooldowns, s.Cooldown) >= 2 {
 		return exit.Errorf(exit.Usage, "--cooldown %s never recovers from a lost chunk, or floods the server: add --compat to measure it all the same", s.Cooldown)
 	}
-	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, maxFPS), maxFPS) // without a rate, one of which no cutoff is too high or too low
-	s.Horizon, s.DOF, s.FPS = maxHorizon, 1, fps                 // the server's and the robot's are not known yet
+	fps := min(cmp.Or(c.FPS, 4*c.Stages.Cutoff, maxFPS), maxFPS) // without a rate: one to which no cutoff is too high or too low
+	s.Horizon, s.DOF, s.FPS = maxHorizon, 1, fps                 // placeholders: the server's and the robot's sizes are not known yet
 	if _, err := chunk.New(s); err != nil {
 		return exit.With(exit.Usage, err)
 	}
@@ -327,8 +328,10 @@ func (c *Config) CheckSchedule() error {
 	return nil
 }
 
-// agreedFPS returns the rate at which the policy was trained, 0 where the server does not
-// say: at twice that rate an arm moves at twice the speed it was shown.
+// agreedFPS returns the rate of the run, in actions per second: FPS, or without it the rate at
+// which the policy was trained. trained is 0 when the server does not send it. Other rates are
+// refused unless FPSMismatch allows them: at twice the trained rate an arm moves at twice the speed
+// of the demonstrations.
 func (c *Config) agreedFPS(trained float64, log *slog.Logger) (float64, error) {
 	switch {
 	case c.FPS == 0 && trained == 0:
@@ -349,13 +352,13 @@ func (c *Config) agreedFPS(trained float64, log *slog.Logger) (float64, error) {
 	return c.FPS, nil
 }
 
-// rate is the ticks per second, FPS the actions.
+// rate returns ticks per second; FPS is actions per second.
 func (c *Config) rate() float64 { return c.FPS * float64(max(c.Stages.Multiplier, 1)) }
 
 func (c *Config) period() time.Duration { return time.Duration(float64(time.Second) / c.rate()) }
 
-// certificateWarnings says what the robot's certificate will not do: it may be at its
-// end, and it may name another robot than id.
+// certificateWarnings returns warnings about the robot's certificate: it is close to its expiry, or
+// it names another robot than id.
 func (c *Config) certificateWarnings(id string) []string {
 	security := c.transport().TLS
 	warnings := security.Ending()
@@ -365,8 +368,9 @@ func (c *Config) certificateWarnings(id string) []string {
 	return warnings
 }
 
-// otherRobot says that the certificate does not name this robot as those who bound
-// robots by their certificates want it, "" when it does, or there is none.
+// otherRobot returns a sentence when the certificate does not name this robot. Servers and routers
+// may grant access to the named robot only. It returns "" when the certificate names the robot,
+// cannot be read or does not exist.
 func (c *Config) otherRobot(id string) string {
 	if c.TLS.Cert == "" {
 		return ""
@@ -384,8 +388,9 @@ func (c *Config) otherRobot(id string) string {
 	return ""
 }
 
-// realArm says why the run has a real arm; empty: all of it is simulated. A pseudo-terminal is
-// a bus simulator's, or leads to an arm elsewhere: the cameras tell.
+// realArm returns the reason why the run drives a real arm, "" for a simulated one. A
+// pseudo-terminal leads to a bus simulator or to a remote arm: it is simulated when all cameras
+// are.
 func (c *Config) realArm() string {
 	if c.Bus == device.Sim {
 		return ""

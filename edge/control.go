@@ -32,8 +32,8 @@ const (
 	sourceSlots = 64
 )
 
-// control is one robot's tick: read, act, write, then merge and ask.
-// Owner: the tick thread, apart from what says otherwise.
+// control is one robot's tick: read, act, write, then merge and ask. Owner: the tick thread, except
+// for fields marked otherwise.
 type control struct {
 	controlConfig
 	core     tick.Core
@@ -43,21 +43,21 @@ type control struct {
 	takeover takeover
 	out      mailboxes
 
-	blocked    block      // why this tick sends nothing
-	paused     bool       // the last tick was
-	needResume bool       // an operator is waited for, since a motor has restarted
-	warned     uint32     // joints that a warning was emitted for
-	source     rt.Instant // when what the last action is made from was measured; 0: none ran
+	blocked    block      // reasons why this tick sends no observation
+	paused     bool       // pause was set in the last tick
+	needResume bool       // a motor has restarted: the arm waits for an operator's resume
+	warned     uint32     // joints for which a warning was emitted
+	source     rt.Instant // instant of the observation that the last action is made from; 0: no action ran
 	last       lastAction
-	heldAll    uint32 // every joint, where none is driven; else 0
+	heldAll    uint32 // every joint while no joint is driven, else 0
 	merged     chunk.Chunk
 	answers    answers
-	restedFrom rt.Instant            // between two episodes: since when the arm holds; 0: it does not
+	restedFrom rt.Instant            // start of the hold between two episodes; 0: no such hold
 	observed   [sourceSlots]source   // of the last requests
-	entry      *record.Tick          // this tick's record; nil: there is none
-	counted    servo.Stats           // of the bus, at the last tick's record
-	phases     *rt.Laps              // parts of the tick, by phaseNames
-	failed     atomic.Pointer[error] // any thread: why the run ends
+	entry      *record.Tick          // this tick's record; nil: it is not recorded
+	counted    servo.Stats           // bus counters at the last tick's record
+	phases     *rt.Laps              // durations of the tick's parts, in the order of phaseNames
+	failed     atomic.Pointer[error] // any thread: the error that ends the run
 }
 
 type controlConfig struct {
@@ -65,7 +65,7 @@ type controlConfig struct {
 	period        time.Duration
 	degradedAfter time.Duration
 	maxOffline    time.Duration
-	patience      patience // zero: the limits above and the core's, as they are
+	patience      patience // zero: degradedAfter, maxOffline and the core's MaxAge are fixed
 	arm           *follow.Follower
 	bus           bus
 	record        *record.Recorder // nil: nothing is recorded
@@ -75,32 +75,32 @@ type controlConfig struct {
 	flags         *linkFlags
 	inbox         *rt.Latest[answer]
 	stats         *tickStats
-	returns       bool // between two episodes the arm goes back to where it was armed
+	returns       bool // between two episodes the arm moves back to its arming pose
 	repeats       bool // --fallback repeat_last
 }
 
-// bus is what the tick asks of an arm beside what its Follower does: of a
-// *hotplug.Arm, and in tests of joints that need no motors.
+// bus is the part of a *hotplug.Arm that the tick uses beside its Follower. Tests have joints
+// without motors.
 type bus interface {
 	BusWait() rt.Wait
 	Stats() servo.Stats
-	Warned() uint32 // joints that are too hot or whose supply is too low for the robot's description
+	Warned() uint32 // joints whose temperature or supply exceeds the limits in the robot's description
 	Extremes() (hottest, volts float64)
 }
 
-// runState is where the run stands.
+// runState is the state of the run, with the instants that it depends on.
 type runState struct {
 	state        state
-	since        rt.Instant // stats.inState holds the time until then
+	since        rt.Instant // stats.inState includes the time until this instant
 	lastMerge    rt.Instant
-	alive        rt.Instant  // when the server last answered while a chunk was due
-	lacks        event.Lacks // since lastMerge, or alive
-	gaveUp       event.Lacks // at the end of maxOffline
-	firstRequest rt.Instant  // the first that nothing has answered; 0: none
-	resets       uint32      // carried out
+	alive        rt.Instant  // instant of the server's last answer while a chunk was due
+	lacks        event.Lacks // since the later of lastMerge and alive
+	gaveUp       event.Lacks // lacks at the end of maxOffline
+	firstRequest rt.Instant  // first request since the last answer; 0: no request is open
+	resets       uint32      // operatorRequests.resets that were carried out
 }
 
-// sessionState is what this tick's requests say, and what the answers must repeat.
+// sessionState is the identity of this tick's requests. Answers must repeat it.
 type sessionState struct {
 	epoch   uint32
 	key     int64 // the newest request's
@@ -109,7 +109,7 @@ type sessionState struct {
 	recent  [pastSessions]*record.Session // by epoch
 }
 
-// of returns the session of a recorded action, nil when it is long gone.
+// of returns the session of an epoch, nil when the run has had pastSessions newer ones.
 //
 //rt:noalloc
 func (s *sessionState) of(epoch uint32) *record.Session {
@@ -119,30 +119,30 @@ func (s *sessionState) of(epoch uint32) *record.Session {
 	return nil
 }
 
-// mailboxes is what the tick exchanges with the sender and the page.
+// mailboxes hold the data that the tick exchanges with the sender and the page.
 type mailboxes struct {
 	snapshots *rt.Latest[snapshot]
 	sources   *rt.Ring[source]
 	steps     *history.Steps   // nil: the policy does not look back
-	views     *rt.Latest[view] // nil: there is no page
+	views     *rt.Latest[view] // nil: no page
 }
 
-// snapshot is one observation on its way to the sender, with the actions meanwhile.
+// snapshot is one observation on its way to the sender, with the actions that run meanwhile.
 type snapshot struct {
 	ask     chunk.Ask
 	epoch   uint32
 	episode uint32
 	start   bool // first observation of the episode
 	at      rt.Instant
-	step    int64 // its key in the history; 0: there is none
+	step    int64 // key of the action step in the history; 0: not in the history
 	runway  time.Duration
 	state   []float32 // [dof]
 }
 
-// source is how old the pictures of a request were, for the tick.
+// source is the age of a request's pictures, from the sender to the tick.
 type source struct {
 	key int64
-	at  rt.Instant // when the state or the oldest picture was taken, whichever is older
+	at  rt.Instant // instant of the state or of the oldest picture, whichever is older
 }
 
 // view is the newest tick, for the page.
@@ -153,23 +153,23 @@ type view struct {
 	joints      follow.View
 }
 
-// block is why no observation leaves in a tick; for the first two, and between episodes,
-// the arm holds, too.
+// block is a set of reasons why a tick sends no observation. Under blockPaused, blockBusSilent,
+// blockAligning and blockResting the arm holds as well.
 type block uint16
 
 const (
 	blockPaused      block = 1 << iota // by an operator
-	blockBusSilent                     // so many joints do not answer that nothing may move
-	blockJointSilent                   // one does not: what was measured of it is old
+	blockBusSilent                     // so many joints are silent that nothing may move
+	blockJointSilent                   // a joint is silent: its measured position is old
 	blockNoPicture                     // a camera has not given its first picture
-	blockNoSession                     // the link has none
+	blockNoSession                     // no session is open
 	blockEnding                        // the arm parks, or the run is over
-	blockAligning                      // a person is about to take the arm over: it holds
-	blockCorrecting                    // a person has it
+	blockAligning                      // a person is about to take the arm over
+	blockCorrecting                    // a person drives the arm
 	blockResting                       // between two episodes
 )
 
-// blockHeld is that nothing moves the arm, though the bus would let it.
+// blockHeld are the reasons under which the arm holds although the bus could move it.
 const blockHeld = blockPaused | blockAligning
 
 // newControl returns the tick of an arm on chunks of horizon rows.
@@ -194,7 +194,7 @@ func newControl(cfg controlConfig, core tick.Core, horizon int) *control {
 	return c
 }
 
-// lookBack has the tick keep a history for a policy that looks at n observations together.
+// lookBack makes the tick keep a history for a policy that looks at n observations together.
 func (c *control) lookBack(n int) { c.out.steps = history.NewSteps(n, len(c.arm.Goal)) }
 
 func (c *control) showViews() {
@@ -205,7 +205,7 @@ func (c *control) showViews() {
 	})
 }
 
-// tick is one period. Everything about the schedule happens here, without a lock.
+// tick is one period. All changes of the schedule happen here, without a lock.
 //
 //rt:noalloc
 func (c *control) tick(t rt.Tick) rt.Wait {
@@ -238,7 +238,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 		c.act(now)
 	case follow.Unarmed:
 		if c.blocked&(blockCorrecting|blockHeld|blockBusSilent) == blockCorrecting && !c.operator.leave.Load() {
-			c.correct(now) // which has it armed
+			c.correct(now) // arms it, too
 		}
 	case follow.Parking:
 		c.arm.ParkStep(now, c.operator.hurry.Load())
@@ -255,7 +255,7 @@ func (c *control) tick(t rt.Tick) rt.Wait {
 	return c.bus.BusWait()
 }
 
-// onSuspend drops what was asked and seen before the machine was suspended.
+// onSuspend drops requests and pictures from before the machine was suspended.
 //
 //rt:noalloc
 func (c *control) onSuspend(t rt.Tick) {
@@ -271,7 +271,7 @@ func (c *control) applyRequests(now rt.Instant) {
 	pause := c.operator.pause.Load()
 	rest := c.operator.rest.Load()
 	if pause || rest || c.takeover.phase != autonomous {
-		// Nothing is asked, so no answer is missing.
+		// No request is open, so no answer is missing.
 		c.run.lastMerge = now
 		c.run.lacks.Reset(now)
 		c.flags.mergedAt.Store(int64(now))
@@ -321,7 +321,7 @@ func (c *control) blocks() (b block) {
 	return b
 }
 
-// armStep takes the next step of arming, which takes some ticks.
+// armStep takes the next step of arming, which lasts several ticks.
 func (c *control) armStep(t rt.Tick) {
 	touched, err := c.arm.ArmStep(t)
 	if touched {
@@ -349,7 +349,7 @@ func (c *control) act(now rt.Instant) {
 		}
 		return
 	case c.blocked&(blockHeld|blockBusSilent) != 0:
-		c.core.Hold() // and nothing is sent: the motors hold
+		c.core.Hold() // and sends nothing: the motors hold
 		if c.blocked&blockBusSilent != 0 {
 			c.stats.starved.Add(1)
 			c.stats.starvedBus.Add(1)
@@ -438,7 +438,7 @@ func (c *control) merge(now rt.Instant) {
 	if c.blocked&(blockHeld|blockCorrecting|blockResting) == 0 {
 		c.arm.StartArming()
 	}
-	if c.heldAll == 0 && c.session.epoch != 0 { // without a session it answers one that is lost
+	if c.heldAll == 0 && c.session.epoch != 0 { // without a session the chunk answers a lost one
 		c.change(now, causeMerged)
 	}
 }
@@ -495,7 +495,8 @@ func (c *control) ask(now rt.Instant) {
 	}
 }
 
-// keepStep puts an action step into the history and returns its key there.
+// keepStep puts the state of an action step into the history and returns its key, 0 when the tick
+// is not such a step.
 //
 //rt:noalloc
 func (c *control) keepStep(now rt.Instant) (key int64) {
@@ -512,7 +513,8 @@ func (c *control) keepStep(now rt.Instant) (key int64) {
 	return key
 }
 
-// updateState applies what this tick changed about the run as a whole, and ends it.
+// updateState applies this tick's causes to the state of the run, and stops the tick at the run's
+// end.
 //
 //rt:noalloc
 func (c *control) updateState(now rt.Instant) {
@@ -523,7 +525,8 @@ func (c *control) updateState(now rt.Instant) {
 		c.change(now, causeHeld)
 		c.stats.heldAll.Add(1)
 	}
-	// A discipline that asks rarely is not degraded before it has asked for a while.
+	// The state becomes Degraded only when a request has been open for a while: some disciplines
+	// ask rarely.
 	unanswered := c.run.firstRequest != 0 && now.Sub(c.run.firstRequest) >= c.degradedAfter/4
 	if c.arm.Phase == follow.Armed && unanswered && now.Sub(c.run.lastMerge) >= c.patience.quiet(c.flags.learnedPace()) {
 		c.change(now, causeQuiet)
@@ -531,11 +534,11 @@ func (c *control) updateState(now rt.Instant) {
 	if c.flags.lost.Swap(false) {
 		c.change(now, causeLinkLost)
 	}
-	if c.flags.refused.Load() && c.takeover.phase != correcting { // a person gives it back first
+	if c.flags.refused.Load() && c.takeover.phase != correcting { // a person gives the arm back first
 		c.change(now, causeRefused)
 	}
 	alive := rt.Instant(c.flags.aliveAt.Load())
-	if alive > c.run.alive { // until then nothing was lacking that counts
+	if alive > c.run.alive { // the server answered: lacks begin anew
 		c.run.alive = alive
 		c.run.lacks.Reset(now)
 	}

@@ -12,15 +12,14 @@ import (
 	"edgert/servo"
 )
 
-// A joint that keeps its goal because of heat or its supply keeps the very goal; one
-// that pushes against something keeps its force, and follows what relieves it; the
-// others go on.
+// Goal: a joint held for heat or supply keeps exactly its goal. An overloaded joint keeps its
+// force, and follows goals that relieve it. The other joints go on.
 func TestComplainingJoints(t *testing.T) {
 	tests := []struct {
 		name     string
 		says     servo.Reactions
-		deeper   bool // follows a goal that pushes harder
-		relieved bool // follows one that relieves it
+		deeper   bool // follows a goal that increases its load
+		relieved bool // follows a goal that relieves it
 	}{
 		{"heat", servo.Reactions{Hold: 1}, false, false},
 		{"overload", servo.Reactions{Overload: 1}, false, true},
@@ -35,7 +34,7 @@ func TestComplainingJoints(t *testing.T) {
 			if r.arm.Phase != follow.Armed {
 				t.Fatalf("phase %v, want armed", r.arm.Phase)
 			}
-			r.bus.stuck = true // something is in the way
+			r.bus.stuck = true // an obstacle is in the way
 			r.serve(10, 1, -20)
 			r.bus.says = tt.says
 			before := [testDOF]float32(r.arm.Goal)
@@ -43,7 +42,7 @@ func TestComplainingJoints(t *testing.T) {
 			if moved := r.arm.Goal[0] < before[0]; moved != tt.deeper {
 				t.Errorf("goal %v after %v: pushed harder %v, want %v", r.arm.Goal[0], before[0], moved, tt.deeper)
 			}
-			if !tt.deeper && tt.name != "limp" && r.arm.Goal[0] != before[0] { // nothing holds a limp one
+			if !tt.deeper && tt.name != "limp" && r.arm.Goal[0] != before[0] { // a limp joint is not held
 				t.Errorf("goal %v, want it kept at %v: the force stays", r.arm.Goal[0], before[0])
 			}
 			if r.arm.Goal[1] == before[1] {
@@ -71,7 +70,7 @@ func TestMotorThatStopsTheRun(t *testing.T) {
 	}
 }
 
-// People are told once of a motor that is too hot, and the arm goes on.
+// Goal: a motor that is too hot causes one warning, and the arm goes on.
 func TestWarningIsSaidOnce(t *testing.T) {
 	r := newRig(t)
 	r.serve(20, 1, 50)
@@ -90,7 +89,7 @@ func TestWarningIsSaidOnce(t *testing.T) {
 	}
 }
 
-// The arm starts slowly, until it has caught up with what is wanted.
+// Goal: the arm starts slowly, until it has caught up with its actions.
 func TestSlewAfterArming(t *testing.T) {
 	r := newRig(t)
 	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 10*testPeriod, 0.5 })
@@ -112,8 +111,7 @@ func TestSlewAfterArming(t *testing.T) {
 	}
 }
 
-// Motors that a bus watchdog has stopped stand somewhere behind their goals: they
-// are armed where they stand.
+// Goal: motors that a bus watchdog has stopped, away from their goals, are armed where they are.
 func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 	r := newRig(t)
 	r.serve(20, 1, 50)
@@ -130,9 +128,8 @@ func TestMotorsThatFellAsleepAreArmedWhereTheyStand(t *testing.T) {
 	}
 }
 
-// An arm that was unplugged comes back: nothing moves before a chunk that was
-// asked for afterwards, and then from where it stands. After a restart of its
-// motors it waits for an operator.
+// Goal: an arm that was unplugged moves again only on a chunk that was requested afterwards, and
+// starts at its measured position. After a restart of its motors it waits for an operator.
 func TestArmThatComesBack(t *testing.T) {
 	for _, why := range []hotplug.Cause{hotplug.Unplugged, hotplug.Restarted} {
 		r := newRig(t)
@@ -171,8 +168,7 @@ func TestArmThatComesBack(t *testing.T) {
 	}
 }
 
-// A pause before the first chunk, or in the middle of the arming, keeps torque off
-// until it is over.
+// Goal: a pause before the first chunk, or during the arming, keeps the torque off until it ends.
 func TestNothingIsArmedWhilePaused(t *testing.T) {
 	r := newRig(t)
 	r.step(1)

@@ -15,7 +15,7 @@ import (
 	"edgert/rt"
 )
 
-// recordInto gives the rig a recorder that writes all into a folder, and a session to name.
+// recordInto gives the rig a recorder that writes everything into a folder, and a session.
 func recordInto(t *testing.T, r *rig) (dir string) {
 	t.Helper()
 	dir = t.TempDir()
@@ -27,7 +27,7 @@ func recordInto(t *testing.T, r *rig) (dir string) {
 	return dir
 }
 
-// flush writes what the recorder has, and ends it.
+// flush writes the recorder's content and closes it.
 func flush(r *record.Recorder) {
 	var stop atomic.Bool
 	stop.Store(true)
@@ -35,9 +35,9 @@ func flush(r *record.Recorder) {
 	r.Write(&stop)
 }
 
-// Every tick is on record, and each action that ran with its request, row, delay and
-// source; what is left of an earlier session keeps that session's epoch. So are requests
-// and chunks, with their session.
+// Goal: every tick is on record, and each action that ran with its request, row, delay and source.
+// Actions left over from an earlier session keep that session's epoch. Requests and chunks are on
+// record with their session.
 func TestTicksAreRecorded(t *testing.T) {
 	r := newRig(t)
 	dir := recordInto(t, r)
@@ -46,11 +46,11 @@ func TestTicksAreRecorded(t *testing.T) {
 	r.flags.session.Store(&record.Session{ID: "second", Epoch: 2, SHA256: "bb"})
 	r.flags.epoch.Store(2)
 	for before := r.session.key; r.session.key == before; {
-		r.step(1) // runs what the first session left
+		r.step(1) // runs the actions left over from the first session
 	}
 	r.answer(r.session.key, 10)
 	r.step(5)
-	r.answer(r.session.key+1, 10) // nobody asked
+	r.answer(r.session.key+1, 10) // an answer without a request
 	r.step(1)
 	flush(r.record)
 	ticks, actions, requests, joined, dropped, clipped := 0, int64(0), uint64(0), uint64(0), "", uint64(0)
@@ -113,13 +113,13 @@ func TestTicksAreRecorded(t *testing.T) {
 	}
 }
 
-// A tick without an action is on record as starved, and one on which the bus is silent.
+// Goal: a tick without an action is recorded as starved, and so is a tick with a silent bus.
 func TestStarvedTicksAreRecorded(t *testing.T) {
 	r := newRig(t)
 	dir := recordInto(t, r)
 	r.serve(30, 3, 10)
 	r.record.Collect()
-	r.step(testHorizon + 5) // nobody answers
+	r.step(testHorizon + 5) // no answers
 	flush(r.record)
 	starved := uint64(0)
 	if _, err := record.ReadFolder(dir, record.Visitor{Tick: func(m *record.Tick) error {
@@ -138,7 +138,7 @@ func TestStarvedTicksAreRecorded(t *testing.T) {
 	}
 }
 
-// The record names states as they are.
+// Goal: the record uses the names of the states.
 func TestRecordKnowsTheStates(t *testing.T) {
 	if !slices.Equal(record.RunStates, stateNames[:]) {
 		t.Errorf("record names %v, want %v", record.RunStates, stateNames)
@@ -168,8 +168,8 @@ func TestTickWithEverythingNoAlloc(t *testing.T) {
 	}
 }
 
-// With two ticks per action the discipline counts actions: half as many run, and
-// the runway is as long as they last.
+// Goal: with two ticks per action the discipline counts actions: half as many run, and the runway
+// is their duration.
 func TestInterpolatedTicks(t *testing.T) {
 	r := newRig(t)
 	shape, err := stage.NewChain(stage.Config{Multiplier: 2}, 50, testDOF)
@@ -190,7 +190,7 @@ func TestInterpolatedTicks(t *testing.T) {
 	}
 }
 
-// What conditions a chunk is what the arm will do: after the filter and the limits.
+// Goal: the prefix of a chunk holds the arm's future goals, after the filter and the limits.
 func TestPrefixIsWhatWillRun(t *testing.T) {
 	r := newRig(t)
 	shape, err := stage.NewChain(stage.Config{Cutoff: 5}, 100, testDOF)
@@ -218,14 +218,15 @@ func TestPrefixIsWhatWillRun(t *testing.T) {
 	}
 }
 
-// A discipline that asks when nothing is left is not DEGRADED before it has waited.
+// Goal: a discipline that requests only with an empty schedule is not DEGRADED before it has
+// waited.
 func TestRareRequestsAreNotDegraded(t *testing.T) {
 	r := newRig(t)
 	schedule, err := chunk.New(chunk.Config{Schedule: "sync", Horizon: testHorizon, DOF: testDOF, FPS: 100, Epsilon: 1})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.core.Schedule, r.degradedAfter = schedule, 150*time.Millisecond // less than a chunk lasts
+	r.core.Schedule, r.degradedAfter = schedule, 150*time.Millisecond // less than the duration of a chunk
 	degraded := false
 	due := map[uint64]int64{}
 	last := r.session.key

@@ -9,7 +9,7 @@ import (
 	"edgert/rt"
 )
 
-// wake is the tick after the machine has slept.
+// wake runs the first tick after a suspension of the machine.
 func (r *rig) wake(s *rt.Suspension) {
 	r.index++
 	now := r.time.Now()
@@ -17,10 +17,9 @@ func (r *rig) wake(s *rt.Suspension) {
 	r.time.SleepUntil(now.Add(testPeriod))
 }
 
-// The clock of all ages stands still while the machine is suspended. No row of
-// before runs after it, no answer to a question of before is taken, no picture of
-// before is asked with; and the arm, which has slumped meanwhile, goes on from where
-// it is.
+// Goal: the clock of all ages stops while the machine is suspended. After a suspension no row from
+// before it runs, no answer to an earlier request is taken, and no earlier picture is sent. The
+// arm, which has sagged meanwhile, goes on from its measured position.
 func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	r := newRig(t)
 	r.slope = 0.5
@@ -34,7 +33,7 @@ func TestNothingFromBeforeASuspendRunsAfterIt(t *testing.T) {
 	}
 	slept := rt.NewSuspension(r.time)
 	r.time.Suspend(3 * time.Hour)
-	r.bus.at, r.bus.strayed = [testDOF]float32{-20, 20}, 3 // with other goals than they were given
+	r.bus.at, r.bus.strayed = [testDOF]float32{-20, 20}, 3 // their motors hold other goals than the last ones
 	n := len(r.bus.writes)
 	r.wake(slept)
 	r.answerEpisode(asked, 40, episode)

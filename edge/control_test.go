@@ -28,8 +28,8 @@ const (
 	testPeriod  = 10 * time.Millisecond
 )
 
-// fakeBus is two joints that go where they are told at once. As with a real motor,
-// a goal takes torque.
+// fakeBus is two joints that reach their goals at once. As with a real motor, a goal switches the
+// torque on.
 type fakeBus struct {
 	at        [testDOF]float32
 	silent    uint32
@@ -49,7 +49,7 @@ type fakeBus struct {
 	warned    uint32
 	fatal     error
 	asleep    bool
-	steps     int // ArmStep calls before the last
+	steps     int // ArmStep calls before the last one
 	deadline  rt.Instant
 }
 
@@ -131,7 +131,7 @@ func (b *fakeBus) ArmStep(_ rt.Instant, joints uint32) (bool, error) {
 	return true, nil
 }
 
-// rig is a control on fakes, ticked by hand.
+// rig is a control with fakes for bus and server, ticked by hand.
 type rig struct {
 	*control
 	bus   *fakeBus
@@ -192,8 +192,7 @@ func (r *rig) step(n int) {
 	}
 }
 
-// answer delivers a chunk for request key: its rows begin at value and rise by
-// slope.
+// answer delivers a chunk for request key. Its rows begin at value and rise by slope.
 func (r *rig) answer(key int64, value float32) { r.answerEpisode(key, value, 1) }
 
 func (r *rig) answerEpisode(key int64, value float32, episode uint32) {
@@ -235,8 +234,8 @@ func TestTorqueIsUntouchedBeforeTheFirstChunk(t *testing.T) {
 	}
 }
 
-// The first tick with a valid observation asks; after the merge the goal starts
-// at the present position and moves no faster than the limit.
+// Goal: the first tick with a valid observation sends a request. After the merge the goal starts at
+// the present position and moves no faster than the limit.
 func TestFirstActionsAreBlendedAtTheVelocityLimit(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
@@ -289,8 +288,8 @@ func TestSteadyStreamNeverStarves(t *testing.T) {
 	}
 }
 
-// One lost chunk must cost about one round trip: the trigger asks again after
-// estimate + epsilon + 1 ticks, long before the schedule runs dry.
+// Goal: a lost chunk costs about one round trip: the trigger requests again after estimate +
+// epsilon + 1 ticks, long before the schedule is empty.
 func TestALostChunkIsAskedForAgain(t *testing.T) {
 	r := newRig(t)
 	r.serve(60, 3, 10)
@@ -313,8 +312,8 @@ func TestALostChunkIsAskedForAgain(t *testing.T) {
 	}
 }
 
-// How long an answer has been due counts from the first request since the newest chunk,
-// however often it is repeated.
+// Goal: an answer has been due since the first request after the newest chunk, however often the
+// request is repeated.
 func TestAnAnswerIsDueSinceTheFirstRequest(t *testing.T) {
 	r := newRig(t)
 	r.serve(30, 2, 1)
@@ -335,7 +334,7 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
 	goal := r.arm.Goal[0]
-	r.step(testHorizon + 10) // nobody answers
+	r.step(testHorizon + 10) // no answers
 	if r.run.state != stateStalled {
 		t.Fatalf("state %v, want STALLED", r.run.state)
 	}
@@ -354,8 +353,8 @@ func TestRunningDryHoldsAndRecovers(t *testing.T) {
 	}
 }
 
-// With repeat_last a starved arm gets its last action again, until that is too old; a joint
-// that had not got there goes on to it. Nothing of it outlives a pause or an episode.
+// Goal: with repeat_last a starved arm repeats its last action until that is too old; a joint that
+// has not reached the goal goes on to it. A pause or a new episode ends the repetition.
 func TestFallbackRepeatsTheLastAction(t *testing.T) {
 	dry := func(change func(*rig)) (r *rig, repeated int) {
 		r = newRig(t)
@@ -399,12 +398,12 @@ func TestFallbackRepeatsTheLastAction(t *testing.T) {
 	}
 }
 
-// A run in which every joint is held is not STREAMING, whatever chunks come; it goes on when
-// the motors are well.
+// Goal: a run whose joints are all held is not STREAMING, even if chunks arrive. It goes on when
+// the motors have recovered.
 func TestEveryJointHeldIsStalled(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
-	r.bus.says.Hold = 1 // one of two
+	r.bus.says.Hold = 1 // one of the two joints
 	r.serve(40, 3, 10)
 	if r.run.state != stateStreaming {
 		t.Errorf("one joint is held: state %v, want STREAMING", r.run.state)
@@ -443,7 +442,7 @@ func TestEveryJointHeldIsStalled(t *testing.T) {
 func TestQuietServerIsDegradedWhileActionsLast(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
-	r.step(12) // more than quiet, less than a chunk
+	r.step(12) // longer than degradedAfter, shorter than a chunk
 	if r.run.state != stateDegraded {
 		t.Errorf("state %v, want DEGRADED", r.run.state)
 	}
@@ -493,8 +492,8 @@ func TestStaleJoints(t *testing.T) {
 	}
 }
 
-// A break leaves actions behind that are older than their number says, so the
-// first tick that may ask again does.
+// Goal: a break leaves actions in the schedule that are older than their number suggests, so the
+// first tick that may request does so.
 func TestAsksAfterABreak(t *testing.T) {
 	var r *rig
 	for n := range 20 { // a tick just after a merge
@@ -592,8 +591,7 @@ func TestASecondSignalSkipsParking(t *testing.T) {
 	}
 }
 
-// Leaving between the first torque write and its confirmation must still end
-// with the torque off.
+// Goal: leaving between the first torque write and its confirmation still takes the torque.
 func TestTorqueCountsAsTouchedFromTheFirstStep(t *testing.T) {
 	r := newRig(t)
 	r.bus.steps = 3
@@ -620,8 +618,7 @@ func TestLeavingUnarmedStopsAtOnce(t *testing.T) {
 	}
 }
 
-// The age of an action counts from the oldest picture when that is older than
-// the state.
+// Goal: the age of an action counts from the oldest picture if that is older than the state.
 func TestActionAgeCountsFromTheOldestPicture(t *testing.T) {
 	r := newRig(t)
 	r.step(1)
@@ -683,7 +680,7 @@ func TestTickNoAlloc(t *testing.T) {
 	}
 }
 
-// Nothing is asked while an answer could not be used.
+// Goal: no observation leaves while its answer could not be used.
 func TestNoObservationLeaves(t *testing.T) {
 	for name, begin := range map[string]func(*rig){
 		"an operator pauses":         func(r *rig) { r.operator.pause.Store(true) },
@@ -700,7 +697,7 @@ func TestNoObservationLeaves(t *testing.T) {
 			r.step(1)
 		}
 		begin(r)
-		r.step(11) // a joint is taken for silent
+		r.step(11) // long enough for a joint to become frozen
 		asked := r.stats.requests.Load()
 		r.step(10) // the last request is unanswered: it would be repeated
 		if got := r.stats.requests.Load() - asked; got != 0 {
@@ -709,7 +706,7 @@ func TestNoObservationLeaves(t *testing.T) {
 	}
 }
 
-// The stages begin where the arm was armed.
+// Goal: the stages begin at the arming pose.
 func TestStagesBeginWhereTheArmStands(t *testing.T) {
 	r := newRig(t)
 	stages, err := stage.NewChain(stage.Config{Velocity: 100}, 100, testDOF)

@@ -1,26 +1,27 @@
-// Package edge is the robot's process: it ticks one arm on the action chunks of
-// a policy that runs elsewhere.
+// Package edge is the robot's process: it ticks one arm on the action chunks of a policy that runs
+// on a server.
 //
-// Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session
-// (handshake.go), and allocates all. Run (run.go) allocates nothing on its paths, does
-// not fail but changes State, and takes the arm's torque on every way out. Meanwhile
-// watch.go does the housekeeping, page.go and operator.go answer browsers and edge-rt
-// ctl, and record.go keeps what happens; summary.go is the run's summary. These
-// work on Edge (edge.go), while link.go replaces a session that is lost.
+// Open (open.go) opens the robot's cameras (cameras.go), arm (arm.go) and session (handshake.go),
+// and allocates all memory of the run. Run (run.go) allocates nothing on its paths, changes State
+// instead of failing, and takes the arm's torque on every way out. Meanwhile watch.go does the
+// housekeeping, page.go and operator.go answer browsers and edge-rt ctl, and record.go records the
+// run; summary.go is the run's summary. These files work on Edge (edge.go), while link.go replaces
+// a lost session.
 //
 // One observation and its chunk take this way:
 //
 //	control.go   the tick: read, act, merge at most one chunk, ask; a snapshot leaves
 //	sender.go    newest pictures (package capture), encoded: the observation leaves
-//	receiver.go  chunks are checked as they come; the newest waits for the tick
+//	receiver.go  chunks are checked as they arrive; the newest waits for the tick
 //
-// A person takes the arm over with a leader (package leader; state.go has who has the arm).
+// A person takes the arm over with a leader (package leader). The takeover in state.go records
+// whether the policy or the person drives the arm.
 //
-// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags. What the
-// tick decides is package tick, what the arm may do package follow.
+// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags. Package tick decides what
+// a tick does, and package follow limits the arm's motion.
 //
-// All of them count in stats.go; state.go is where the run stands, status.go the JSON
-// that page, ctl and summary share, and config.go what the flags say.
+// All threads count in stats.go. state.go is the state machine of the run, status.go the JSON that
+// page, ctl and summary share, and config.go the values of the flags.
 package edge
 
 import (
@@ -49,7 +50,7 @@ import (
 	"edgert/wire"
 )
 
-// How long the start waits for what is away.
+// Waiting times of the start, for an absent arm, camera or server.
 const (
 	startSlack    = 30 * time.Second // after --max-offline, for the last attempt and the checks
 	busBackoffMax = 10 * time.Second
@@ -63,16 +64,16 @@ type Edge struct {
 	clock    rt.Clock
 	log      *slog.Logger
 	robot    robot.Robot
-	joints   []string // robot.Joints of each bit set, for the log
-	resume   string   // what an operator has to do once a motor has restarted
+	joints   []string // by bit set of joints: the names of robot.Joints, for the log
+	resume   string   // instruction to the operator after a motor has restarted
 	identity *identity.Identity
 	notifier *notify.Notifier
 	firstRun bool   // the bundle has never run on this arm
-	bundle   string // its digest; the link's contract belongs to the link thread once it runs
+	bundle   string // digest of the bundle; the link's contract belongs to the link thread once it runs
 	operator net.Listener
-	page     *page.Page       // nil: none
-	record   *record.Recorder // its lanes; nil: none
-	closers  []func()         // what closes each thing that was opened, in the order of opening
+	page     *page.Page       // nil: no page
+	record   *record.Recorder // lanes of the recorder; nil: no record
+	closers  []func()         // one for each opened resource, in the order of opening
 
 	devices
 	net      wire.Session
@@ -82,25 +83,25 @@ type Edge struct {
 	sender   *sender
 	loop     *rt.Loop
 
-	operating sync.Mutex           // one command of an operator at a time
+	operating sync.Mutex           // serializes the commands of operators
 	recording *recording.Recording // nil: nothing is recorded
 	episodes  *episode.Episodes
 
 	stop    atomic.Bool // ends the tick
 	ending  atomic.Bool // ends every other thread
 	threads sync.WaitGroup
-	stuck   bool // a thread did not end: what it may use is not closed
+	stuck   bool // a thread did not end: resources that it may use are not closed
 	outcome
 }
 
 // devices are the arm and the cameras.
 type devices struct {
 	arm         *hotplug.Arm
-	leaderArm   *hotplug.Arm   // nil: none
-	leader      *leader.Leader // likewise
+	leaderArm   *hotplug.Arm   // nil: no leader
+	leader      *leader.Leader // nil: no leader
 	simBus      *servosim.Bus  // nil on hardware
 	world       *sim.Live      // nil on hardware
-	still       *sim.Live      // what simulated cameras see on a real bus
+	still       *sim.Live      // scene of simulated cameras on a real bus
 	files       []openedFile   // the cameras that play files
 	cameras     []*capture.Camera
 	encoders    []*capture.Encoder // each camera's
@@ -112,13 +113,13 @@ type openedFile struct {
 	picked string
 }
 
-// outcome is what the summary needs beside the counters.
+// outcome holds the values of the summary that are not counters.
 type outcome struct {
-	armOpen rt.Instant // when the arm was
+	armOpen rt.Instant // instant at which the arm was open
 	started rt.Instant
-	steal   time.Duration // time the host had taken at the start
+	steal   time.Duration // CPU time that the host had stolen at the start
 	heap    heapWindow
-	score   sim.Score // the simulated world's, before the arm parks
+	score   sim.Score // the simulated world's, read before the arm parks
 	scored  bool
 	held    bool // the arm stays under torque, as --on-exit asks
 }
@@ -134,10 +135,11 @@ type heapWindow struct {
 	first, last uint64 // ticks
 }
 
-// onClose has release call f, before what was opened earlier is closed.
+// onClose registers f for release, which calls the registered functions in reverse order.
 func (e *Edge) onClose(f func()) { e.closers = append(e.closers, f) }
 
-// onCloseUnlessStuck is onClose for what a thread that did not end may use.
+// onCloseUnlessStuck registers f like onClose. release skips it when a thread did not end, since
+// that thread may still use the resource.
 func (e *Edge) onCloseUnlessStuck(f func()) {
 	e.onClose(func() {
 		if !e.stuck {
@@ -153,7 +155,7 @@ func (e *Edge) release() {
 	e.closers = nil
 }
 
-// waitFor has the service manager wait, too: --max-offline may be longer than its own.
+// waitFor extends the service manager's start limit: --max-offline may be longer.
 func (e *Edge) waitFor(what string) {
 	e.notifier.Extend(e.cfg.MaxOffline + startSlack)
 	e.notifier.Status("looking for " + what)
@@ -198,10 +200,10 @@ func (e *Edge) rest(ctx context.Context, d time.Duration) error {
 // waitLog logs a reason to wait, a new one at most once in waitLogEvery.
 type waitLog struct {
 	what string
-	last string // the reason logged last; empty: it is there
+	last string // the reason logged last; empty: the device is present
 	at   rt.Instant
 
-	spoilt bool // that a camera's pictures are was recorded
+	spoilt bool // the event CameraSpoilt of this camera is recorded
 }
 
 func (w *waitLog) log(e *Edge, err error) {

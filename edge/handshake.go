@@ -21,10 +21,10 @@ import (
 	"edgert/wire/zenoh/access"
 )
 
-// errNoService means that nobody serves; it passes.
+// errNoService means that no server has a token. It is a passing error.
 var errNoService = errors.New("no lean-server answers")
 
-// temporaryError is an error that the server says will pass.
+// temporaryError is a refusal that the server marks as temporary.
 type temporaryError struct {
 	error
 	after time.Duration
@@ -49,7 +49,7 @@ func (l *link) handshake(ctx context.Context) error {
 		err = l.announce(prefix)
 	}
 	if err != nil {
-		l.closeSession(prefix, ack.SessionID) // or it would take a place until it idles out
+		l.closeSession(prefix, ack.SessionID) // otherwise the session keeps its place until its idle timeout
 		return err
 	}
 	for _, w := range ack.Warnings {
@@ -61,7 +61,7 @@ func (l *link) handshake(ctx context.Context) error {
 	}
 	l.flags.evicted.Store(false)
 	l.flags.unheard.Store(false)
-	l.serverToken.CompareAndSwap(tokenGone, tokenUnseen) // it is back, or find would not have found it
+	l.serverToken.CompareAndSwap(tokenGone, tokenUnseen) // the server is back: find has seen its token
 	l.openedAt = l.clock.Now()
 	l.opened.Add(1)
 	l.lastError = ""
@@ -80,7 +80,8 @@ func (l *link) handshake(ctx context.Context) error {
 	return nil
 }
 
-// find returns the key prefix of the service, of one that had been used that one alone.
+// find returns the key prefix of the service. After the first session it accepts only the prefix of
+// that session.
 func (l *link) find(ctx context.Context) (string, error) {
 	keys, err := l.net.Tokens(ctx, wire.ServerAliveAny, statusTimeout)
 	if err != nil {
@@ -121,8 +122,8 @@ func (l *link) find(ctx context.Context) (string, error) {
 	return "", fmt.Errorf("%w at %s", errNoService, strings.Join(l.cfg.Connect, ", "))
 }
 
-// ask returns what the servers say of themselves. all is false when there may be more
-// of them: one that hangs does not answer.
+// ask returns the status replies of the servers. all is false when the reply of a hanging server
+// may be missing.
 func (l *link) ask(ctx context.Context, prefix string) (said []wire.Status, all bool, err error) {
 	for _, limit := range []time.Duration{replyPatience, statusTimeout} {
 		began := l.clock.Now()
@@ -144,9 +145,9 @@ func (l *link) ask(ctx context.Context, prefix string) (said []wire.Status, all 
 	return said, all, nil
 }
 
-// choose opens a session at the best of the servers that takes this robot. A refusal
-// is final when everybody was heard and nobody's passes. A server of another bundle
-// that was there before is no successor of the one that this run had: that may be back.
+// choose opens a session at the best server that accepts this robot. A refusal is final when every
+// server has answered and no refusal is temporary. A server with another bundle that was already
+// present when the session was lost does not replace the run's server, which may return.
 func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, contract, error) {
 	said, all, err := l.ask(ctx, prefix)
 	if err != nil {
@@ -154,13 +155,13 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 	}
 	model := cmp.Or(l.contract.sha256, l.cfg.ExpectModel)
 	servers := replica.Order(said, model, l.identity.ID, func(id string) bool { return l.servers.State(id) == replica.Gone })
-	if len(servers) == 0 { // nobody says anything, or all drain: whoever answers says why
+	if len(servers) == 0 { // no status, or all servers drain: any answer to the session request gives the reason
 		servers = append(servers, wire.Status{})
 	}
 	var refused, passing error
 	for i := range servers {
 		if passing != nil && !replica.Serves(&servers[i], model) {
-			break // one of the right bundle may have room soon
+			break // a server with the right bundle may have a free place soon
 		}
 		id := servers[i].ServerID
 		if l.contract.sha256 != "" && !replica.Serves(&servers[i], model) && l.servers.Beside(id) {
@@ -170,14 +171,14 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 		if id == "" && len(servers) > 1 {
 			id = wire.NoServer
 		}
-		l.epoch = l.identity.NextEpoch() // a session that a lost answer left open is an older one
+		l.epoch = l.identity.NextEpoch() // a session that a lost answer left open has an older epoch
 		ack, err := l.open(ctx, prefix, id, l.conditioned(&servers[i]))
 		var t contract
 		if err == nil {
 			if t, err = l.checkContract(prefix, ack); err == nil {
 				return ack, t, nil
 			}
-			l.closeSession(prefix, ack.SessionID) // or it would take a place until it idles out
+			l.closeSession(prefix, ack.SessionID) // otherwise the session keeps its place until its idle timeout
 		}
 		err = l.nameCameraFlags(err, servers[i].ExpectedCameras)
 		switch {
@@ -198,7 +199,7 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 	return nil, contract{}, refused
 }
 
-// nameCameraFlags adds to a refusal for missing cameras the flags that give them.
+// nameCameraFlags adds the flags of the missing cameras to a refusal for missing cameras.
 func (l *link) nameCameraFlags(err error, expected []string) error {
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "camera") {
 		return err
@@ -209,7 +210,7 @@ func (l *link) nameCameraFlags(err error, expected []string) error {
 		if slices.ContainsFunc(l.cfg.Cameras, func(c capture.Config) bool { return c.Name == name }) {
 			continue
 		}
-		source := fmt.Sprintf("/dev/video%d", 2*len(flags)) // a USB camera has two nodes, the first has the pictures
+		source := fmt.Sprintf("/dev/video%d", 2*len(flags)) // a USB camera has two nodes, and the first has the pictures
 		if l.cfg.Bus == device.Sim {
 			source = device.Sim
 		}
@@ -221,7 +222,8 @@ func (l *link) nameCameraFlags(err error, expected []string) error {
 	return fmt.Errorf("%w; the policy needs pictures, so add %s (edge-rt cameras lists the cameras of this machine)", err, strings.Join(flags, " "))
 }
 
-// sooner returns which of two errors that pass says to ask again first, a if none does.
+// sooner returns the error with the shorter retry time. An error without a retry time loses; a wins
+// a tie, unless it is nil.
 func sooner(a, b error) error {
 	var one, two *temporaryError
 	if a == nil || errors.As(b, &two) && (!errors.As(a, &one) || two.after < one.after) {
@@ -230,12 +232,12 @@ func sooner(a, b error) error {
 	return a
 }
 
-// deniedError means that the robot's certificate does not let it in, here or anywhere.
+// deniedError means that the access rules refuse the robot's certificate, at every server.
 type deniedError struct{ error }
 
-// conditioned reports whether a session shall continue the chunk before. What the
-// default schedule would do goes without a policy that cannot; what somebody asked for
-// is asked for, and the server warns.
+// conditioned reports whether the session requests chunks that continue the previous one. The
+// default schedule renounces this for a policy that cannot. A schedule or prefix that was given by
+// flag keeps it, and the server warns.
 func (l *link) conditioned(s *wire.Status) bool {
 	c := &l.cfg.Schedule
 	if !c.Conditioned() || s.SupportsRTC || s.ChunkSize == 0 || c.Schedule != chunk.Schedules[0] || c.Prefix != "" {
@@ -248,8 +250,8 @@ func (l *link) conditioned(s *wire.Status) bool {
 	return false
 }
 
-// open asks the server called id, empty: whoever answers. conditioned: its chunks shall
-// continue those before.
+// open requests a session from the server with this id, from any server when id is empty. With
+// conditioned set, the session's chunks continue the previous ones.
 func (l *link) open(ctx context.Context, prefix, id string, conditioned bool) (*wire.SessionAck, error) {
 	request := wire.SessionOpen{
 		ClientUUID: l.identity.ID, RobotType: l.cfg.Robot, FPS: l.cfg.FPS, ActionNames: l.names, StateDim: len(l.names),
@@ -285,7 +287,7 @@ func (l *link) open(ctx context.Context, prefix, id string, conditioned bool) (*
 		meant := ack.ServerID == id
 		switch {
 		case best == nil, meant && (ack.Accepted || !best.Accepted), ack.Accepted && !best.Accepted:
-			if best != nil && best.Accepted { // an old server does not know whom we meant
+			if best != nil && best.Accepted { // an old server ignores ServerID
 				l.closeSession(prefix, best.SessionID)
 			}
 			best = &ack
@@ -307,10 +309,10 @@ func (l *link) open(ctx context.Context, prefix, id string, conditioned bool) (*
 	return nil, fmt.Errorf("no answer to the session request at %s within %v", prefix, l.cfg.RequestTimeout)
 }
 
-// askSession asks at the robot's own key, which a router can keep to this robot, and
-// where nobody answers there, as at a server of LeRobot's draft, at the common one. One
-// server is meant: for the others, of which one may just have gone, it does not wait
-// longer than for who is slow.
+// askSession asks at the robot's own key, which a router can restrict to this robot. Without an
+// answer there, as from a server of LeRobot's draft, it asks at the common key. Only one server
+// answers the request. The first query at a key waits no longer than replyPatience, since another
+// server may just have stopped; the second waits until limit for a slow server.
 func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit time.Duration) ([]wire.Reply, error) {
 	own, err := wire.RobotSessionKey(prefix, l.identity.ID)
 	if err != nil {
@@ -318,7 +320,7 @@ func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit
 	}
 	end := l.clock.Now().Add(limit)
 	for _, key := range []string{own, wire.SessionKey(prefix)} {
-		for _, wait := range []time.Duration{replyPatience, limit} { // who does not answer in time is slow, or far away
+		for _, wait := range []time.Duration{replyPatience, limit} { // no answer in time: the server is slow or far away
 			began := l.clock.Now()
 			if wait = min(wait, end.Sub(began)); wait <= 0 {
 				return nil, nil
@@ -328,7 +330,7 @@ func (l *link) askSession(ctx context.Context, prefix string, body []byte, limit
 				return replies, err
 			}
 			if l.clock.Now().Sub(began) < wait {
-				break // nobody is asked here
+				break // no server has declared this key
 			}
 		}
 	}
@@ -401,7 +403,7 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 	return t, nil
 }
 
-// declare declares the robot's keys once; the transport repeats it after a reconnect.
+// declare declares the robot's keys once; the transport repeats this after a reconnect.
 func (l *link) declare(prefix string) error {
 	if l.publisher != nil {
 		return nil
@@ -432,7 +434,7 @@ func (l *link) declare(prefix string) error {
 	return nil
 }
 
-// announce replaces this robot's liveliness token by that of the session's epoch.
+// announce replaces the robot's liveliness token by the token of the session's epoch.
 func (l *link) announce(prefix string) error {
 	key, err := wire.EpochAliveKey(prefix, l.identity.ID, l.epoch)
 	if err != nil {

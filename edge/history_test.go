@@ -20,8 +20,8 @@ import (
 
 const testPixels = 3 * 8 * 4
 
-// queue is LeRobot's of n_obs_steps, as populate_queues feeds it: what it is fed first
-// fills it.
+// queue is LeRobot's queue of n_obs_steps, as populate_queues feeds it: the first observation fills
+// it.
 type queue struct {
 	n    int
 	held []fed
@@ -47,19 +47,19 @@ type watcher struct {
 	sender *sender
 	box    *outbox
 	camera *capture.Camera
-	shown  []rt.Instant // when each picture was taken
+	shown  []rt.Instant // instant of each picture
 	pace   pace
 	queue  queue
 	sent   int
 }
 
-// pace is when pictures come.
+// pace is the timing of the pictures.
 type pace int
 
 const (
-	seldom pace = iota // with every third tick, before it or after it in turn
+	seldom pace = iota // with every third tick, alternately before and after it
 	behind             // right after every tick
-	turns              // after a tick, before the next, and so on
+	turns              // alternately after and before a tick
 	numPaces
 )
 
@@ -83,7 +83,7 @@ func newWatcher(t *testing.T, steps int) *watcher {
 	return w
 }
 
-// setSession opens one of so many steps.
+// setSession opens a session with this number of steps.
 func (w *watcher) setSession(epoch uint32, steps int) {
 	w.flags.epoch.Store(epoch)
 	w.sender.uplink.Store(&uplink{publisher: w.box, epoch: epoch, steps: steps})
@@ -101,8 +101,8 @@ func (w *watcher) show(at rt.Instant) {
 	w.camera.Newest.Publish(int64(at))
 }
 
-// tickOnce ticks, with a picture before the tick, or after it while the sender works. It
-// answers what was asked two ticks before.
+// tickOnce ticks. A picture is shown before the tick, or after it but before the sender works.
+// Every fourth tick answers the newest request.
 func (w *watcher) tickOnce(i int, work bool) (now rt.Instant, asked bool) {
 	now = w.time.Now()
 	if w.pace.before(i) {
@@ -123,8 +123,8 @@ func (w *watcher) tickOnce(i int, work bool) (now rt.Instant, asked bool) {
 	return now, asked
 }
 
-// feed puts this tick into the queue, with the newest picture from before it. Where there
-// is none before it in the queue, that is the newest there is.
+// feed puts this tick into the queue, with the newest picture from before it. An empty queue takes
+// the newest picture of all.
 func (w *watcher) feed(at rt.Instant) {
 	newest := len(w.shown) - 1
 	for len(w.queue.held) > 0 && w.shown[newest] > at {
@@ -133,7 +133,7 @@ func (w *watcher) feed(at rt.Instant) {
 	w.queue.feed(fed{slices.Clone(w.arm.State), byte(newest)})
 }
 
-// judge compares what was sent with the queue.
+// judge compares the sent observation with the queue.
 func (w *watcher) judge(when string, want []fed) {
 	w.t.Helper()
 	var o wire.Observation
@@ -165,8 +165,8 @@ func (w *watcher) judge(when string, want []fed) {
 	}
 }
 
-// breakCase is what may end a history. Before a tick it happens at tick at; the queue is
-// emptied before or after what that tick feeds it.
+// breakCase is an event that may break a history. It happens before tick at; before and after
+// report whether the queue is emptied before or after it is fed a tick.
 type breakCase struct {
 	name          string
 	happen        func(w *watcher, i, at int)
@@ -200,8 +200,8 @@ func (c *breakCase) run(t *testing.T, at, steps int, pace pace) {
 	}
 }
 
-// The policy sees what LeRobot's queue holds: the last action steps, at the beginning
-// the first one in each place, and after whatever breaks their row the next as the first.
+// Goal: the policy sees the content of LeRobot's queue: the last action steps, at the beginning the
+// first step in every place, and after a break the next step as the first.
 func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
 	for _, c := range []breakCase{
 		{"nothing", func(*watcher, int, int) {}, never, never, 0},
@@ -222,7 +222,7 @@ func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
 			}
 		}, twice, twice, 1},
 	} {
-		for at := 60; at < 68; at++ { // an observation leaves soon behind one of them
+		for at := 60; at < 68; at++ { // an observation leaves soon after one of these ticks
 			for _, steps := range []int{2, 4, wire.MaxSteps} {
 				c.run(t, at, steps, pace(at)%numPaces)
 			}
@@ -230,7 +230,7 @@ func TestObservationsHoldWhatLeRobotsQueueHolds(t *testing.T) {
 	}
 }
 
-// Ticks between two actions are none of the steps that a policy was trained on.
+// Goal: ticks between two actions are not steps of the history, as in the policy's training.
 func TestHistoryCountsActionsNotTicks(t *testing.T) {
 	w := newWatcher(t, 3)
 	stages, err := stage.NewChain(stage.Config{Multiplier: 2}, 100, testDOF)
@@ -253,8 +253,8 @@ func TestHistoryCountsActionsNotTicks(t *testing.T) {
 	}
 }
 
-// A sender that was held up for longer than its queue of steps begins with the next
-// observation, and what had no room is counted.
+// Goal: after a stall longer than its queue of steps, the sender begins a new history with the next
+// observation and counts the steps that did not fit.
 func TestHistoryBeginsAnewBehindASenderThatWasHeldUp(t *testing.T) {
 	const late = 80 // ticks
 	w := newWatcher(t, 4)
@@ -268,7 +268,7 @@ func TestHistoryBeginsAnewBehindASenderThatWasHeldUp(t *testing.T) {
 	if anew, full := w.out.steps.Counts(); anew != 1 || full != late-64 {
 		t.Fatalf("begun anew %d times, %d left out; want 1 and %d", anew, full, late-64)
 	}
-	// The newest observation is of a step that was left out: it is alone.
+	// The newest observation belongs to a step that was left out, so it has no history.
 	snap, _, fresh := w.out.snapshots.Front()
 	if !fresh {
 		t.Fatal("nothing was asked meanwhile")
@@ -289,7 +289,7 @@ func TestHistoryBeginsAnewBehindASenderThatWasHeldUp(t *testing.T) {
 	}
 }
 
-// A session of fewer steps is sent so many, one of a single step none.
+// Goal: a session of fewer steps gets that number of observations, and with one step no history.
 func TestSessionsOfFewerSteps(t *testing.T) {
 	w := newWatcher(t, 4)
 	w.show(w.time.Now().Add(-testPeriod))
@@ -308,7 +308,7 @@ func TestSessionsOfFewerSteps(t *testing.T) {
 	}
 }
 
-// A picture from before a suspend is part of no history.
+// Goal: no history contains a picture from before a suspension.
 func TestNoHistoryOfPicturesFromBeforeASuspend(t *testing.T) {
 	w := newWatcher(t, wire.MaxSteps)
 	w.show(w.time.Now().Add(-testPeriod))
@@ -334,8 +334,8 @@ func TestNoHistoryOfPicturesFromBeforeASuspend(t *testing.T) {
 	w.judge("after the suspend", w.queue.held)
 }
 
-// The picture of a step is the one of its moment: the sender is woken by each, asked at
-// or not.
+// Goal: each step wakes the sender, with or without a request, so that its picture is the one of
+// its instant.
 func TestEveryStepWakesTheSender(t *testing.T) {
 	w := newWatcher(t, 2)
 	w.show(w.time.Now().Add(-testPeriod))
@@ -372,8 +372,8 @@ func TestHistoryNoAlloc(t *testing.T) {
 	}
 }
 
-// Raw pictures that no message can hold are refused before the run begins, with their
-// sum; the same as JPEG are not.
+// Goal: raw pictures that exceed a message are refused before the run begins, with their sum; the
+// same pictures as JPEG are accepted.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 	for _, tt := range []struct{ steps, quality, want int }{{2, 0, 0}, {3, 0, 18662400}, {16, 90, 0}} {
 		cam := capture.New("top", orange{camera.Format{Width: 1920, Height: 1080, Pixels: camera.RGB8, FPS: 30}}, 0)

@@ -25,14 +25,14 @@ const (
 	statusTimeout = 2 * time.Second
 	closeTimeout  = time.Second
 
-	replyPatience = 300 * time.Millisecond // for servers that do not answer, while others have
-	unheardWait   = 2 * time.Second        // before those are asked again
+	replyPatience = 300 * time.Millisecond // for silent servers while others have answered
+	unheardWait   = 2 * time.Second        // before the silent servers are asked again
 
 	resetLimit = time.Second           // the server's acknowledgement of a reset
-	restPoll   = 50 * time.Millisecond // looks for a rest's end, and for a lost session
+	restPoll   = 50 * time.Millisecond // poll interval for the end of a rest, and for a lost session
 	tokenGrace = 2 * time.Second       // for the token to appear after the session is open
 
-	compatTimeouts = 3 // lost requests in a row that cost LeRobot's client its session
+	compatTimeouts = 3 // lost requests in a row after which LeRobot's client gives its session up
 )
 
 // The server's liveliness token.
@@ -42,7 +42,7 @@ const (
 	tokenGone
 )
 
-// contract is what a session was opened on; a later session must offer the same.
+// contract is the agreement of a session; a later session must offer the same.
 type contract struct {
 	prefix    string
 	model     string
@@ -51,14 +51,14 @@ type contract struct {
 	fps       float64 // actions per second of the run
 	horizon   int
 	prefixEnd int
-	shapes    []wire.CameraShape // the policy's pictures, where the server says
+	shapes    []wire.CameraShape // the policy's pictures, if the server sends their sizes
 	steps     int                // observations that the policy looks at together
 
 	simulation bool // the policy is for a simulated arm only
 }
 
-// link keeps a session open with one server.
-// Owner: the link goroutine, apart from lost.
+// link keeps a session open with one server. Owner: the link goroutine, except for fields marked
+// otherwise.
 type link struct {
 	// Constant after Open.
 	cfg      *Config
@@ -70,28 +70,28 @@ type link struct {
 	net      wire.Session
 	flags    *linkFlags
 	uplink   *atomic.Pointer[uplink]
-	receive  func(wire.Sample) // a sample of the action topic
+	receive  func(wire.Sample) // takes a sample of the action topic
 	record   *record.Recorder  // nil: nothing is recorded
 
 	contract          contract
-	room              int // observations that the run keeps for a policy that looks back; 0: no session yet
+	room              int // observations that the run keeps for a policy that looks back; 0: before the first session
 	publisher         wire.Publisher
 	epoch             uint32
-	presenceToken     wire.Declaration // says that this robot is there, in this epoch
+	presenceToken     wire.Declaration // announces this robot in this epoch
 	sessionID         string
-	tokenBack         atomic.Bool     // transport: the server's liveliness token came (back); ends a rest
-	tokenLost         atomic.Bool     // transport: it went away since the handshake began, even if it is back
-	serverToken       atomic.Int32    // whether it is there, written by the transport too
+	tokenBack         atomic.Bool     // transport: the server's liveliness token appeared; ends a rest
+	tokenLost         atomic.Bool     // transport: the token disappeared since the handshake began, even if it is back
+	serverToken       atomic.Int32    // state of the token, written by the transport too
 	servers           replica.Servers // of the service, each by its own token
 	openedAt          rt.Instant
 	opened            atomic.Uint64
-	lastError         string // connect's, so that it is logged once
+	lastError         string // last logged error of connect: each is logged once
 	duplicateReported bool
 	toldUnconditioned bool
-	toldPace          time.Duration // of a chunk, when its limits were logged last
-	toldAge           time.Duration // that actions may have, as it was logged last
-	probedAt          rt.Instant    // when the server was last asked whether it lives
-	heardAt           rt.Instant    // when it last said so while an answer was due
+	toldPace          time.Duration // time of a chunk at the last log of the limits
+	toldAge           time.Duration // permitted age of actions, as logged last
+	probedAt          rt.Instant    // instant of the last status query by probe
+	heardAt           rt.Instant    // instant of the last status reply while an answer was due
 }
 
 // onToken takes the server's token. Owner: the transport's goroutine.
@@ -117,7 +117,7 @@ func (l *link) onReplica(key string, up bool) {
 // connect repeats the handshake until success, a final refusal or ctx's end.
 func (l *link) connect(ctx context.Context) error {
 	retry := backoff.Backoff{First: l.cfg.ReconnectInitialBackoff, Max: l.cfg.ReconnectMaxBackoff}
-	var reasons backoff.Longest // other than ctx's end
+	var reasons backoff.Longest // without those caused by ctx's end
 	for ended := l.clock.Now(); ; {
 		err := l.handshake(ctx)
 		if err == nil {
@@ -154,7 +154,7 @@ func (l *link) connect(ctx context.Context) error {
 	}
 }
 
-// gaveUpConnecting names the error that lasted longest, which is the cause, and the last.
+// gaveUpConnecting names the error that lasted longest, which is the cause, and the last one.
 func gaveUpConnecting(ctx context.Context, reasons *backoff.Longest) error {
 	longest, last := reasons.Err(), reasons.Last()
 	if longest == nil || longest.Error() == last.Error() {
@@ -163,7 +163,8 @@ func gaveUpConnecting(ctx context.Context, reasons *backoff.Longest) error {
 	return fmt.Errorf("%w (most of the time: %w; last: %s)", context.Cause(ctx), longest, last.Error())
 }
 
-// rest sleeps for d, or until ctx ends; with eager also until the server returns.
+// rest sleeps for d, or until ctx ends; with eager set also until the server's token returns. It
+// reports whether the caller may go on.
 func (l *link) rest(ctx context.Context, d time.Duration, eager bool) bool {
 	for end := l.clock.Now().Add(d); l.clock.Now() < end; {
 		if ctx.Err() != nil {
@@ -215,7 +216,7 @@ func (l *link) refuse(err error) error {
 	return err
 }
 
-// checkPace logs what the answers of late say about the run's limits. The error says that no
+// checkPace logs the limits of the run that the latest answers exceed. It returns an error when no
 // action can run.
 func (l *link) checkPace() error {
 	l.tellPace()
@@ -226,7 +227,7 @@ func (l *link) checkPace() error {
 	return p.hopeless(l.flags.knownPace())
 }
 
-// warnDuplicate warns, once a run, of another robot with this id: it takes our requests.
+// warnDuplicate warns, once a run, of another robot with this id, which receives our answers.
 func (l *link) warnDuplicate() {
 	if l.flags.duplicate.Swap(false) && !l.duplicateReported {
 		l.duplicateReported = true
@@ -234,7 +235,7 @@ func (l *link) warnDuplicate() {
 	}
 }
 
-// waitOf is why no session could be opened.
+// waitOf returns the event's reason for a failed handshake.
 func waitOf(err error) event.Wait {
 	var later *temporaryError
 	switch {
@@ -246,17 +247,17 @@ func waitOf(err error) event.Wait {
 	return event.WaitOther
 }
 
-// lossReason returns why the open session is lost, 0 when it is not.
+// lossReason returns the reason why the open session is lost, 0 when it is not lost.
 func (l *link) lossReason() (event.Loss, string) {
 	own := replica.Unseen
 	if id := l.flags.serverID.Load(); id != nil && *id != "" {
 		own = l.servers.State(*id)
 	}
-	switch { // the common token is there as long as any server is
+	switch { // the common token exists as long as any server runs
 	case own == replica.Gone, own == replica.Unseen && l.tokenLost.Load():
 		return event.LossToken, "the server's liveliness token is gone"
 	case own == replica.Unseen && l.serverToken.Load() == tokenUnseen:
-		// It may have gone before the subscription that watches it.
+		// The token may have disappeared before this subscription.
 		if l.clock.Now().Sub(l.openedAt) > tokenGrace {
 			return event.LossUnseen, "the server's liveliness token does not show"
 		}
@@ -272,9 +273,9 @@ func (l *link) lossReason() (event.Loss, string) {
 	return l.lossOfAnswer(max(asked, l.openedAt))
 }
 
-// lossOfAnswer says why the session is lost whose answer has been due since an instant. A
-// server that lives and says so is slow, and keeps the session for as long as it says that a
-// chunk may take.
+// lossOfAnswer returns the reason why a session is lost whose answer has been due since the instant
+// since, 0 when it is not lost. A slow server that answers status queries keeps its session for as
+// long as its announced time for a chunk allows.
 func (l *link) lossOfAnswer(since rt.Instant) (event.Loss, string) {
 	now, p := l.clock.Now(), l.cfg.patience(l.contract.horizon, l.contract.fps)
 	quiet, unheard := now.Sub(since), p.unheard()
@@ -288,14 +289,14 @@ func (l *link) lossOfAnswer(since rt.Instant) (event.Loss, string) {
 	return 0, ""
 }
 
-// probeLimit is for how long a server of a far link has time to say that it lives, when it
-// may be silent for so long and has been for a part of that.
+// probeLimit returns the timeout of a status query, long enough for a server on a far link. unheard
+// is the permitted silence, silent the silence so far.
 func probeLimit(unheard, silent time.Duration) time.Duration {
 	return min(statusTimeout, max(unheard-silent, replyPatience), unheard/2)
 }
 
-// probe asks the server whether it lives while an answer is overdue, in good time before it
-// would count as lost.
+// probe queries the server's status while an answer is overdue, well before the permitted silence
+// ends.
 func (l *link) probe(ctx context.Context) {
 	merged := rt.Instant(l.flags.mergedAt.Load())
 	asked := rt.Instant(l.flags.askedAt.Load())
@@ -320,20 +321,19 @@ func (l *link) probe(ctx context.Context) {
 		l.heardAt = l.clock.Now()
 		if s.InferenceMsP99 > 0 {
 			now := paceOf(&s.Capabilities)
-			if n := time.Duration(s.ActiveSessions); n > 0 { // this robot's own is one of them
+			if n := time.Duration(s.ActiveSessions); n > 0 { // one of them is this robot's own
 				now.queue = now.queue / n * (n - 1)
 			}
 			l.flags.said.store(now)
 		}
-		if l.heardAt.Sub(asked) <= p.answer(l.flags.knownPace()) { // else it lives and does nothing for us
+		if l.heardAt.Sub(asked) <= p.answer(l.flags.knownPace()) { // later the server lives, but does nothing for this robot
 			l.flags.aliveAt.Store(int64(l.heardAt))
 		}
 	}
 }
 
-// reset tells the server that an episode begins, and with which task unless that is
-// empty. The error says why there is no acknowledgement; without a task that does no
-// harm.
+// reset informs the server that an episode begins, with a new task unless task is empty. The error
+// is the reason for a missing acknowledgement, which is harmless without a task.
 func (l *link) reset(ctx context.Context, episode uint32, task string) (acked bool, err error) {
 	up := l.uplink.Load()
 	if l.flags.epoch.Load() == 0 || up == nil {

@@ -27,8 +27,8 @@ import (
 
 var testNames = []string{"pan.pos", "gripper.pos"}
 
-// scripted is a server that answers session requests as the test says, over a
-// real transport on loopback.
+// scripted is a server whose answers to session requests the test sets, over a real transport on
+// loopback.
 type scripted struct {
 	t        *testing.T
 	endpoint string
@@ -108,7 +108,7 @@ func (s *scripted) opened() int {
 	return len(s.opens)
 }
 
-// dial returns a link to the scripted server and what it logs.
+// dial returns a link to the scripted server, and the link's log.
 func (s *scripted) dial(t *testing.T, service string) (*link, *bytes.Buffer) {
 	t.Helper()
 	n, err := zenoh.Open(t.Context(), zenoh.Config{Connect: []string{s.endpoint}})
@@ -160,7 +160,7 @@ func TestLinkRefusals(t *testing.T) {
 		services []string
 		service  string
 		change   func(*wire.SessionAck)
-		code     exit.Code // exit.Failure: it keeps trying until the time is over
+		code     exit.Code // exit.Failure: connect retries until its context ends
 		says     string
 	}{
 		{"two services and no choice", []string{"demo", "other"}, "", nil, exit.Config, "--service"},
@@ -199,9 +199,9 @@ func takenBy(host string) wire.SessionAck {
 	return wire.SessionAck{Error: "client 'arm' is open on host " + host, SchemaVersion: 1, HeldBy: host, RetryAfterMs: 20}
 }
 
-// A robot that comes back while its life before still counts as there asks as often
-// as it is told to, whatever its own back-off, and is in with the first answer that
-// is none of those. People are told, once.
+// Goal: a robot that returns while its earlier session still exists asks at the server's retry
+// interval, not at its own back-off, and takes the first answer that is not such a refusal. The log
+// has the refusal once.
 func TestLinkWaitsForItsOwnName(t *testing.T) {
 	s := newScripted(t, "demo")
 	s.answer(func(a *wire.SessionAck) { *a = takenBy("right-pi") })
@@ -227,9 +227,8 @@ func TestLinkWaitsForItsOwnName(t *testing.T) {
 	}
 }
 
-// A robot that opens again wants the service it had. It waits for that one, and does
-// not end its run because another service, or another model under the same service,
-// is there.
+// Goal: a robot that opens a session again waits for the service that it had. Another service, or
+// another model under the same service, does not end its run.
 func TestLinkLooksForTheServiceItHad(t *testing.T) {
 	for name, other := range map[string][2]string{"another service": {"demo/m", "other"}, "another model": {"demo/bigger", "demo"}} {
 		for _, service := range []string{"", "demo"} {
@@ -251,7 +250,7 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 				if _, err := s.net.Token(wire.ServerAliveKey(prefix)); err != nil {
 					t.Fatal(err)
 				}
-				if got, err := l.find(ctx); err != nil || got != had { // both are there
+				if got, err := l.find(ctx); err != nil || got != had { // both services are present
 					t.Fatalf("find = %s, %v, want %s", got, err, had)
 				}
 				s.token.Undeclare()
@@ -274,8 +273,8 @@ func TestLinkLooksForTheServiceItHad(t *testing.T) {
 	}
 }
 
-// The first session says how many steps of history there are; a later one may do with
-// fewer, and never gets more.
+// Goal: the first session sets the number of steps in the history; a later session may use fewer,
+// never more.
 func TestLinkAgreesOnSteps(t *testing.T) {
 	s := newScripted(t, "demo")
 	l, _ := s.dial(t, "")
@@ -333,7 +332,7 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 		t.Fatal(err)
 	}
 	l.cfg.RequestTimeout = time.Minute
-	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Minute, time.Minute // its return must end the wait
+	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Minute, time.Minute // the token's return must end the wait
 	ended := make(chan error, 1)
 	go func() { ended <- l.maintain(ctx) }()
 	s.token.Undeclare()
@@ -353,8 +352,8 @@ func TestLinkReopensWhenTheServersTokenReturns(t *testing.T) {
 	}
 }
 
-// A session that the server opened and the edge refuses must be given back: it
-// would hold one of few places until it idles out.
+// Goal: the edge closes a session that it refuses: an open one would occupy a place until its idle
+// timeout.
 func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 	s := newScripted(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.StateDim = 7 })
@@ -365,8 +364,8 @@ func TestLinkGivesBackWhatItRefuses(t *testing.T) {
 	rttest.Eventually(t, "the close", func() bool { return s.closed.Load() == 1 })
 }
 
-// An edge that has asked for nothing since the last chunk (paused, or without a
-// valid state), or only just after a long rest, blames no server.
+// Goal: an edge without a request since the last chunk (paused, or without a valid state), or with
+// its first request only just after a long rest, does not give its session up.
 func TestNothingAskedIsNoTrouble(t *testing.T) {
 	l := &link{cfg: &Config{RequestTimeout: time.Second}, clock: rttest.NewClock(rt.Instant(time.Hour)), flags: &linkFlags{}}
 	l.serverToken.Store(tokenAlive)
@@ -385,7 +384,7 @@ func TestNothingAskedIsNoTrouble(t *testing.T) {
 	}
 }
 
-// The rate of a run by what --fps, --fps-mismatch and the server say.
+// Goal: the rate of a run follows from --fps, --fps-mismatch and the server's rate.
 func TestAgreeFPS(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -426,7 +425,7 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = "new"; a.ChunkSize = 40 })
-	l.cfg.RequestTimeout = 100 * time.Millisecond // silence: the session is opened again
+	l.cfg.RequestTimeout = 100 * time.Millisecond // without answers the session is opened again
 	l.flags.askedAt.Store(int64(l.clock.Now()))
 	err := l.maintain(within(t, 8*time.Second))
 	if exit.Of(err) != exit.Config || !strings.Contains(err.Error(), "another model") || !l.flags.refused.Load() {
@@ -451,8 +450,8 @@ func TestLinkWantsTheExpectedModel(t *testing.T) {
 	}
 }
 
-// A task that the server cannot read is told and changes nothing; a reset without one
-// only wants an answer.
+// Goal: a task that the server cannot read is an error and changes nothing. A reset without a task
+// only needs an acknowledgement.
 func TestResetNamesTheTask(t *testing.T) {
 	s := newScripted(t, "demo")
 	l, _ := s.dial(t, "")
@@ -494,7 +493,7 @@ func TestResetNamesTheTask(t *testing.T) {
 	}
 }
 
-// People hear of another robot under this name once, however many answers come.
+// Goal: the log names another robot under this name once, however many answers arrive.
 func TestLinkTellsOfATwinOnce(t *testing.T) {
 	log := new(bytes.Buffer)
 	l := &link{identity: &identity.Identity{ID: "arm"}, log: slog.New(slog.NewTextHandler(log, nil)), flags: &linkFlags{}}
@@ -511,8 +510,8 @@ func TestLinkTellsOfATwinOnce(t *testing.T) {
 	}
 }
 
-// The default schedule asks a policy that cannot continue the chunk before for nothing,
-// and says so once; what somebody chose is asked for.
+// Goal: the default schedule requests no continuation from a policy that cannot continue a chunk,
+// and logs this once. A schedule that was chosen by flag requests it.
 func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
@@ -553,7 +552,7 @@ func TestLinkAsksForWhatThePolicyCan(t *testing.T) {
 	}
 }
 
-// A refusal for missing cameras names the flags that give them, one for each camera.
+// Goal: a refusal for missing cameras names the flag of each missing camera.
 func TestARefusalForCamerasNamesTheFlags(t *testing.T) {
 	refused := exit.Errorf(exit.Config, "session refused by x: missing camera features ['observation.images.wrist'] (client provides [])")
 	expected := []string{"observation.images.top", "observation.images.wrist", "observation.images.side"}

@@ -14,9 +14,8 @@ import (
 	"edgert/servo/servosim"
 )
 
-// A cable that loses replies is neither a slow bus nor, up to a bound, a
-// reason not to run; the log says whose replies. Four starts each, since it was by
-// chance that they failed.
+// Goal: a cable that loses replies does not make the bus slow, and up to a bound does not prevent
+// the run; the log names the motors. Four starts each, since the failure was random.
 func TestALossyBusIsNotASlowOne(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -58,12 +57,12 @@ func TestALossyBusIsNotASlowOne(t *testing.T) {
 					t.Fatal(err)
 				}
 				defer arm.Close()
-				if err := b.Inject(faults); err != nil { // the arm opened on a clean line: this is about the measurement
+				if err := b.Inject(faults); err != nil { // the arm is opened without faults: the test is about the measurement
 					t.Fatal(err)
 				}
 				var log strings.Builder
-				// A cycle may take 19.4 ms: less than the 20 ms for which a lost reply is waited for, and no
-				// nearer than that to what cycles take on a busy machine.
+				// A cycle may take 19.4 ms: less than the 20 ms timeout of a lost reply, and far
+				// above the cycles of a busy machine.
 				e := &Edge{cfg: Config{FPS: 31}, clock: rt.KernelClock(), log: slog.New(slog.NewTextHandler(&log, nil))}
 				err = e.measureBus(t.Context(), arm)
 				said := log.String()

@@ -10,7 +10,7 @@ import (
 	"edgert/internal/exit"
 )
 
-// The end names what lasted since the last chunk, and not what the last tick lacked.
+// Goal: the error of an end names the longest lack since the last chunk, not that of the last tick.
 func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	const limit = 200 // ticks of max_offline
 	gone := func(r *rig) { r.flags.epoch.Store(0) }
@@ -23,7 +23,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 	why := "no server answers"
 	for _, tt := range []struct {
 		name  string
-		lacks []func(*rig) // at once, and for the last 20 ms
+		lacks []func(*rig) // all at once, and for the last 20 ms
 		lack  event.Lack
 		says  []string
 		never string
@@ -63,7 +63,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		}
 		e := &Edge{cfg: Config{MaxOffline: 2 * time.Second}, control: r.control, robot: so101}
 		e.control.flags.sessionError.Store(&why)
-		for range 2 { // outages that are over are no reason
+		for range 2 { // outages that are over must not be named
 			blind(r)
 			r.step(limit * 3 / 4)
 			back(r)
@@ -78,7 +78,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 			r.step(1)
 		}
 		back(r)
-		r.step(3) // it parks
+		r.step(3) // the arm parks
 		err = e.verdict(nil, nil)
 		if err == nil || exit.Of(err) != exit.Absent {
 			t.Errorf("%s: %v (code %d), want code %d", tt.name, err, exit.Of(err), exit.Absent)

@@ -23,10 +23,10 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// errOffline is the cause of a connect context that ran into max_offline.
+// errOffline is the cause of a connect context that exceeded max_offline.
 var errOffline = errors.New("gave up after --max-offline")
 
-// Open opens the arm, a session and the cameras, and retries until max_offline.
+// Open opens the arm, a session and the cameras. It retries until max_offline.
 func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
@@ -49,14 +49,14 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	if e.robot.Leader {
 		return e, exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves and no policy: give the follower's, or run edge-rt teleop", e.robot.Name)
 	}
-	cameras := make([]capture.Config, len(cfg.Cameras)) // by the policy's names
+	cameras := make([]capture.Config, len(cfg.Cameras)) // under the policy's names
 	for i, c := range cfg.Cameras {
 		c.Name = e.robot.CameraName(c.Name)
 		cameras[i] = c
 	}
 	e.cfg.Cameras, e.cfg.Robot = cameras, e.robot.Name
-	runtime.GOMAXPROCS(runtime.NumCPU() + 2)    // a waking tick never queues for a P
-	if err := rt.NiceProcess(-10); err != nil { // threads to come inherit it
+	runtime.GOMAXPROCS(runtime.NumCPU() + 2)    // a waking tick never waits for a P
+	if err := rt.NiceProcess(-10); err != nil { // later threads inherit the nice value
 		e.log.Info("the other threads keep their nice value", "why", err)
 	}
 	for _, step := range []func(context.Context) error{
@@ -127,7 +127,7 @@ func (e *Edge) claimID(context.Context) (err error) {
 	return nil
 }
 
-// build allocates what the session's sizes need.
+// build allocates everything that depends on the session's sizes.
 func (e *Edge) build(context.Context) error {
 	contract, period, events := e.link.contract, e.cfg.period(), event.NewQueue(eventSlots)
 	settings := e.cfg.Schedule

@@ -7,8 +7,8 @@ import (
 	"edgert/internal/exit"
 )
 
-// What Open refused has not touched the arm: where it may be held, no code lets it
-// fall.
+// Goal: an Open that fails has not touched the arm. Where the arm may be held, no exit code makes
+// the unit take its torque.
 func TestNotOpenedError(t *testing.T) {
 	broken := errors.New("broken")
 	for _, tt := range []struct {

@@ -15,26 +15,26 @@ import (
 	"edgert/rt"
 )
 
-// tickTimeout is for the tick to take a command.
+// tickTimeout is the time within which the tick takes a command.
 const tickTimeout = time.Second
 
 // Command is one word of edge-rt ctl, and one button of the page.
 type Command struct {
 	Word  string
-	Help  string // what it does, for --help
-	Text  string // what stands behind the word; empty: nothing
-	May   bool   // it may be missing
-	Label string // its button's; empty: it has none
-	Ask   string // what the page asks before; empty: nothing
+	Help  string // effect of the command, for --help
+	Text  string // name of the argument; empty: no argument
+	May   bool   // the argument is optional
+	Label string // text of the button; empty: no button
+	Ask   string // question of the page before the command; empty: no question
 
 	run   func(*Edge, context.Context, string) (acked bool, err error)
-	works func(*Edge) bool // whether it would do something now; nil: always
+	works func(*Edge) bool // whether the command has an effect now; nil: always
 }
 
 const ctlStatus = "status"
 
-// Commands are all of them. One that is added here is a word of edge-rt ctl, has its line
-// in --help and its button on the page.
+// Commands lists all commands. A new entry becomes a word of edge-rt ctl, a line of --help and a
+// button on the page.
 var Commands = []Command{
 	{Word: "pause", Label: "Pause", Help: "hold and keep the queue", run: (*Edge).pause, works: (*Edge).moves},
 	{Word: "resume", Label: "Resume", Help: "go on; after a correction the policy has the arm again", run: (*Edge).resumeRun, works: (*Edge).canResume},
@@ -65,7 +65,8 @@ var Commands = []Command{
 // unloadWord is the command for an overloaded joint.
 const unloadWord = "unload"
 
-// working are the words that would do something now, for the page. overloaded: a joint is.
+// working returns the words of the commands that have an effect now, for the page. overloaded
+// reports that a joint is overloaded.
 func (e *Edge) working(overloaded bool) []string {
 	words := []string{}
 	for _, c := range Commands {
@@ -76,10 +77,10 @@ func (e *Edge) working(overloaded bool) []string {
 	return words
 }
 
-// moves reports whether there is something to pause.
+// moves reports whether the run is not paused.
 func (e *Edge) moves() bool { return !e.control.operator.pause.Load() }
 
-// canResume reports whether something waits for resume, or a person has the arm.
+// canResume reports whether the run waits for resume, or a person has the arm.
 func (e *Edge) canResume() bool {
 	o := &e.control.operator
 	return o.pause.Load() || o.correct.Load() || e.waits() != ""
@@ -93,7 +94,7 @@ func episodeTakes(word string) func(*Edge) bool {
 	return func(e *Edge) bool { return e.episodes != nil && e.episodes.Check(word) == nil }
 }
 
-// FindCommand returns the command of a word.
+// FindCommand returns the command with this word.
 func FindCommand(word string) (Command, error) {
 	i := slices.IndexFunc(Commands, func(c Command) bool { return c.Word == word })
 	if i < 0 {
@@ -102,7 +103,7 @@ func FindCommand(word string) (Command, error) {
 	return Commands[i], nil
 }
 
-// CommandWords are the words of Commands.
+// CommandWords returns the words of Commands.
 func CommandWords() (words []string) {
 	for _, c := range Commands {
 		words = append(words, c.Word)
@@ -115,7 +116,7 @@ func (e *Edge) listenOperator(context.Context) (err error) {
 	return err
 }
 
-// command carries out one line of Commands.
+// command carries out one line from an operator: a word of Commands with its argument.
 func (e *Edge) command(ctx context.Context, line string) operator.Reply {
 	e.operating.Lock()
 	defer e.operating.Unlock()
@@ -154,7 +155,7 @@ func (e *Edge) resumeRun(context.Context, string) (bool, error) {
 	return false, nil
 }
 
-// resetBoth begins an episode here and at the server, which may confirm it.
+// resetBoth begins an episode here and at the server. acked reports the server's confirmation.
 func (e *Edge) resetBoth(ctx context.Context, _ string) (acked bool, err error) {
 	if err = e.reset(); err == nil {
 		acked, _ = e.link.reset(ctx, e.control.stats.episode.Load(), "")
@@ -167,7 +168,7 @@ func (e *Edge) runTask(ctx context.Context, text string) (acked bool, err error)
 	return err == nil && e.link.flags.epoch.Load() != 0, err
 }
 
-// unload lets an overloaded joint go on.
+// unload takes the load off an overloaded joint, so that it may be driven again.
 func (e *Edge) unload(_ context.Context, joint string) (bool, error) {
 	unloaded, err := e.control.arm.Unload(e.robot, joint)
 	if err == nil {
@@ -180,27 +181,27 @@ func (e *Edge) save(context.Context, string) (bool, error) {
 	return false, e.recording.Save()
 }
 
-// operatorRequests is what other threads ask of the tick.
+// operatorRequests are the requests of other threads to the tick.
 type operatorRequests struct {
 	leave   atomic.Bool   // park and stop
-	ended   atomic.Uint32 // who wanted that first: endSignal and so on; 0: the run itself
+	ended   atomic.Uint32 // first cause of leave: endSignal and so on; 0: the run itself
 	hurry   atomic.Bool   // stop without parking
-	limp    atomic.Bool   // and take the torque, whatever --on-exit says
-	pause   atomic.Bool   // hold, and ask for nothing; the schedule stays
-	rest    atomic.Bool   // likewise, between two episodes
-	correct atomic.Bool   // a person has the arm, with the leader; pause wins
-	resets  atomic.Uint32 // episodes asked for so far
+	limp    atomic.Bool   // and take the torque, whatever --on-exit selects
+	pause   atomic.Bool   // hold and send no observation; the schedule stays
+	rest    atomic.Bool   // like pause, between two episodes
+	correct atomic.Bool   // a person has the arm, with the leader; pause has priority
+	resets  atomic.Uint32 // number of requested episodes
 }
 
-// Who may want a run to end.
+// The causes of a requested end of the run.
 const (
 	endSignal uint32 = iota + 1
 	endDuration
 	endOperator
-	endEpisodes // all are there
+	endEpisodes // all episodes are recorded
 )
 
-// end has the run end, for who is the first to want it.
+// end makes the run end, and keeps the first cause.
 func (o *operatorRequests) end(who uint32) {
 	o.ended.CompareAndSwap(0, who)
 	o.leave.Store(true)
@@ -220,11 +221,11 @@ func (e *Edge) releaseArm(context.Context, string) (bool, error) {
 	return false, nil
 }
 
-// errNoLeader is what a command is told that needs one.
+// errNoLeader is the error of a command that needs a leader.
 var errNoLeader = errors.New("this run has no leader arm: start it with --leader PORT")
 
-// correction hands the arm to the person at the leader, and waits until the tick has
-// begun to.
+// correction hands the arm to the person at the leader, and waits until the tick has begun the
+// take-over.
 func (e *Edge) correction(context.Context, string) (bool, error) {
 	c := e.control
 	if err := e.checkCorrection(); err != nil {
@@ -243,7 +244,7 @@ func (e *Edge) correction(context.Context, string) (bool, error) {
 	return false, nil
 }
 
-// checkCorrection refuses a take-over from which nothing would come.
+// checkCorrection refuses a take-over that cannot succeed now.
 func (e *Edge) checkCorrection() error {
 	st := e.control.stats
 	age := e.clock.Now().Sub(rt.Instant(st.leaderAt.Load()))
@@ -262,7 +263,7 @@ func (e *Edge) checkCorrection() error {
 	return nil
 }
 
-// leaderGrace is how much older a leader's newest pose may be for a thread that is no tick.
+// leaderGrace is added to leaderSilent outside the tick, which sees newer poses.
 const leaderGrace = 100 * time.Millisecond
 
 func (e *Edge) leaderAway() string {
@@ -272,10 +273,10 @@ func (e *Edge) leaderAway() string {
 	return ""
 }
 
-// holder is who has the arm. Any thread may call it.
+// holder returns the phase: who drives the arm. Any thread may call it.
 func (c *control) holder() phase { return phase(c.stats.phase.Load()) }
 
-// phaseText is who has the arm, in words; empty: there is no leader.
+// phaseText returns the phase as text, "" without a leader.
 func (c *control) phaseText() string {
 	if c.takeover.leader == nil {
 		return ""
@@ -283,7 +284,7 @@ func (c *control) phaseText() string {
 	return c.holder().String()
 }
 
-// ctlReply is the status as edge-rt ctl prints it.
+// ctlReply returns the status for edge-rt ctl.
 func (e *Edge) ctlReply() operator.Reply {
 	s, st := e.status(), e.control.stats
 	return operator.Reply{
@@ -293,7 +294,7 @@ func (e *Edge) ctlReply() operator.Reply {
 	}
 }
 
-// waits is what an operator has to do before anything moves; empty: nothing.
+// waits returns the operator's next step without which nothing moves, "" if no step is needed.
 func (e *Edge) waits() string {
 	if e.control.stats.needResume.Load() {
 		return e.resume
@@ -304,7 +305,7 @@ func (e *Edge) waits() string {
 	return ""
 }
 
-// reset asks the tick for a new episode and waits until it has begun.
+// reset requests a new episode from the tick and waits until it has begun.
 func (e *Edge) reset() error {
 	c := e.control
 	before := c.stats.episode.Load()
@@ -318,7 +319,7 @@ func (e *Edge) reset() error {
 	return nil
 }
 
-// SetTask is edge-rt ctl task. Any goroutine may call it.
+// SetTask carries out edge-rt ctl task. Any goroutine may call it.
 func (e *Edge) SetTask(ctx context.Context, text string) error {
 	e.operating.Lock()
 	defer e.operating.Unlock()
@@ -327,14 +328,14 @@ func (e *Edge) SetTask(ctx context.Context, text string) error {
 	return err
 }
 
-// setTask gives the arm another task: a new episode begins with it. One that the
-// server cannot read, or that it does not confirm, changes nothing.
+// setTask gives the arm another task and begins a new episode with it. A task that the server
+// cannot read or does not confirm changes nothing.
 func (e *Edge) setTask(ctx context.Context, text string) error {
 	if err := operator.CheckTask("the task", text); err != nil {
 		return err
 	}
 	flags := e.link.flags
-	if flags.epoch.Load() != 0 { // else the next session opens with it
+	if flags.epoch.Load() != 0 { // without a session, the next one opens with this task
 		if acked, err := e.link.reset(ctx, e.control.stats.episode.Load()+1, text); !acked {
 			return fmt.Errorf("the task stays as it was: %w", err)
 		}
@@ -348,8 +349,9 @@ func (e *Edge) setTask(ctx context.Context, text string) error {
 	return nil
 }
 
-// changeTask is setTask, but for an episode that is under way: its task is on record, so
-// where one begins as another ends it ends, and elsewhere a person ends it first.
+// changeTask is setTask, except while an episode is recorded, since its task is on record. Under a
+// strategy without breaks the episode ends and the next begins; under others a person must end the
+// episode first.
 func (e *Edge) changeTask(ctx context.Context, text string) error {
 	if p := e.episodes.Status(); p != nil && p.Phase == episode.Recording {
 		return e.episodes.Do(ctx, operator.Task, text)
@@ -361,14 +363,14 @@ func (e *Edge) beginEpisode(ctx context.Context, task string) (bool, error) {
 	return false, e.episodes.Do(ctx, episode.Start, task)
 }
 
-// endsAs is the command of an outcome.
+// endsAs returns the command that ends an episode with this outcome.
 func endsAs(outcome string) func(*Edge, context.Context, string) (bool, error) {
 	return func(e *Edge, ctx context.Context, _ string) (bool, error) {
 		return false, e.episodes.Do(ctx, outcome, "")
 	}
 }
 
-// Key is a key of the terminal. Any goroutine may call it.
+// Key handles a key of the terminal. Any goroutine may call it.
 func (e *Edge) Key(ctx context.Context, key string) {
 	word := e.episodes.Key(key)
 	switch {
@@ -392,7 +394,7 @@ func (e *Edge) Key(ctx context.Context, key string) {
 	}
 }
 
-// policyArm is the arm to its episodes: a policy does what is recorded.
+// policyArm is the arm as package episode drives it: the recorded motion is the policy's.
 type policyArm struct{ *Edge }
 
 func (a policyArm) Task() string { return a.control.flags.taskText() }
@@ -420,7 +422,7 @@ func (a policyArm) NotReady() string {
 	return ""
 }
 
-// Begin has the policy begin anew, here and at the server. operating is held.
+// Begin restarts the policy, here and at the server. The caller holds operating.
 func (a policyArm) Begin(ctx context.Context, task string) error {
 	err := error(nil)
 	if task != "" {
@@ -448,10 +450,10 @@ func (e *Edge) newEpisodes() *episode.Episodes {
 	})
 }
 
-// episodePoll is between looks at an episode's time.
+// episodePoll is the interval at which stepEpisodes checks an episode's time.
 const episodePoll = 50 * time.Millisecond
 
-// stepEpisodes begins and ends episodes when it is time, until the run has ended.
+// stepEpisodes begins and ends episodes on time, until the run has ended.
 func (e *Edge) stepEpisodes(ctx context.Context) {
 	for !e.ending.Load() {
 		e.operating.Lock()

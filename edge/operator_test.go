@@ -19,7 +19,7 @@ func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {
 	r.serve(60, 3, 10)
 	size, n, goal, asked := r.core.Schedule.View().Size, r.core.Schedule.View().N, r.arm.Goal[0], r.stats.requests.Load()
 	r.operator.pause.Store(true)
-	r.step(500) // longer than quiet and offline
+	r.step(500) // longer than degradedAfter and maxOffline
 	if r.core.Schedule.View().Size != size || r.core.Schedule.View().N != n || r.arm.Goal[0] != goal || r.stats.requests.Load() != asked {
 		t.Errorf("pause: size %d → %d, n %d → %d, goal %v → %v, %d requests; want all as they were", size, r.core.Schedule.View().Size, n, r.core.Schedule.View().N, goal, r.arm.Goal[0], r.stats.requests.Load()-asked)
 	}
@@ -60,7 +60,7 @@ func TestResetBeginsAnEpisode(t *testing.T) {
 	}
 }
 
-// Each command is one word, says what it does, and can be carried out.
+// Goal: each command is one word, has a help text, and can be carried out.
 func TestEveryCommandIsWhole(t *testing.T) {
 	seen := map[string]bool{}
 	for _, c := range Commands {
@@ -102,7 +102,7 @@ func TestCtlOverTheSocket(t *testing.T) {
 	if reply, err = operator.Ctl("arm", "resume"); err != nil || reply.Paused {
 		t.Errorf("resume = %+v, %v", reply, err)
 	}
-	if reply, err = operator.Ctl("arm ", "status"); err != nil || reply.ID != "arm" { // as edge-rt --id takes it
+	if reply, err = operator.Ctl("arm ", "status"); err != nil || reply.ID != "arm" { // in the form that edge-rt --id accepts
 		t.Errorf("status of \"arm \" = %+v, %v", reply, err)
 	}
 	if _, err = operator.Ctl("//", "status"); exit.Of(err) != exit.Usage {

@@ -15,7 +15,7 @@ import (
 	"edgert/rt"
 )
 
-// tickGrace is how long after its last tick the process counts as healthy.
+// tickGrace is the time after its last tick for which the process is reported as healthy.
 const tickGrace = 2 * time.Second
 
 func (e *Edge) openPage(context.Context) (err error) {
@@ -34,7 +34,7 @@ func (e *Edge) openPage(context.Context) (err error) {
 	}
 	e.onClose(e.page.Close)
 	switch {
-	case made: // this once, and behind #, where no server gets it
+	case made: // logged once, with the token after #, which a browser never sends to a server
 		e.log.Info("page", "at", e.page.URL(), "to_operate", e.page.URL()+"#token="+token)
 	case token != "":
 		e.log.Info("page", "at", e.page.URL(), "to_operate", "with the token in "+e.cfg.HTTPToken)
@@ -44,7 +44,7 @@ func (e *Edge) openPage(context.Context) (err error) {
 	return nil
 }
 
-// buttons are the commands that the page offers.
+// buttons returns the commands that the page offers.
 func buttons() (list []page.Button) {
 	for _, c := range Commands {
 		if c.Label != "" || c.Text != "" {
@@ -54,7 +54,8 @@ func buttons() (list []page.Button) {
 	return list
 }
 
-// drawLines has the record's thread keep the last minute for the page.
+// drawLines makes the record's thread keep the last minute of the run for the page. It returns nil
+// without a record.
 func (e *Edge) drawLines() func([]byte, timeline.Since) []byte {
 	if e.record == nil {
 		return nil // more joints than a record has
@@ -82,8 +83,8 @@ func (e *Edge) showPage() error {
 		e.sender.previews = append(e.sender.previews, preview)
 		e.onCloseUnlessStuck(preview.Close)
 	}
-	e.onClose(e.page.Close) // before what it shows
-	var mu sync.Mutex       // one reader of the newest tick at a time
+	e.onClose(e.page.Close) // before the previews that it shows
+	var mu sync.Mutex       // at most one reader of the newest tick
 	e.page.Watch(page.Run{
 		Status: func() any {
 			mu.Lock()
@@ -154,7 +155,7 @@ func (e *Edge) live() *Live {
 
 func millis(d time.Duration) float64 { return round3(float64(max(0, d)) / 1e6) }
 
-// healthy reports whether the tick runs, and why it does not.
+// healthy reports whether the tick runs, with a reason when it does not.
 func (e *Edge) healthy() (bool, string) {
 	g, key, _ := e.control.out.views.Front()
 	if key == rt.NoKey {

@@ -10,7 +10,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// The page offers what edge-rt ctl can, from the one table.
+// Goal: the page offers the commands of edge-rt ctl, from the same table.
 func TestThePageOffersTheCommands(t *testing.T) {
 	offered := map[string]page.Button{}
 	for _, b := range buttons() {
@@ -28,8 +28,8 @@ func TestThePageOffersTheCommands(t *testing.T) {
 	}
 }
 
-// The page gets the words that would do something now: pause or resume, not both, and the
-// episodes' where everything is on record.
+// Goal: the page gets the words that have an effect now: either pause or resume, and those of
+// episodes if everything is recorded.
 func TestTheWordsThatWorkNow(t *testing.T) {
 	e := &Edge{clock: rttest.NewClock(0), control: &control{controlConfig: controlConfig{stats: new(tickStats)}}, cfg: Config{Record: record.Ring}}
 	e.resume = "look at the arm"

@@ -15,11 +15,11 @@ import (
 	"edgert/wire"
 )
 
-// A slow server is not a dead one. Its time for a chunk comes from its ack and status, and
-// from the answers of a server that does not say; the limits of the run follow from it where
-// no flag fixed them.
+// A slow server is not a dead server. The server's ack and status announce its time for a chunk;
+// for a server that does not announce it, the edge measures it on the answers. The limits of the
+// run follow from this time unless a flag fixed them.
 
-// The limits that nobody gave a flag for, on a policy that is quick enough for them.
+// The limits without a flag, for a policy that is fast enough for them.
 const (
 	DefaultMaxActionAge   = 3 * time.Second
 	DefaultDegradedAfter  = time.Second
@@ -27,36 +27,37 @@ const (
 )
 
 const (
-	// paceWindow answers are remembered.
+	// paceWindow is the number of answers that are remembered.
 	paceWindow = 8
-	// paceKnown answers are enough where the server has not said how long one takes, and where
-	// they all took long.
+	// paceKnown is the number of answers that determine the time for a chunk, if the server has not
+	// announced it or if all of them took long.
 	paceKnown = 3
-	// paceTimes as long as the slowest answer of a full window, the edge believes of what the
-	// server says that inferences take at most: of one that took long once, before this run.
+	// paceTimes bounds the announced 99th percentile of inferences to this multiple of the slowest
+	// answer in a full window: the server may announce a single slow inference from before the run.
 	paceTimes = 5
-	// paceMost bounds what is believed of a server's times.
+	// paceMost bounds the announced times of a server.
 	paceMost = time.Hour
 
-	// answerTimes as long as the server says that a chunk takes, the edge waits for one from
-	// a server that lives, before it opens its session anew.
+	// answerTimes is the multiple of the announced time for a chunk that the edge waits for a chunk
+	// from a live server, before it opens the session anew.
 	answerTimes = 3
-	// ageSlack is by how much an inference may exceed the quickest until its actions are too
-	// old, where no flag fixed their age: a half.
+	// ageSlack is the ratio by which an inference may exceed the fastest one before its actions are
+	// too old, if no flag fixed their age.
 	ageSlack = 1.5
-	// hopelessTimes as long as actions may be old the self-test of a server must have taken to
-	// refuse its session: it measures once, on a machine that may be busy with other things.
+	// hopelessTimes is the multiple of the permitted age of actions from which an announced time
+	// makes the edge refuse the session. The announced time is that of the server's self-test,
+	// which measures once, on a machine that may be busy.
 	hopelessTimes = 1.5
 )
 
-// serverPace is how long the server takes for a chunk; 0: not known.
+// serverPace is the server's time for a chunk; 0: not known.
 type serverPace struct {
-	least time.Duration // the quickest inference of late
-	most  time.Duration // 99 of 100 take no longer
-	queue time.Duration // the longest wait for a turn
+	least time.Duration // fastest recent inference
+	most  time.Duration // 99th percentile of inferences
+	queue time.Duration // longest wait for a turn
 }
 
-// paceOf reads what a server says of itself, which may be anything.
+// paceOf reads a server's announced times, and accepts any values.
 func paceOf(c *wire.Capabilities) serverPace {
 	read := func(ms float64) time.Duration {
 		if !(ms > 0) {
@@ -69,7 +70,7 @@ func paceOf(c *wire.Capabilities) serverPace {
 	return p
 }
 
-// sharedPace is a pace between threads. Atomic.
+// sharedPace is a serverPace shared by threads. Atomic.
 type sharedPace struct{ least, most, queue atomic.Int64 }
 
 func (s *sharedPace) store(p serverPace) {
@@ -83,7 +84,7 @@ func (s *sharedPace) load() serverPace {
 	return serverPace{time.Duration(s.least.Load()), time.Duration(s.most.Load()), time.Duration(s.queue.Load())}
 }
 
-// answers are how long the last inferences took, as their chunks say. Owner: the tick.
+// answers are the durations of the last inferences, as their chunks report them. Owner: the tick.
 type answers struct {
 	took [paceWindow]time.Duration
 	n    int
@@ -97,9 +98,9 @@ func (a *answers) add(ms float64) {
 	}
 }
 
-// learn joins what the server says with the answers. The quickest of the last three is what
-// the policy takes, so that one or two hiccups let no old actions run; before these, the
-// quickest of what is known counts.
+// learn combines the announced pace p with the measured answers. The fastest of the last three
+// answers is the policy's time, so that one or two slow answers do not let old actions run; with
+// fewer answers, the announced time is included in this minimum.
 //
 //rt:noalloc
 func (a *answers) learn(p serverPace) serverPace {
@@ -125,21 +126,21 @@ func (a *answers) learn(p serverPace) serverPace {
 	return p
 }
 
-// patience is how long a run waits and for how long what it got counts. Constant once the
+// patience holds the waiting times of a run and the permitted age of its actions. Constant once the
 // first session is open.
 type patience struct {
-	maxAge, degraded, request, offline time.Duration // the flags' values, or their defaults
+	maxAge, degraded, request, offline time.Duration // values of the flags, or their defaults
 	given                              Given
 	compat                             bool
-	engine, rtc                        bool          // compat: of a schedule that gives requests up; of rtc
-	chunk                              time.Duration // that the actions of a chunk last; 0: not known yet
-	repeat                             time.Duration // after which a newer observation takes the place of one that waits; 0: it never does
+	engine, rtc                        bool          // with compat: the schedule abandons late requests; the schedule is rtc
+	chunk                              time.Duration // duration of a chunk's actions; 0: not known yet
+	repeat                             time.Duration // time after which a newer observation replaces a waiting one; 0: never
 }
 
-// Given says which limits somebody asked for; the others follow the server.
+// Given marks the limits that a flag fixed; the others follow the server.
 type Given struct{ MaxActionAge, DegradedAfter, RequestTimeout bool }
 
-// patience returns the limits of a run on chunks of so many actions.
+// patience returns the limits of a run on chunks of horizon actions.
 func (c *Config) patience(horizon int, fps float64) patience {
 	p := patience{
 		maxAge: c.MaxActionAge, degraded: c.DegradedAfter, request: c.RequestTimeout, offline: c.MaxOffline,
@@ -158,7 +159,7 @@ func (c *Config) patience(horizon int, fps float64) patience {
 	return p
 }
 
-// waited is how old an observation gets before its inference begins.
+// waited returns the age of an observation at the begin of its inference.
 //
 //rt:noalloc
 func (p *patience) waited(s serverPace) time.Duration {
@@ -168,9 +169,9 @@ func (p *patience) waited(s serverPace) time.Duration {
 	return s.queue
 }
 
-// age is how old an action may be, 0 for no limit: the flag's value, or what a chunk needs at
-// this pace where that is more and nobody gave the flag. Of a quick policy half of a chunk is
-// enough, since the next one comes before its end.
+// age returns the permitted age of an action, 0 for no limit: the flag's value, or without a flag
+// the age that a chunk needs at this pace, if that is more. A fast policy needs half of a chunk,
+// since the next chunk arrives before the end of this one.
 //
 //rt:noalloc
 func (p *patience) age(s serverPace) time.Duration {
@@ -185,7 +186,7 @@ func (p *patience) age(s serverPace) time.Duration {
 	return max(p.maxAge, p.ageThatWorks(s))
 }
 
-// ageThatWorks is an age within which whole chunks run at this pace, in whole seconds.
+// ageThatWorks returns an age, in whole seconds, within which whole chunks run at this pace.
 //
 //rt:noalloc
 func (p *patience) ageThatWorks(s serverPace) time.Duration {
@@ -193,7 +194,7 @@ func (p *patience) ageThatWorks(s serverPace) time.Duration {
 	return (need + time.Second - 1).Truncate(time.Second)
 }
 
-// quiet is after how long without a chunk the run counts as degraded.
+// quiet returns the time without a chunk after which the run is Degraded.
 //
 //rt:noalloc
 func (p *patience) quiet(s serverPace) time.Duration {
@@ -203,8 +204,7 @@ func (p *patience) quiet(s serverPace) time.Duration {
 	return max(p.degraded, time.Duration(float64(s.most)*ageSlack)+s.queue)
 }
 
-// unheard is for how long a server may be silent: neither a chunk nor an answer about its
-// status.
+// unheard returns the permitted silence of a server, without a chunk and without a status reply.
 func (p *patience) unheard() time.Duration {
 	if p.compat {
 		return p.request * compatTimeouts
@@ -212,8 +212,8 @@ func (p *patience) unheard() time.Duration {
 	return p.request
 }
 
-// answer is how long a chunk may take of a server that lives and answers, until the session
-// is opened anew.
+// answer returns the time that a live server may take for a chunk before the session is opened
+// anew.
 func (p *patience) answer(s serverPace) time.Duration {
 	if s.most == 0 {
 		return max(p.unheard(), p.offline/2)
@@ -221,8 +221,8 @@ func (p *patience) answer(s serverPace) time.Duration {
 	return p.unheard() + answerTimes*(s.most+s.queue)
 }
 
-// hopeless says, with a flag that helps, why no action of this policy could ever run; nil
-// when one could.
+// hopeless returns an error when no action of this policy could ever run. The error names a flag
+// that helps.
 func (p *patience) hopeless(s serverPace) error {
 	text := fmt.Sprintf("no action could ever run: this policy takes at least %s for a chunk, and ", seconds(s.least))
 	switch {
@@ -248,17 +248,19 @@ func (p *patience) tooOld(s serverPace) bool {
 	return p.given.MaxActionAge && p.maxAge > 0 && s.least >= p.maxAge
 }
 
-// abandons: the original of the schedule takes no answer that comes after --request-timeout.
+// abandons reports whether every answer comes after --request-timeout: the original of the schedule
+// drops it then.
 //
 //rt:noalloc
 func (p *patience) abandons(s serverPace) bool { return p.engine && s.least >= p.request }
 
-// dropsAll: LeRobot's rtc drops the rows of the whole round trip, whether they ran or not.
+// dropsAll reports whether the round trip is longer than a chunk: LeRobot's rtc drops the rows of
+// the whole round trip, whether they ran or not.
 //
 //rt:noalloc
 func (p *patience) dropsAll(s serverPace) bool { return p.rtc && p.chunk > 0 && s.least >= p.chunk }
 
-// notes name the limits of the run that this pace exceeds, each by its flag.
+// notes returns a sentence for each limit of the run that this pace exceeds, with its flag.
 func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []string) {
 	note := func(format string, args ...any) { notes = append(notes, fmt.Sprintf(format, args...)) }
 	if s.most == 0 || p.chunk == 0 {
@@ -303,9 +305,9 @@ func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []
 	return notes
 }
 
-// learnPace has the limits of the run follow how long the server takes. inferenceMs is what
-// an answer says that came after rtt; it took no longer than that, whatever it says, and as
-// long where it does not say. A rtt of 0 is no answer.
+// learnPace adapts the limits of the run to the server's pace. inferenceMs is the inference time in
+// an answer, and rtt the round trip of that answer. The inference took rtt at most, so rtt replaces
+// a larger or missing inferenceMs. With rtt 0 there is no new answer.
 //
 //rt:noalloc
 func (c *control) learnPace(inferenceMs float64, rtt time.Duration) {
@@ -329,8 +331,8 @@ func (c *control) learnPace(inferenceMs float64, rtt time.Duration) {
 	}
 }
 
-// tellPace logs the limits of the run that the server's pace exceeds: at the first session,
-// and when chunks take half as long again as was said.
+// tellPace logs the limits of the run that the server's pace exceeds: at the first session, and
+// when the time for a chunk has grown by half since the last log.
 func (l *link) tellPace() {
 	s, t := l.flags.knownPace(), &l.contract
 	p := l.cfg.patience(t.horizon, t.fps)
@@ -346,8 +348,8 @@ func (l *link) tellPace() {
 	}
 }
 
-// tellAge logs that actions may be as old again as the defaults let them be, or older than
-// before, since the policy takes another time than it did.
+// tellAge logs a change of the permitted age of actions by at least half, which follows a change of
+// the policy's pace. The first call takes the age over without a log.
 func (l *link) tellAge(p *patience, s serverPace) {
 	age := p.age(s)
 	before := cmp.Or(l.toldAge, age)
@@ -363,7 +365,7 @@ func (l *link) tellAge(p *patience, s serverPace) {
 	recording.Note(l.record, l.clock, event.SlowPolicy, record.LevelWarning, int64(s.least), int64(s.queue), text)
 }
 
-// seconds is a duration as people read it.
+// seconds formats a duration for people.
 func seconds(d time.Duration) string {
 	if d < time.Second {
 		return fmt.Sprintf("%d ms", int(math.Round(float64(d)/1e6)))

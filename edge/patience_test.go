@@ -16,7 +16,7 @@ import (
 	"edgert/wire"
 )
 
-// usual is a run of the default flags on chunks of 50 actions at 30 Hz.
+// usual is a run with the default flags on chunks of 50 actions at 30 Hz.
 func usual() Config {
 	return Config{
 		MaxActionAge: DefaultMaxActionAge, DegradedAfter: DefaultDegradedAfter, RequestTimeout: DefaultRequestTimeout, MaxOffline: time.Minute,
@@ -24,8 +24,8 @@ func usual() Config {
 	}
 }
 
-// Goal: the limits that nobody gave follow how long the policy takes, and no further than
-// its actions need; those of a flag stay.
+// Goal: limits without a flag follow the policy's time per chunk, as far as its actions need it;
+// limits of a flag stay.
 func TestLimitsFollowThePolicy(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -33,7 +33,7 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 		given        Given
 		age, quiet   time.Duration
 		hopeless     bool
-		notes, needs string // what the notes name; what they must not
+		notes, needs string // notes: text in the notes; needs: text that must be missing
 	}{
 		{"a quick policy", serverPace{20 * time.Millisecond, 30 * time.Millisecond, 0}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
 		{"nothing is known", serverPace{}, Given{}, 3 * time.Second, time.Second, false, "", "-"},
@@ -80,8 +80,8 @@ func TestLimitsFollowThePolicy(t *testing.T) {
 	}
 }
 
-// Goal: one answer that took long does not let old actions run; a row of them does, and so
-// do the first of a server that does not say how long it takes.
+// Goal: one slow answer does not let old actions run. Several slow answers in a row do, and so do
+// the first ones of a server that does not announce its time.
 func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	quick := serverPace{20 * time.Millisecond, 30 * time.Millisecond, 0}
 	var a answers
@@ -117,8 +117,8 @@ func TestOneHiccupIsNoSlowPolicy(t *testing.T) {
 	}
 }
 
-// Goal: an inference that took long before this run, as the first one on a GPU does, does
-// not keep a run of quick answers from being degraded.
+// Goal: a slow inference from before this run, such as the first one on a GPU, does not keep a run
+// of quick answers from being degraded.
 func TestTheFirstInferenceOfAServerIsNotItsPace(t *testing.T) {
 	said := serverPace{20 * time.Millisecond, time.Minute, 0}
 	var a answers
@@ -156,9 +156,9 @@ func TestPaceOfBelievesNoNonsense(t *testing.T) {
 	}
 }
 
-// Goal: a session with a policy that can never act within a limit that somebody gave is
-// refused at once, with the flag and a value that works; without the flag it opens, and the
-// log names what does not fit.
+// Goal: a session whose policy can never act within the limit of a flag is refused at once; the
+// error has the flag and a value that works. Without the flag the session opens, and the log names
+// the limits that the policy exceeds.
 func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	s := newScripted(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 8000, 8000 })
@@ -185,8 +185,8 @@ func TestASessionThatCouldNeverActIsRefused(t *testing.T) {
 	}
 }
 
-// Goal: a server that lives and answers keeps its session for as long as it says that a
-// chunk may take; one that does not answer loses it after --request-timeout.
+// Goal: a live server keeps its session for as long as its announced time for a chunk allows; a
+// silent server loses it after --request-timeout.
 func TestASlowServerKeepsItsSession(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Hour))
 	cfg := usual()
@@ -198,7 +198,7 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 	l.flags.said.store(serverPace{8 * time.Second, 8 * time.Second, 0})
 	for at := time.Second; at < 29*time.Second; at += time.Second {
 		clock.Advance(time.Second)
-		l.heardAt = clock.Now() // as probe notes it
+		l.heardAt = clock.Now() // as probe sets it
 		if _, why := l.lossReason(); why != "" {
 			t.Fatalf("after %v: %s, want the session kept", at, why)
 		}
@@ -220,8 +220,8 @@ func TestASlowServerKeepsItsSession(t *testing.T) {
 	}
 }
 
-// Goal: a policy that becomes slow in a run is told of with a value that helps, and so is when
-// the limit follows it and when it is as before.
+// Goal: when a policy becomes slow during a run, the log has a value that helps; when the limit
+// follows the policy, or returns to its former value, the log has that, too.
 func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	s := newScripted(t, "demo")
 	s.answer(func(a *wire.SessionAck) { a.InferenceMsMin, a.InferenceMsP99 = 200, 250 })
@@ -241,7 +241,7 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	}
 	for _, tt := range []struct {
 		pace serverPace
-		want string // empty: nothing is said
+		want string // empty: nothing is logged
 	}{
 		{serverPace{200 * time.Millisecond, 6 * time.Second, 0}, "when 3 take so long in a row, it becomes longer by itself; --max-action-age 10s lets all"},
 		{serverPace{6 * time.Second, 6 * time.Second, 0}, "--max-action-age is 10s now, and was 3s: a chunk takes 6.0 s"},
@@ -262,15 +262,15 @@ func TestAPolicyThatBecomesSlowIsTold(t *testing.T) {
 	}
 }
 
-// Goal: the originals that --compat runs cannot act on a slow policy: that is refused, with a
-// flag that helps, and the schedules of ours are not.
+// Goal: an original of --compat that cannot act on a slow policy is refused, with a flag that
+// helps; our own schedules are not.
 func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
 	for _, tt := range []struct {
 		schedule string
 		compat   bool
 		least    time.Duration
 		request  time.Duration
-		says     string // empty: it is not refused
+		says     string // empty: the session is not refused
 	}{
 		{"rtc", true, 8 * time.Second, DefaultRequestTimeout, "leave --compat out"},
 		{"rtc", true, time.Second, DefaultRequestTimeout, ""},
@@ -296,8 +296,8 @@ func TestACompatThatCouldNeverActIsRefused(t *testing.T) {
 	}
 }
 
-// Goal: the real link asks a server that owes an answer whether it lives, and stays with it;
-// another replica's answer does not count.
+// Goal: the real link queries the status of a server that owes an answer, and stays with it. The
+// reply of another replica is ignored.
 func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	router, all := replicas(t, "a", "b")
 	all["b"].change(func(r *replicaStand) { r.status.ServerLoad = 0.9 })
@@ -316,7 +316,7 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	l.flags.askedAt.Store(int64(l.clock.Now()))
 	ended := make(chan error, 1)
 	go func() { ended <- l.maintain(ctx) }()
-	time.Sleep(3 * l.cfg.RequestTimeout) // real time: the transport has no other
+	time.Sleep(3 * l.cfg.RequestTimeout) // real time: the transport has no test clock
 	if n := l.opened.Load(); n != 1 || l.flags.epoch.Load() == 0 {
 		t.Errorf("%d sessions opened, want the first kept:\n%s", n, log)
 	}
@@ -332,8 +332,8 @@ func TestTheLinkAsksAServerThatOwesAnAnswer(t *testing.T) {
 	<-ended
 }
 
-// Goal: a server at the other end of a slow link lives, too: its answer about its status may
-// take longer than one of the next room.
+// Goal: a server on a slow link keeps its session: its status reply may take longer than that of a
+// server on the local network.
 func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	router, all := replicas(t, "a")
 	l, log := router.dial(t, "")
@@ -347,7 +347,7 @@ func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	l.flags.askedAt.Store(int64(l.clock.Now()))
 	ended := make(chan error, 1)
 	go func() { ended <- l.maintain(ctx) }()
-	time.Sleep(3 * time.Second) // real time: the transport has no other
+	time.Sleep(3 * time.Second) // real time: the transport has no test clock
 	if n := l.opened.Load(); n != 1 || l.flags.epoch.Load() == 0 {
 		t.Errorf("%d sessions opened, want the first kept:\n%s", n, log)
 	}
@@ -355,8 +355,8 @@ func TestAServerOfAFarLinkKeepsItsSession(t *testing.T) {
 	<-ended
 }
 
-// Goal: an answer that comes after its session was lost counts where robot, episode, request
-// and policy are those that were asked; another session's number or policy does not.
+// Goal: an answer that arrives after the loss of its session is accepted if robot, episode, request
+// and policy match; with another session's number or another policy it is refused.
 func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 	session := func(f *linkFlags, epoch uint32, nonce int64, sha string) {
 		s := &record.Session{Epoch: epoch, Model: "m", SHA256: sha}
@@ -374,7 +374,7 @@ func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 		now   func(f *linkFlags)
 		nonce int64
 		stamp int64
-		drop  int // -1: it is taken
+		drop  int // -1: the answer is accepted
 	}{
 		{"a new session is open", func(f *linkFlags) { session(f, 3, 30, "ab") }, 20, testStamp(5), -1},
 		{"none is open", func(f *linkFlags) { f.epoch.Store(0) }, 20, testStamp(5), -1},
@@ -399,8 +399,8 @@ func TestAnAnswerToAnEarlierSessionCounts(t *testing.T) {
 	}
 }
 
-// slowAnswer answers the newest request after 8 s of inference, in which the server says
-// every second that it lives.
+// slowAnswer answers the newest request after an inference of 8 s, during which the server answers
+// a status query every second.
 func (r *rig) slowAnswer() {
 	asked := r.session.key
 	for range 8 {
@@ -411,8 +411,8 @@ func (r *rig) slowAnswer() {
 	r.answer(asked, 6)
 }
 
-// Goal: in virtual time, a policy of 8 s drives the arm within the default limits, and the
-// run neither reconnects nor gives up while the server works.
+// Goal: in virtual time, a policy with inferences of 8 s drives the arm within the default limits,
+// and the run neither reconnects nor gives up while the server works.
 func TestAPolicyOfEightSecondsDrivesTheArm(t *testing.T) {
 	r := newRig(t)
 	cfg := usual()
@@ -435,7 +435,7 @@ func TestAPolicyOfEightSecondsDrivesTheArm(t *testing.T) {
 	}
 }
 
-// Goal: with a limit that somebody gave, the answers themselves end a run that can never act.
+// Goal: answers that are all older than the limit of a flag end the run.
 func TestAnswersThatAreAllTooOldEndTheRun(t *testing.T) {
 	r := newRig(t)
 	cfg := usual()
@@ -459,8 +459,8 @@ func TestAnswersThatAreAllTooOldEndTheRun(t *testing.T) {
 	}
 }
 
-// Goal: what a server says of its time counts up to what was measured: one that claims hours
-// does not let old actions run.
+// Goal: a reported inference time is limited by the measured round trip: a report of hours does not
+// let old actions run.
 func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
 	r := newRig(t)
 	cfg := usual()
@@ -475,7 +475,7 @@ func TestAnInferenceTakesNoLongerThanItsRoundTrip(t *testing.T) {
 	}
 }
 
-// Goal: a server that does not say how long it takes, or says nothing true, is measured.
+// Goal: the time of a server that announces no or an invalid inference time is measured.
 func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
 	for _, says := range []float64{0, -1} {
 		r := newRig(t)
@@ -499,7 +499,7 @@ func TestAnInferenceOfNoTimeTakesItsRoundTrip(t *testing.T) {
 	}
 }
 
-// Goal: how long a server that lives takes is no reason for an end; its silence afterwards is.
+// Goal: the time that a live server takes is not the reason for an end; its later silence is.
 func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
 	r := newRig(t)
 	r.flags.said.store(serverPace{20 * time.Second, 20 * time.Second, 0})
@@ -518,7 +518,7 @@ func TestTheTimeOfALivingServerIsNoLack(t *testing.T) {
 	}
 }
 
-// Goal: an answer to a lost session moves the arm and does not say that all is well.
+// Goal: an answer to a lost session moves the arm but does not make the run Streaming.
 func TestAnEarlierSessionsAnswerIsMerged(t *testing.T) {
 	r := newRig(t)
 	r.flags.session.Store(&record.Session{Epoch: 1})
@@ -536,7 +536,7 @@ func TestAnEarlierSessionsAnswerIsMerged(t *testing.T) {
 	}
 }
 
-// Goal: --max-offline counts only while the server does not answer.
+// Goal: --max-offline counts only the time in which the server does not answer.
 func TestAServerThatLivesIsNotOffline(t *testing.T) {
 	r := newRig(t)
 	r.step(1)

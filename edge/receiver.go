@@ -9,46 +9,46 @@ import (
 	"edgert/wire"
 )
 
-// linkFlags is shared by the tick and the network's threads; comments name the writers.
+// linkFlags is shared by the tick and the threads of the network. Each comment names the writer.
 type linkFlags struct {
-	epoch          atomic.Uint32                             // link: of the open session, 0 when there is none
-	session        atomic.Pointer[record.Session]            // link: the newest one, stored before its epoch
+	epoch          atomic.Uint32                             // link: epoch of the open session, 0 without one
+	session        atomic.Pointer[record.Session]            // link: the newest session, stored before its epoch
 	server         atomic.Pointer[ServerSummary]             // link: of the newest session
-	lost           atomic.Bool                               // link: set when a session is lost; the tick takes it back
-	evicted        atomic.Bool                               // receiver: the server does not know the session, or leaves; link takes it back
-	refused        atomic.Bool                               // link: the server refuses the contract for good
-	duplicate      atomic.Bool                               // receiver: answers to another robot of this name arrive; link takes it back
+	lost           atomic.Bool                               // link: set when a session is lost; the tick resets it
+	evicted        atomic.Bool                               // receiver: the server does not know the session, or drains; the link resets it
+	refused        atomic.Bool                               // link: the server refuses the contract with a final error
+	duplicate      atomic.Bool                               // receiver: answers to another robot of this name arrive; the link resets it
 	missingCameras atomic.Int32                              // capture threads: cameras without a first picture
 	sentKey        atomic.Int64                              // tick: newest request
 	askedAt        atomic.Int64                              // tick: instant of the first request since the newest chunk
 	mergedAt       atomic.Int64                              // tick: instant of the newest merge
-	resumedAt      atomic.Int64                              // tick: when the machine was suspended last, and woke; pictures from before are not used
+	resumedAt      atomic.Int64                              // tick: end of the last suspension of the machine; pictures from before it are not used
 	stamps         stamps                                    // sender: of the last requests
-	sessionError   atomic.Pointer[string]                    // link: why there was none for longest, or why the newest was lost; stays when another is open
-	task           atomic.Pointer[string]                    // operator: what the arm shall do, for policies that read it
-	serverID       atomic.Pointer[string]                    // link: who has the session, stored before its epoch; nil or empty: it did not say
-	nonce          atomic.Int64                              // link: what the session's chunks repeat, stored before its epoch; 0: nothing
-	said           sharedPace                                // link: how long a chunk takes, as the server says
-	pace           sharedPace                                // tick: the same with what its answers say; 0: none has come
-	unheard        atomic.Bool                               // link: the server did not answer at all when its session was lost, and none is open since
-	aliveAt        atomic.Int64                              // link: when the server last said that it lives while an answer was due
-	tooSlow        atomic.Bool                               // tick: no action of this policy can run within the limits that were given
+	sessionError   atomic.Pointer[string]                    // link: the longest reason for having no session, or the reason of the last loss; kept when a session opens
+	task           atomic.Pointer[string]                    // operator: task of the arm, for policies that read it
+	serverID       atomic.Pointer[string]                    // link: id of the session's server, stored before its epoch; nil or empty: not announced
+	nonce          atomic.Int64                              // link: nonce that the session's chunks repeat, stored before its epoch; 0: no nonce
+	said           sharedPace                                // link: the server's announced time for a chunk
+	pace           sharedPace                                // tick: the same, corrected by the answers; 0: no answer yet
+	unheard        atomic.Bool                               // link: the server answered no query when its session was lost, and no session has opened since
+	aliveAt        atomic.Int64                              // link: instant of the last status reply while an answer was due
+	tooSlow        atomic.Bool                               // tick: no action of this policy can run within the limits of the flags
 	past           [pastSessions]atomic.Pointer[pastSession] // link: the last sessions, by epoch, each stored before its epoch
 }
 
-// pastSessions is how many sessions are remembered whose answers still count.
+// pastSessions is the number of remembered sessions, whose late answers are accepted.
 const pastSessions = 8
 
-// pastSession is a session of this run. An answer to it counts also after it was lost, as
-// long as the policy is the same: the server may have worked on it for long.
+// pastSession is a session of this run. Its answers are accepted after its loss as long as the
+// policy is the same, since the server may have worked on them for long.
 type pastSession struct {
 	epoch uint32
 	nonce int64 // its chunks repeat it
 	model string
 }
 
-// nonceOf returns what the chunks of an epoch repeat; ok is false unless it is the open
-// session's, or that of one of the last sessions of the same policy.
+// nonceOf returns the nonce in the chunks of an epoch. ok is false unless the epoch is the open
+// session's or that of a past session with the same policy.
 //
 //rt:noalloc
 func (f *linkFlags) nonceOf(epoch uint32) (nonce int64, ok bool) {
@@ -62,7 +62,7 @@ func (f *linkFlags) nonceOf(epoch uint32) (nonce int64, ok bool) {
 	return s.nonce, true
 }
 
-// sessionID is the newest session's.
+// sessionID returns the newest session's id.
 func (f *linkFlags) sessionID() string {
 	if s := f.session.Load(); s != nil {
 		return s.ID
@@ -70,7 +70,8 @@ func (f *linkFlags) sessionID() string {
 	return ""
 }
 
-// modelOf is what the policy of a session is known by: its weights, where the server says.
+// modelOf identifies the policy of a session: by the digest of its weights if the server sends it,
+// else by its name.
 //
 //rt:noalloc
 func modelOf(s *record.Session) string {
@@ -80,7 +81,7 @@ func modelOf(s *record.Session) string {
 	return s.Model
 }
 
-// knownPace is how long a chunk takes as far as is known.
+// knownPace returns the server's time for a chunk, from the answers and the server's own figures.
 //
 //rt:noalloc
 func (f *linkFlags) knownPace() serverPace {
@@ -91,8 +92,9 @@ func (f *linkFlags) knownPace() serverPace {
 	return p
 }
 
-// learnedPace is how long a chunk takes as the answers of this run say, until some have come
-// as the server says: one that took long once, before this run, is not always slow.
+// learnedPace returns the time for a chunk from the answers of this run, and the announced time
+// until some have arrived: a single slow inference from before this run does not make the server
+// slow.
 //
 //rt:noalloc
 func (f *linkFlags) learnedPace() serverPace {
@@ -102,7 +104,7 @@ func (f *linkFlags) learnedPace() serverPace {
 	return f.said.load()
 }
 
-// taskText is what the arm shall do now.
+// taskText returns the current task of the arm.
 //
 //rt:noalloc
 func (f *linkFlags) taskText() string {
@@ -118,25 +120,26 @@ type answer struct {
 	body           wire.ActionChunk
 }
 
-// receiver checks chunks as they come and leaves the newest for the tick.
-// Owner: the transport's receiving goroutine.
+// receiver checks chunks as they arrive and leaves the newest for the tick. Owner: the transport's
+// receiving goroutine.
 type receiver struct {
 	flags   *linkFlags
 	inbox   *rt.Latest[answer]
 	stats   *tickStats
 	event   wire.Event
-	onEvent func(wire.Event) // gets the server's events, rare; nil: only counted
+	onEvent func(wire.Event) // gets the server's events, which are rare; nil: they are only counted
 	record  *record.Recorder // nil: nothing is recorded
 	clock   rt.Clock         // of the record
-	newest  wire.Header      // of the answer that was left for the tick last
+	newest  wire.Header      // header of the last answer that was left for the tick
 }
 
 func newReceiver(onEvent func(wire.Event)) *receiver {
 	return &receiver{flags: &linkFlags{}, inbox: rt.NewLatest[answer](nil), stats: newTickStats(), onEvent: onEvent}
 }
 
-// deposit takes a sample of the action topic and counts invalid ones by reason. A number
-// that was never sent would shut out all true answers below it.
+// deposit takes a sample of the action topic and counts invalid samples by reason. It refuses
+// request numbers that were never sent: such a number would exclude all true answers with lower
+// numbers.
 func (r *receiver) deposit(s wire.Sample) {
 	h, err := wire.ParseHeader(s.Attachment)
 	if err != nil || h.SchemaVersion != wire.SchemaVersion {
@@ -183,7 +186,7 @@ func (r *receiver) deposit(s wire.Sample) {
 		return
 	}
 	if r.inbox.Replaced() != before {
-		r.refuse(&r.newest, dropNewer) // the one before it, unseen
+		r.refuse(&r.newest, dropNewer) // the previous answer, which the tick has not seen
 	}
 	r.newest = h
 }
@@ -202,8 +205,8 @@ func (r *receiver) refuse(h *wire.Header, reason int) {
 	}
 }
 
-// drop counts an answer that is not used. One to another robot's request says that there
-// is another of this name.
+// drop counts an answer that is not used. An answer to another robot's request means that another
+// robot has this name.
 //
 //rt:noalloc
 func (r *receiver) drop(reason int) {
@@ -231,9 +234,9 @@ func (r *receiver) onServerEvent(epoch uint32, payload []byte) {
 	}
 }
 
-// ofSession reports whether the event in hand is about the open session, else why not:
-// other servers of the service hear of this robot too. An old server's does not say who
-// sent it, and may leave its header's epoch out.
+// ofSession reports whether the event in hand is about the open session, with the reason if it is
+// not: other servers of the service send this robot events, too. The event of an old server has no
+// server id, and its header may lack the epoch.
 func (r *receiver) ofSession(epoch uint32) (reason int, ok bool) {
 	e, server := &r.event, ""
 	if id := r.flags.serverID.Load(); id != nil {
@@ -253,12 +256,12 @@ func (r *receiver) ofSession(epoch uint32) (reason int, ok bool) {
 }
 
 const (
-	stampSlots = 256       // requests remembered, as many as package chunk does
-	stampNoise = 1<<20 - 1 // a stamp's random bits, about 1 ms, which tell robots with one id apart
+	stampSlots = 256       // remembered requests, as many as package chunk remembers
+	stampNoise = 1<<20 - 1 // random bits of a stamp, about 1 ms, which distinguish robots with one id
 )
 
-// stamps remembers the stamps (`client_mono_ns`) of the last requests, which a server
-// echoes: two robots of one name read the same key. The sender issues, the receiver asks.
+// stamps remembers the stamps (`client_mono_ns`) of the last requests. A server echoes them, and
+// two robots of one name read the same key. The sender issues stamps, the receiver checks them.
 type stamps struct{ slots [stampSlots]atomic.Int64 }
 
 //rt:noalloc
@@ -272,7 +275,7 @@ func (s *stamps) ours(seq uint64, stamp int64) bool {
 // newNoise returns a generator with a random seed.
 func newNoise() *rand.PCG { return rand.NewPCG(rand.Uint64(), rand.Uint64()) }
 
-// newStamp is the stamp of a request made at that instant; it is never 0.
+// newStamp returns the stamp of a request that was made at this instant; it is never 0.
 //
 //rt:noalloc
 func newStamp(at rt.Instant, noise *rand.PCG) int64 {

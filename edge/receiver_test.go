@@ -81,7 +81,7 @@ func TestReceiverDropsByReason(t *testing.T) {
 			if _, _, fresh := r.inbox.Front(); fresh || r.flags.evicted.Load() {
 				t.Error("it reached the tick, or the link")
 			}
-			// And the next good one still gets through.
+			// The next valid answer is still accepted.
 			r.deposit(sample(goodHeader(5), chunkBody(3, 2)))
 			if a, key, fresh := r.inbox.Front(); !fresh || key != 5 || a.body.ChunkRobot.Rows != 3 {
 				t.Errorf("a good chunk afterwards: fresh %v key %d", fresh, key)
@@ -95,7 +95,7 @@ func nonceBody(nonce int64) []byte {
 	return wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, Nonce: nonce})
 }
 
-// Where the server gave the session a nonce, only chunks that repeat it count.
+// Goal: if the server gave the session a nonce, only chunks that repeat it are accepted.
 func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 	r := testReceiver()
 	r.flags.nonce.Store(7)
@@ -111,7 +111,7 @@ func TestReceiverWantsTheSessionsNonce(t *testing.T) {
 	}
 }
 
-// An answer that comes when its request is forgotten is late, not another robot's.
+// Goal: an answer that arrives after its request is forgotten is late, not another robot's.
 func TestALateAnswerIsNotForeign(t *testing.T) {
 	for seq, want := range map[uint64]int{5 + stampSlots - 1: numDrops, 5 + stampSlots: dropUnknown} {
 		r := testReceiver()
@@ -128,8 +128,8 @@ func TestALateAnswerIsNotForeign(t *testing.T) {
 	}
 }
 
-// An answer to another robot, who is ahead of this one, must not take the place of
-// this robot's own answer that waits for the tick.
+// Goal: an answer to another robot with higher request numbers does not replace this robot's own
+// answer that waits for the tick.
 func TestAForeignAnswerDisplacesNone(t *testing.T) {
 	r := testReceiver()
 	r.deposit(sample(goodHeader(4), chunkBody(3, 2)))
@@ -166,8 +166,7 @@ func TestReceiverTellsEvents(t *testing.T) {
 	}
 }
 
-// A robot obeys its session's server, for the session that is open: any other word ends
-// nothing. Servers of before do not say who they are.
+// Goal: only events of the open session's server end the session. Old servers send no id.
 func TestReceiverObeysItsOwnServer(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -218,8 +217,8 @@ func TestReceiverNoAlloc(t *testing.T) {
 	}
 }
 
-// Two processes that make the same requests at the same instants send different
-// stamps, each of which is the instant to a millisecond.
+// Goal: two processes that make the same requests at the same instants send different stamps, each
+// of which is the instant to a millisecond.
 func TestStampsOfTwoProcessesDiffer(t *testing.T) {
 	const requests = 2000
 	one, two, same := newNoise(), newNoise(), 0
@@ -233,7 +232,7 @@ func TestStampsOfTwoProcessesDiffer(t *testing.T) {
 			t.Fatalf("stamp %d is %v from its request", a, off)
 		}
 	}
-	if same > 2 { // one in half a million is expected to
+	if same > 2 { // one in half a million is expected to be equal
 		t.Errorf("%d of %d stamps are the same in both", same, requests)
 	}
 	if newStamp(0, one) == 0 {
@@ -256,8 +255,8 @@ func TestStampsForgetWhatIsLongAgo(t *testing.T) {
 	}
 }
 
-// Of answers that come between two ticks the one that the tick does not get is on record,
-// whichever comes first.
+// Goal: when two answers arrive between two ticks, the answer that the tick does not get is
+// recorded, in either order of arrival.
 func TestTheReplacedAnswerIsRecorded(t *testing.T) {
 	for _, order := range [][]uint64{{3, 4, 5}, {5, 4, 3}} {
 		r, dir := testReceiver(), t.TempDir()

@@ -29,7 +29,8 @@ func (e *Edge) openRecord(context.Context) (err error) {
 	return err
 }
 
-// describeRecord says in the files what the run is, once all of it is known.
+// describeRecord writes the description of the run into the record's files, once all of it is
+// known.
 func (e *Edge) describeRecord() error {
 	var cameras []string
 	for _, cam := range e.cameras {
@@ -48,18 +49,18 @@ func (e *Edge) describeRecord() error {
 	})
 }
 
-// endRecord has the record written, and waits for that.
+// endRecord ends the recording and waits until the files are written.
 func (e *Edge) endRecord(err error) error {
 	end, stuck := e.recording.End(err)
 	e.stuck = e.stuck || stuck
 	return end
 }
 
-// collectPoll is between looks for a tick's end.
+// collectPoll is the interval at which collectGarbage looks for the end of a tick.
 const collectPoll = 2 * time.Millisecond
 
-// collectGarbage has the collector run, which is off, once a file is written: just after a
-// tick. Owner: the record's thread that writes.
+// collectGarbage runs the garbage collector, which is off during a run, after a file has been
+// written. It begins right after a tick. Owner: the writing thread of the record.
 func (e *Edge) collectGarbage() {
 	if e.recording.Ending() {
 		return // the run is over
@@ -71,15 +72,15 @@ func (e *Edge) collectGarbage() {
 	runtime.GC()
 }
 
-// effectiveMaxAge is how old an action may be at the pace of the first session.
+// effectiveMaxAge returns the permitted age of an action at the pace of the first session.
 func (e *Edge) effectiveMaxAge() time.Duration {
 	p := e.cfg.patience(e.link.contract.horizon, e.cfg.FPS)
 	return p.age(e.link.flags.knownPace())
 }
 
-// RecordFolders are where the robots of this host keep their records without --record-dir, those
-// of services included, and id as the files' names have it. hidden is a service's folder that
-// this user may not read.
+// RecordFolders returns the folders in which the robots of this host, services included, keep their
+// records without --record-dir, and id as it appears in the names of files. hidden is a service's
+// folder that this user may not read.
 func RecordFolders(id string) (dirs []string, hidden, name string, err error) {
 	states, closed, err := identity.Dirs()
 	if err != nil {
@@ -141,7 +142,7 @@ func (c *control) commitRecord() {
 	c.record.Ticks.Commit()
 }
 
-// recordChunk notes an answer: outcome says what became of it.
+// recordChunk notes an answer with its outcome.
 //
 //rt:noalloc
 func (c *control) recordChunk(a *answer, key int64, outcome string, res chunk.Result) {
@@ -163,7 +164,7 @@ func (c *control) recordChunk(a *answer, key int64, outcome string, res chunk.Re
 	c.record.Merges.Commit()
 }
 
-// asked is when what a request carried was measured; 0: that is forgotten.
+// asked returns the instant of the observation in a request, 0 when it is forgotten.
 //
 //rt:noalloc
 func (c *control) asked(key int64) rt.Instant {

@@ -14,26 +14,26 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// replicaStand is one of several servers of a service behind one router.
+// replicaStand is one of several servers of a service, connected to one router.
 type replicaStand struct {
 	net   wire.Session
-	token wire.Declaration // its own
+	token wire.Declaration // its own liveliness token
 
 	mu     sync.Mutex // guards the rest
 	status wire.Status
 	ack    wire.SessionAck
 	opens  []wire.SessionOpen
-	closes []string      // the session ids
+	closes []string      // session ids
 	hangs  bool          // no query ends
-	deaf   bool          // no query of a session ends
-	slow   time.Duration // before it answers those
-	far    time.Duration // before it says how it is
+	deaf   bool          // no session query ends
+	slow   time.Duration // delay of the answers to session queries
+	far    time.Duration // delay of the status replies
 }
 
 const replicaPrefix = "@lerobot/demo-m/main/demo"
 
-// replicas opens those servers at the listener of a scripted one that serves nothing.
-// An empty id is a server of LeRobot's draft.
+// replicas connects these servers to the listener of a scripted server without services. An empty
+// id makes a server of LeRobot's draft.
 func replicas(t *testing.T, ids ...string) (router *scripted, all map[string]*replicaStand) {
 	t.Helper()
 	router, all = newScripted(t), map[string]*replicaStand{}
@@ -139,15 +139,16 @@ func refuse(text string, retry int) func(*replicaStand) {
 	}
 }
 
-// The robot asks all, names the best, and goes on to the next where one refuses.
+// Goal: the robot queries all servers, opens at the best by its id, and tries the next after a
+// refusal.
 func TestLinkChoosesAmongReplicas(t *testing.T) {
 	busy := func(r *replicaStand) { r.status.ActiveSessions, r.status.ServerLoad = 2, 0.5 }
 	for _, tt := range []struct {
 		name   string
 		ids    []string
 		change map[string]func(*replicaStand)
-		at     string // the server; "none": refused
-		asked  string // all who were asked to open
+		at     string // id of the server that takes the robot; 'none' after a refusal by all
+		asked  string // servers with a session request, in order
 		code   exit.Code
 		says   string
 	}{
@@ -192,8 +193,8 @@ func TestLinkChoosesAmongReplicas(t *testing.T) {
 	}
 }
 
-// The death of the robot's server, which the common token hides, sends it to the
-// next one at once and never back; the death of another one does nothing.
+// Goal: when the robot's server dies, which the common token does not show, the robot changes to
+// the next server at once and never returns. The death of another server has no effect.
 func TestLinkLeavesADeadReplica(t *testing.T) {
 	router, all := replicas(t, "a", "b", "c")
 	all["b"].change(func(r *replicaStand) { r.status.ServerLoad = 0.5 })
@@ -210,7 +211,7 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	if err := all["c"].token.Undeclare(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(4 * restPoll) // a session that is not lost shows by nothing
+	time.Sleep(4 * restPoll) // a session that is not lost gives no sign
 	if id := *l.flags.serverID.Load(); id != "a" || l.flags.epoch.Load() != 1 {
 		t.Errorf("the death of another server: at %q in epoch %d, want a, 1", id, l.flags.epoch.Load())
 	}
@@ -227,8 +228,8 @@ func TestLinkLeavesADeadReplica(t *testing.T) {
 	}
 }
 
-// A server of another bundle that was there beside the robot's own is not that one come
-// back with other weights: the robot waits for one of its own, and goes on there.
+// Goal: a server with another bundle that was present beside the robot's server is not that server
+// with new weights. The robot waits for a server with its bundle, and goes on there.
 func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	router, all := replicas(t, "a", "b", "c")
 	digest := func(sha string, load float64) func(*replicaStand) {
@@ -239,7 +240,7 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	all["a"].change(digest("aa", 0))
 	all["b"].change(digest("bb", 0.5))
 	all["c"].change(digest("aa", 0.9))
-	if err := all["c"].token.Undeclare(); err != nil { // it is not there yet
+	if err := all["c"].token.Undeclare(); err != nil { // the server is not present yet
 		t.Fatal(err)
 	}
 	all["c"].change(func(r *replicaStand) { r.status.Draining = true })
@@ -274,11 +275,11 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	}
 }
 
-// A robot that is told when to ask again does not ask before, whatever its own back-off.
+// Goal: a robot waits for a server's retry interval, whatever its own back-off.
 func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
 	router, all := replicas(t, "a", "b")
 	all["a"].change(refuse("server full: 4/4 sessions active", 3_600_000))
-	all["b"].change(refuse("server full: 4/4 sessions active", 400)) // the sooner counts
+	all["b"].change(refuse("server full: 4/4 sessions active", 400)) // the shorter interval is used
 	l, _ := router.dial(t, "")
 	l.cfg.ReconnectInitialBackoff, l.cfg.ReconnectMaxBackoff = time.Millisecond, time.Millisecond
 	ended := make(chan error, 1)
@@ -296,8 +297,8 @@ func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
 	}
 }
 
-// Two servers that go by one id, of a machine that was copied while they ran, both take
-// the robot: it stays at one of them and gives the other's session back.
+// Goal: when two servers with one id, such as a running machine and its copy, both take the robot,
+// the robot stays at one and closes the session of the other.
 func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	router, all := replicas(t, "a", "b")
 	all["b"].change(func(r *replicaStand) { r.status.ServerID, r.ack.ServerID, r.ack.SessionID = "a", "a", "copy" })
@@ -316,8 +317,8 @@ func TestLinkKeepsOneOfTwoSessions(t *testing.T) {
 	}
 }
 
-// A robot waits for the server that it opens at, not for another which has just gone and
-// never ends its query, and still for one that is slow.
+// Goal: a robot waits for the server at which it opens a session, even for a slow one, but not for
+// another server that has just stopped and never ends its query.
 func TestLinkWaitsForTheServerItMeans(t *testing.T) {
 	rttest.RealTime(t)
 	for _, tt := range []struct {

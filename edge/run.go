@@ -17,7 +17,7 @@ import (
 	"edgert/rt"
 )
 
-// errStuck ends a run when a thread is stuck in a file, a driver or the network.
+// errStuck ends a run when a thread hangs in a file, a driver or the network.
 var errStuck = fmt.Errorf("a thread did not end within %v of the arm: a camera or the network hangs", stuckLimit)
 
 const (
@@ -56,7 +56,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	go func() { ticked <- e.tickThread() }()
 
 	tickErr := e.watch(ctx, ticked)
-	off := e.torqueOff(tickErr) // before other threads end, which may take long
+	off := e.torqueOff(tickErr) // before the other threads end, which may take long
 	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != device.Sim {
 		e.log.Warn("the arm is held, as --on-exit hold says", "next", device.TorqueOff(e.cfg.Bus, e.robot)+" lets it go")
 	}
@@ -75,7 +75,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	return e.summarize(err), err
 }
 
-// tickThread runs the loop. A panic becomes an error, so that torque is taken.
+// tickThread runs the loop. It turns a panic into an error, so that Run takes the torque.
 func (e *Edge) tickThread() (err error) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -99,10 +99,11 @@ func (e *Edge) spawn(run func() error) {
 	})
 }
 
-// Hurry makes a run that is ending skip the parking: the second Ctrl-C.
+// Hurry makes an ending run skip the parking: the second Ctrl-C.
 func (e *Edge) Hurry() { e.control.operator.hurry.Store(true) }
 
-// join waits for the threads. What a stuck one may use is left to the process's end.
+// join waits for the threads. Resources that a stuck thread may use stay open until the process
+// ends.
 func (e *Edge) join(linked <-chan error) (linkErr, other error) {
 	if e.stuck = !e.joined(); e.stuck {
 		return nil, errStuck
@@ -112,7 +113,8 @@ func (e *Edge) join(linked <-chan error) (linkErr, other error) {
 
 func (e *Edge) joined() bool { return device.Within(e.clock, stuckLimit, &e.threads) }
 
-// torqueOff takes the torque, unless --on-exit and exit.Held keep it. The tick has ended.
+// torqueOff takes the torque, unless --on-exit is hold and exit.Held has the error's code. The tick
+// has ended.
 func (e *Edge) torqueOff(err error) error {
 	if failed := e.control.failed.Load(); err == nil && failed != nil {
 		err = *failed
@@ -127,8 +129,9 @@ func (e *Edge) torqueOff(err error) error {
 	return nil
 }
 
-// NotOpenedError joins the error of Open with another, of a file that was not written.
-// Where the run before may hold the arm, the code is one after which the unit lets it be.
+// NotOpenedError joins the error of Open with that of a file that could not be written. The
+// previous run may have left the arm under torque, so under --on-exit hold it never returns
+// exit.Failure, after which the unit takes the torque.
 func NotOpenedError(onExit string, end, other error) error {
 	err := errors.Join(end, other)
 	switch {
@@ -140,8 +143,9 @@ func NotOpenedError(onExit string, end, other error) error {
 	return exit.With(exit.Absent, err)
 }
 
-// EndError joins the error of Run with one that did not concern the arm, as of a file. It
-// makes a clean end a failure, unless the arm is held: code 1 would let it fall.
+// EndError joins the error of Run with an error that does not concern the arm, such as that of a
+// file. The latter turns a clean end into a failure, unless the arm is held: exit code 1 would let
+// it fall.
 func (e *Edge) EndError(end, other error) error {
 	switch {
 	case other == nil:
@@ -152,7 +156,7 @@ func (e *Edge) EndError(end, other error) error {
 	return errors.Join(end, other)
 }
 
-// verdict picks the error that explains the end.
+// verdict returns the error that explains the end.
 func (e *Edge) verdict(tickErr, linkErr error) error {
 	failed := e.control.failed.Load()
 	switch {
@@ -170,7 +174,8 @@ func (e *Edge) verdict(tickErr, linkErr error) error {
 	return nil
 }
 
-// offlineError explains why no chunk came for max_offline, by what lasted; the tick has ended.
+// offlineError explains why no chunk arrived for max_offline, by the longest lack. The tick has
+// ended.
 func (e *Edge) offlineError() error {
 	lacks := &e.control.run.gaveUp
 	lack := lacks.Longest()
@@ -206,7 +211,7 @@ var besides = map[event.Lack]string{
 	event.LackJoints: "joints were silent", event.LackPictures: "a camera gave no picture", event.LackSession: "there was no session",
 }
 
-// lasted says for how long something was lacking since the last chunk, and of which joints.
+// lasted returns the duration of a lack since the last chunk, as text, and for joints their names.
 func (e *Edge) lasted(k event.Lack) string {
 	lacks := &e.control.run.gaveUp
 	text := lacks.Lasted(k).Round(100 * time.Millisecond).String()
@@ -219,7 +224,7 @@ func (e *Edge) lasted(k event.Lack) string {
 	return text
 }
 
-// sessionError is why there was no session, also where one is open by now.
+// sessionError returns the reason for having had no session, even if one is open now.
 func (e *Edge) sessionError() string {
 	if why := e.control.flags.sessionError.Load(); why != nil {
 		return *why

@@ -16,8 +16,8 @@ import (
 	"edgert/wire"
 )
 
-// poisoned is a camera that lends its memory; Close takes that away, as unmapping
-// a driver's buffers does.
+// poisoned is a camera that lends its memory. Close invalidates the memory, as unmapping a driver's
+// buffers does.
 type poisoned struct {
 	format camera.Format
 	pix    []byte
@@ -41,7 +41,7 @@ func (p *poisoned) Close() error {
 	return nil
 }
 
-// hung is a publisher that does not come back before it is let go.
+// hung is a publisher that blocks until it is released.
 type hung struct {
 	outbox
 	once           sync.Once
@@ -53,9 +53,9 @@ func (h *hung) PutLatest(payload, attachment []byte) (bool, error) {
 	return h.outbox.PutLatest(payload, attachment)
 }
 
-// A sender that hangs in the network when the run ends may go on any time: it
-// still has the camera's memory, the encoder and the eventfd. One that has ended
-// has nothing, and all is given back.
+// Goal: a sender that hangs in the network at the end of a run may continue at any time, so the
+// camera's memory, the encoder and the eventfd stay open. After a sender that has ended, everything
+// is closed.
 func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 	for _, stuck := range []bool{true, false} {
 		s, _ := newTestSender(t, 90)
@@ -78,7 +78,7 @@ func TestStuckSenderKeepsWhatItUses(t *testing.T) {
 		}
 		var clock rt.Clock = rt.KernelClock()
 		if stuck {
-			clock = rttest.NewClock(rt.Instant(time.Second)) // on which no limit takes long
+			clock = rttest.NewClock(rt.Instant(time.Second)) // with it, limits expire at once
 		}
 		e := &Edge{
 			clock: clock, control: &control{}, sender: s,

@@ -12,17 +12,17 @@ import (
 	"edgert/wire"
 )
 
-// senderPoll is how often a sender without snapshots checks whether it should end.
+// senderPoll is the interval at which a sender without snapshots checks whether it should end.
 const senderPoll = 50 * time.Millisecond
 
-// sender turns snapshots into observations with each camera's newest picture, and puts
-// them where a newer one can replace them. Owner: the sender thread.
+// sender turns snapshots into observations with each camera's newest picture. It publishes them so
+// that a newer observation replaces an unsent one. Owner: the sender thread.
 type sender struct {
 	// Constant after Open.
 	dof      int
 	cameras  []*capture.Camera
 	encoders []*capture.Encoder // each camera's
-	previews []*capture.Preview // each camera's; nil: there is no page
+	previews []*capture.Preview // each camera's; nil: no page
 
 	clock  rt.Clock
 	waker  *rt.Waker
@@ -35,23 +35,23 @@ type sender struct {
 	past        *history.Past // nil: the policy does not look back
 	noise       *rand.PCG     // random bits of the stamps
 	observation wire.Observation
-	taken       []rt.Instant // when each picture in observation was taken; 0: it is published to its preview already
-	stale       []string     // wire names, of this observation
+	taken       []rt.Instant // capture instant of each picture in observation; 0: its preview has been published
+	stale       []string     // wire names of the cameras with a stale picture in this observation
 	body        []byte
 	header      []byte
 }
 
-// uplink is where observations of the open session go.
+// uplink is the destination of the open session's observations.
 type uplink struct {
 	publisher wire.Publisher
 	prefix    string
 	epoch     uint32
-	steps     int  // observations that go together, the newest among them
-	old       bool // the server speaks the schema without our keys: no t in its ack
+	steps     int  // observations in one message, the newest included
+	old       bool // the server speaks the schema without our keys: its ack has no t
 }
 
-// newSender allocates a body for the largest picture of each camera, at each action step
-// that the policy looks at.
+// newSender allocates a body for the largest picture of each camera, at each action step that the
+// policy looks at.
 func newSender(c *control, to *atomic.Pointer[uplink], cameras []*capture.Camera, encoders []*capture.Encoder) *sender {
 	s := &sender{
 		dof: len(c.arm.Goal), cameras: cameras, encoders: encoders,
@@ -86,7 +86,7 @@ func (s *sender) run(stop *atomic.Bool) error {
 	return nil
 }
 
-// work sends what the tick asked for, and keeps the steps that it did not ask at.
+// work sends the observation that the tick requested, and keeps the action steps without a request.
 //
 //rt:noalloc
 func (s *sender) work() {
@@ -101,7 +101,8 @@ func (s *sender) work() {
 //rt:noalloc
 func (s *sender) resumedAt() rt.Instant { return rt.Instant(s.flags.resumedAt.Load()) }
 
-// updatePreviews publishes the pictures that have just left, else one for the preview.
+// updatePreviews publishes the pictures that have just been sent, or else a picture for the
+// preview.
 //
 //rt:noalloc
 func (s *sender) updatePreviews() {
@@ -115,8 +116,8 @@ func (s *sender) updatePreviews() {
 	}
 }
 
-// send encodes and publishes one snapshot; what cannot be sent is counted, and the
-// trigger asks again. The last good picture leaves in place of a broken one.
+// send encodes and publishes one snapshot. It counts a snapshot that cannot be sent; the trigger
+// then asks again. The last good picture replaces a broken one.
 //
 //rt:noalloc
 func (s *sender) send(snap *snapshot) {
@@ -162,13 +163,13 @@ func (s *sender) send(snap *snapshot) {
 		s.note(snap, oldest, len(s.body), "error")
 		return
 	}
-	if replaced { // an older one
+	if replaced { // an older observation
 		s.stats.replaced.Add(1)
 	}
 	s.note(snap, oldest, len(s.body), "sent")
 }
 
-// note records what became of a request's observation.
+// note records the outcome of a request's observation.
 //
 //rt:noalloc
 func (s *sender) note(snap *snapshot, observed rt.Instant, bytes int, outcome string) {
@@ -181,8 +182,8 @@ func (s *sender) note(snap *snapshot, observed rt.Instant, bytes int, outcome st
 	}
 }
 
-// picture makes the observation's picture of a camera the newest, or that of the newest
-// step, and returns when it was taken.
+// picture puts a camera's newest picture, or that of the newest action step, into the observation
+// and returns the instant at which it was taken.
 //
 //rt:noalloc
 func (s *sender) picture(camera int) (at rt.Instant) {
@@ -211,7 +212,7 @@ func (s *sender) fill(snap *snapshot, up *uplink, oldest rt.Instant) {
 	o.Spans = o.Spans[:0]
 	o.HasT, o.HasN, o.HasOverlapEnd, o.HasRunway, o.HasFrameAge = false, false, false, false, false
 	if up.old {
-		// A peer of the draft wants prefixes of equal length, of the model's own rows.
+		// A peer of the draft requires prefixes of equal length, made of the model's own rows.
 		rows := min(a.Rows, a.ModelRows)
 		o.PrefixRobot, o.PrefixModel = s.matrix(a.Robot, rows), s.matrix(a.Model, rows)
 		o.InferenceDelaySteps = min(a.Delay, rows)

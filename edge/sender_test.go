@@ -21,7 +21,7 @@ import (
 
 // outbox is a publisher that keeps the last message.
 type outbox struct {
-	wire.Publisher // nothing else of it is called
+	wire.Publisher // the other methods are not called
 	body, header   []byte
 }
 
@@ -49,8 +49,7 @@ func (o orange) Grab(f *camera.Frame) error {
 	return nil
 }
 
-// newTestSender returns a sender with one camera that has a picture of age
-// 7 ms at instant 1 s.
+// newTestSender returns a sender with one camera, whose picture is 7 ms old at instant 1 s.
 func newTestSender(t *testing.T, quality int) (*sender, *outbox) {
 	t.Helper()
 	waker, err := rt.NewWaker()
@@ -92,8 +91,8 @@ func testSnapshot() *snapshot {
 	}
 }
 
-// A picture older than its camera's bound is called stale in the observation,
-// and to an old server nothing is said that it does not know.
+// Goal: a picture older than its camera's bound is marked stale in the observation; an old server
+// gets no keys that it does not know.
 func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 	for _, tt := range []struct {
 		bound time.Duration
@@ -115,11 +114,11 @@ func TestObservationSaysWhichPictureIsStale(t *testing.T) {
 	}
 }
 
-// A picture from before the machine was suspended looks as fresh as it was then: it
-// is not sent, and the next one is.
+// Goal: a picture from before a suspension, whose age looks unchanged, is not sent; the next one
+// is.
 func TestPicturesFromBeforeASuspendAreNotSent(t *testing.T) {
 	s, out := newTestSender(t, 90)
-	s.flags.resumedAt.Store(int64(995 * time.Millisecond)) // the picture is of 993
+	s.flags.resumedAt.Store(int64(995 * time.Millisecond)) // the picture was taken at 993 ms
 	s.send(testSnapshot())
 	if len(out.body) != 0 || s.stats.unsent.Load() != 1 {
 		t.Errorf("%d bytes sent, %d unsent; want none and 1", len(out.body), s.stats.unsent.Load())
@@ -231,7 +230,7 @@ func newTestLook(t *testing.T, s *sender) *capture.Preview {
 	return preview
 }
 
-// Who looks sees the very bytes that went to the server: nothing is encoded for
+// Goal: the preview shows the very bytes that went to the server. The sender encodes no picture for
 // the preview while observations leave.
 func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	s, out := newTestSender(t, 90)
@@ -270,7 +269,7 @@ func TestWhoLooksSeesWhatIsSent(t *testing.T) {
 	}
 }
 
-// While nothing is sent who looks gets a picture all the same, a raw one at once.
+// Goal: without observations the preview still gets a picture, a raw one at once.
 func TestWhoLooksSeesAPausedRobot(t *testing.T) {
 	for quality, patience := range map[int]time.Duration{90: capture.PreviewDelay, 0: 0} {
 		s, _ := newTestSender(t, quality)

@@ -18,7 +18,7 @@ import (
 	"edgert/servo/servosim"
 )
 
-// What counts as simulated: the simulated bus, and a pseudo-terminal whose cameras all are.
+// Goal: the simulated bus is simulated, and so is a pseudo-terminal if all cameras are.
 func TestWhichArmIsReal(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "arm")
 	bus, err := servosim.Open(servosim.Config{Link: link})
@@ -63,8 +63,8 @@ func TestWhichArmIsReal(t *testing.T) {
 	}
 }
 
-// What has run for long enough is remembered, on a thread of its own; a folder that cannot be
-// written costs nothing but a line.
+// Goal: a bundle that has run for long enough is remembered, on a thread of its own; a folder that
+// cannot be written only causes a log line.
 func TestAFirstRunIsRemembered(t *testing.T) {
 	port := filepath.Join(t.TempDir(), "arm")
 	bus, err := servosim.Open(servosim.Config{Link: port})
@@ -91,7 +91,7 @@ func TestAFirstRunIsRemembered(t *testing.T) {
 	if got := e.easeIn(); got != firstRun || !e.firstRun {
 		t.Errorf("an unknown bundle is driven slowly for %v, want %v", got, firstRun)
 	}
-	e.link.contract = contract{} // the link thread's, which opens sessions meanwhile
+	e.link.contract = contract{} // the link thread writes it when it opens sessions
 	e.report(event.Event{Code: event.FirstRun, A: firstRun.Milliseconds(), B: 30})
 	if said := log.String(); !strings.Contains(said, `bundle=aa speed="30 %" for=10s`) {
 		t.Errorf("it says %s", said)

@@ -10,17 +10,17 @@ import (
 	"edgert/rt"
 )
 
-// state is where the robot's run stands; the summary counts seconds in each.
+// state is the state of the robot's run; the summary counts the seconds in each.
 type state uint8
 
-// The states. The zero value is safe for a pair that is not in the table.
+// The states. The zero value is the safe one: a pair that is missing in the table leads to it.
 const (
-	stateDead         state = iota // gives up: the run ends
+	stateDead         state = iota // the run gives up and ends
 	stateConnecting                // no chunk of this session yet
 	stateStreaming                 // actions run, chunks arrive
 	stateDegraded                  // actions run, chunks have stopped
-	stateStalled                   // nothing fit to run, the bus is silent, or no joint may be driven: hold
-	stateReconnecting              // the session is lost; what is left still runs
+	stateStalled                   // no action is fit to run, the bus is silent, or no joint may be driven: the arm holds
+	stateReconnecting              // the session is lost; the actions left in the schedule still run
 	numStates
 )
 
@@ -35,12 +35,12 @@ const (
 	causeOpened    cause = iota // a session was opened
 	causeMerged                 // a chunk was merged
 	causeQuiet                  // no chunk for degraded_after
-	causeStarved                // an action was due and none was fit to run
-	causeBusSilent              // the bus rules say hold; reported on every such tick
-	causeHeld                   // no joint is driven, since the motors complain; likewise
+	causeStarved                // an action was due and the schedule had no action fit to run
+	causeBusSilent              // the bus rules demand a hold; reported on every such tick
+	causeHeld                   // no joint is driven, since the motors complain; reported on every such tick
 	causeLinkLost               // the session or the server's token is gone
 	causeOffline                // no chunk for max_offline
-	causeRefused                // the server refuses the contract for good
+	causeRefused                // the server refuses the contract with a final error
 	numCauses
 )
 
@@ -57,46 +57,45 @@ var transitions = [numStates][numCauses]state{
 //rt:noalloc
 func (s state) after(c cause) state { return transitions[s][c] }
 
-// leaderSilent is how old a leader's pose may be that the follower goes to.
+// leaderSilent is the age from which a leader's pose no longer drives the follower.
 const leaderSilent = 100 * time.Millisecond
 
-// phase is who has the arm. The names are LeRobot's, of its DAgger strategy; aligning is
+// phase names the driver of the arm. The names are those of LeRobot's DAgger strategy; aligning is
 // the part of its PAUSED in which the leader is brought to the follower.
 type phase uint32
 
 const (
-	autonomous phase = iota // the policy
-	paused                  // nobody: it holds
-	aligning                // nobody yet: the leader comes to the follower
-	correcting              // a person, with the leader
+	autonomous phase = iota // the policy drives
+	paused                  // the arm holds
+	aligning                // the arm holds while the leader moves to the follower's pose
+	correcting              // a person drives, with the leader
 )
 
 var takeoverPhases = [...]string{"autonomous", "paused", "aligning", "correcting"}
 
 func (p phase) String() string { return takeoverPhases[p] }
 
-// leaderArm is what the tick asks of a leader: of a *leader.Leader, and in tests of one
-// that needs no motors.
+// leaderArm is the part of a *leader.Leader that the tick uses. Tests have one without motors.
 type leaderArm interface {
 	Pose() *leader.Pose // lent until the next call
 	Want(now rt.Instant, number uint32, align bool, place []float32)
 	Actuated() bool
 }
 
-// takeover is how a person takes the arm over from the policy. Owner: the tick thread.
+// takeover is the state of the take-over by a person. Owner: the tick thread.
 type takeover struct {
-	leader leaderArm  // nil: the run has none
-	phase  phase      // autonomous also while it is paused
-	order  uint32     // take-overs so far
-	pushes uint32     // of the leader, that were seen
-	since  rt.Instant // older poses do not count: the machine was suspended
-	silent bool       // the leader leads, and does not answer
-	held   uint32     // the leader's joints that do not lead, while it leads
-	action []float32  // the leader's pose, where its joints lead
+	leader leaderArm  // nil: the run has no leader
+	phase  phase      // autonomous also while the run is paused
+	order  uint32     // number of take-overs so far
+	pushes uint32     // pushes of the leader that the tick has handled
+	since  rt.Instant // older poses are ignored: the machine was suspended
+	silent bool       // correcting, and the leader does not answer
+	held   uint32     // bit set of the leader's joints that do not lead while it leads
+	action []float32  // the leader's pose; a joint that does not lead keeps its goal
 }
 
-// updateTakeover takes the arm from the policy, or gives it back: what was planned and asked
-// before does not run afterwards.
+// updateTakeover moves the arm between the policy and the person. Actions that were planned or
+// requested before a change never run after it.
 //
 //rt:noalloc
 func (c *control) updateTakeover(now rt.Instant) {
@@ -147,7 +146,7 @@ func (c *control) updateTakeover(now rt.Instant) {
 	c.reportPhase(now)
 }
 
-// reportPhase tells the other threads who has the arm.
+// reportPhase publishes the phase to the other threads.
 //
 //rt:noalloc
 func (c *control) reportPhase(now rt.Instant) {
@@ -160,8 +159,8 @@ func (c *control) reportPhase(now rt.Instant) {
 	}
 }
 
-// correct gives the follower the leader's pose. While the leader is silent it stays, and
-// then starts slowly: the leader may have moved.
+// correct drives the follower to the leader's pose. While the leader is silent the follower holds;
+// afterwards it starts slowly, since the leader may have moved.
 //
 //rt:noalloc
 func (c *control) correct(now rt.Instant) {
@@ -197,7 +196,8 @@ func (c *control) correct(now rt.Instant) {
 	}
 }
 
-// reportHeld tells which joints of the leader do not lead, and which lead again, slowly at first.
+// reportHeld reports the joints of the leader that no longer lead, and those that lead again. The
+// follower then starts slowly.
 //
 //rt:noalloc
 func (c *control) reportHeld(now rt.Instant, pose *leader.Pose) {
@@ -217,11 +217,11 @@ func (c *control) reportHeld(now rt.Instant, pose *leader.Pose) {
 	k.held = pose.Held
 }
 
-// returnLimit is for the way back to where the arm was armed, at a parking arm's speed.
+// returnLimit is the time for the way back to the arming pose, at the speed of parking.
 const returnLimit = 2 * follow.ParkLimit
 
-// rest holds the arm between two episodes, where it stands or, in returnLimit, where it was
-// armed.
+// rest holds the arm between two episodes. With returns set, the arm first moves to its arming
+// pose, for at most returnLimit.
 //
 //rt:noalloc
 func (c *control) rest(now rt.Instant) {
@@ -230,35 +230,35 @@ func (c *control) rest(now rt.Instant) {
 		c.restedFrom = now
 	}
 	if c.returns && now.Sub(c.restedFrom) < returnLimit && c.arm.ReturnStep() {
-		c.restedFrom = now.Add(-returnLimit) // it is there
+		c.restedFrom = now.Add(-returnLimit) // arrived
 	}
 }
 
-// abort ends the run as --on-exit says, though it never holds.
+// abort ends the run as --on-exit selects, except that it never keeps the torque on.
 func (c *control) abort(err error) {
 	err = exit.With(exit.Fault, err)
 	c.failed.CompareAndSwap(nil, &err)
 	c.operator.leave.Store(true)
 }
 
-// giveUp ends the run with an error, after parking. Owner: any thread.
+// giveUp ends the run with an error after parking. Owner: any thread.
 func (c *control) giveUp(err error) {
 	c.failed.CompareAndSwap(nil, &err)
 	c.operator.leave.Store(true)
 }
 
-// fail ends the run with an error, at once: Edge.Run lets the arm go.
+// fail ends the run with an error at once; Edge.Run then takes the torque.
 func (c *control) fail(err error) {
 	c.failed.CompareAndSwap(nil, &err)
 	c.stop.Store(true)
 }
 
-// checkArm reacts to an arm that is back, must be armed again, or has to end the run.
+// checkArm handles an arm that has returned, must be armed again, or must end the run.
 //
 //rt:noalloc
 func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 	if before >= follow.Arming && c.arm.Phase == follow.Unarmed {
-		c.operator.resets.Add(1) // what was planned is for an arm that stood elsewhere
+		c.operator.resets.Add(1) // the planned actions belong to another pose of the arm
 	}
 	if waits := c.arm.NeedsResume(); waits && !c.needResume {
 		c.needResume, c.paused = true, true
@@ -285,13 +285,13 @@ func (c *control) checkArm(now rt.Instant, before follow.Phase) {
 	}
 }
 
-// lastAction is the one that ran last, for --fallback repeat_last.
+// lastAction is the action that ran last, for --fallback repeat_last.
 type lastAction struct {
-	row  []float32  // [dof], behind the stages
-	from rt.Instant // when what it is made from was measured; 0: nothing may be repeated
+	row  []float32  // [dof], after the stages
+	from rt.Instant // instant of the observation that the action is made from; 0: nothing may be repeated
 }
 
-// repeatLast gives the last action again where --fallback says so, until it is too old to run.
+// repeatLast drives the last action again under --fallback repeat_last, until it is too old.
 //
 //rt:noalloc
 func (c *control) repeatLast(now rt.Instant) {

@@ -2,15 +2,15 @@ package edge
 
 import "testing"
 
-// Every pair of the table, written a second time as the sentences a reader
-// would use, so that a slip in either shows.
+// Goal: the table agrees with a second version of it, written as the sentences that a reader would
+// use.
 func TestStateAfterEveryPair(t *testing.T) {
 	want := func(s state, c cause) state {
 		switch {
 		case s == stateDead, c == causeOffline, c == causeRefused:
-			return stateDead // for good, from anywhere
+			return stateDead // final, from every state
 		case c == causeMerged:
-			return stateStreaming // a chunk heals everything but death
+			return stateStreaming // a chunk leads out of every state except Dead
 		case c == causeLinkLost:
 			return stateReconnecting
 		case s == stateReconnecting && c == causeOpened:

@@ -7,15 +7,15 @@ import (
 	"edgert/rt"
 )
 
-// Why a chunk was dropped, in addition to chunk's own outcomes.
+// The reasons for dropping a chunk, in addition to chunk's own outcomes.
 const (
-	dropHeader  = iota // no header, or not one of ours
-	dropBody           // the message does not decode, or breaks a limit
-	dropEpoch          // it answers a session of another policy, or one that is long over
-	dropEpisode        // it answers an earlier episode
-	dropUnknown        // its request was never sent, or was answered, or is forgotten
-	dropNewer          // a newer one came before it was merged
-	dropForeign        // it answers a request that another robot of this name sent, or another server made it
+	dropHeader  = iota // header missing, or of another protocol
+	dropBody           // message that does not decode or exceeds a limit
+	dropEpoch          // answer to a session of another policy, or to a session long over
+	dropEpisode        // answer to an earlier episode
+	dropUnknown        // the request was never sent, has an answer already, or is forgotten
+	dropNewer          // a newer answer arrived before this one was merged
+	dropForeign        // answer to the request of another robot of this name, or from another server
 	dropOutcome        // + chunk.Outcome
 	numDrops    = dropOutcome + 16
 )
@@ -28,7 +28,7 @@ var dropNames = func() (names [numDrops]string) {
 	return names
 }()
 
-// tickStats is what the run counts. One thread writes each field, any reads.
+// tickStats are the counters of the run. Each field has one writing thread; any thread reads.
 type tickStats struct {
 	// Written by the tick.
 	requests, chunks, starved, actions, tooOld atomic.Uint64
@@ -36,24 +36,24 @@ type tickStats struct {
 	heldAll                                    atomic.Uint64 // ticks on which no joint was driven, since the motors complained
 	repeated                                   atomic.Uint64 // starved ticks on which the last action ran again
 	size                                       atomic.Int64
-	maxAge                                     atomic.Int64 // ns: how old an action may be now
+	maxAge                                     atomic.Int64 // ns: permitted age of an action now
 	state, episode                             atomic.Uint32
-	touched, armed, needResume                 atomic.Bool             // touched: torque may be on; needResume: an operator is waited for
+	touched, armed, needResume                 atomic.Bool             // touched: torque may be on; needResume: the run waits for an operator
 	inState                                    [numStates]atomic.Int64 // nanoseconds
 	rtt, age, network                          *rt.Hist
 
-	// Written by the tick, where there is a leader.
+	// Written by the tick of a run with a leader.
 	phase       atomic.Uint32
-	takeovers   atomic.Uint32 // so far
-	corrected   atomic.Uint64 // ticks that a person drove the arm
+	takeovers   atomic.Uint32 // number so far
+	corrected   atomic.Uint64 // ticks on which a person drove the arm
 	leaderAt    atomic.Int64  // instant of the newest pose
-	leaderStiff atomic.Bool   // it may be under torque
+	leaderStiff atomic.Bool   // the leader may be under torque
 
 	// Written by the tick and the receiver.
 	dropped [numDrops]atomic.Uint64
 
 	// Written by the sender.
-	replaced, unsent, sendErrors atomic.Uint64 // unsent: no publisher or no picture yet
+	replaced, unsent, sendErrors atomic.Uint64 // unsent: without a session, or without a usable picture
 
 	// Written by the receiver.
 	notices atomic.Uint64 // events from the server
@@ -68,7 +68,7 @@ func newTickStats() *tickStats {
 //rt:noalloc
 func (s *tickStats) drop(reason int) { s.dropped[reason].Add(1) }
 
-// dropTotals returns the counts by reason, those that happened.
+// dropTotals returns the counts by reason, without zeros.
 func (s *tickStats) dropTotals() map[string]uint64 {
 	m := map[string]uint64{}
 	for i := range s.dropped {
@@ -79,7 +79,7 @@ func (s *tickStats) dropTotals() map[string]uint64 {
 	return m
 }
 
-// seconds returns how long the run was in each State.
+// seconds returns the time of the run in each state.
 func (s *tickStats) seconds() map[string]float64 {
 	m := map[string]float64{}
 	for state := range numStates {

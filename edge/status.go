@@ -9,11 +9,11 @@ import (
 	"edgert/servo"
 )
 
-// Status is how a run goes: the keys that its page and its summary share.
+// Status is the progress of a run: the keys that its page and its summary share.
 type Status struct {
 	ID            string             `json:"id"`
 	Schedule      string             `json:"schedule"`
-	Task          string             `json:"task,omitempty"` // what the arm shall do now
+	Task          string             `json:"task,omitempty"` // the arm's current task
 	FPS           float64            `json:"fps"`
 	Server        *ServerSummary     `json:"server,omitempty"` // the newest session's server
 	Ticks         uint64             `json:"ticks"`
@@ -34,45 +34,45 @@ type Status struct {
 	Targets       int                `json:"targets_reached"`
 	Collisions    int                `json:"collisions"`
 	History       *History           `json:"history,omitempty"`  // nil: the policy does not look back
-	Episodes      *episode.Status    `json:"episodes,omitempty"` // nil: there were none, and none are to come
+	Episodes      *episode.Status    `json:"episodes,omitempty"` // nil: no episodes, neither past nor planned
 }
 
-// History is what goes along with an observation for a policy that looks back.
+// History describes the observations that are sent together for a policy that looks back.
 type History struct {
 	Steps  int    `json:"steps"`      // observations that the policy looks at together
-	Anew   uint64 `json:"begun_anew"` // times that one action step could not follow the one before
-	NoRoom uint64 `json:"no_room"`    // action steps that were left out because the sender was behind
+	Anew   uint64 `json:"begun_anew"` // action steps that could not follow the previous one
+	NoRoom uint64 `json:"no_room"`    // action steps that were left out because the sender was too slow
 }
 
-// Live is the page's: how a run goes now, and where the joints are.
+// Live is the JSON of the page: the progress of a run and the positions of the joints.
 type Live struct {
 	Status
 	Robot     string                `json:"robot"`
 	State     string                `json:"state"`
 	Paused    bool                  `json:"paused"`
-	Phase     string                `json:"phase,omitempty"` // who has the arm, in a run with a leader
-	Waits     string                `json:"waits,omitempty"` // what an operator has to do before anything moves
-	Works     []string              `json:"works"`           // the commands that would do something now
+	Phase     string                `json:"phase,omitempty"` // phase of the take-over, in a run with a leader
+	Waits     string                `json:"waits,omitempty"` // the operator's next step without which nothing moves
+	Works     []string              `json:"works"`           // commands that have an effect now
 	Episode   uint32                `json:"episode_id"`
 	Queue     int64                 `json:"queue"`
 	Bus       BusSummary            `json:"bus"`
 	Frames    map[string]LiveFrames `json:"frames"`
 	Tick      LiveTick              `json:"tick"`
 	Joints    []Joint               `json:"joints"`
-	Simulated bool                  `json:"simulated"` // targets_reached and collisions mean something
+	Simulated bool                  `json:"simulated"` // the world is simulated: targets_reached and collisions are valid
 }
 
-// LiveFrames is one camera.
+// LiveFrames is the state of one camera.
 type LiveFrames struct {
 	Frames
-	Lost bool `json:"lost"` // it is away now
+	Lost bool `json:"lost"` // the camera is away now
 }
 
 // LiveTick is the newest tick.
 type LiveTick struct {
-	AgeMS       float64  `json:"age_ms"` // since it began
+	AgeMS       float64  `json:"age_ms"` // since the tick began
 	LatenessUS  float64  `json:"lateness_us"`
-	ActionAgeMS *float64 `json:"action_age_ms"` // age of what the arm does, as it is now; null before the first action
+	ActionAgeMS *float64 `json:"action_age_ms"` // age of the observation that the arm's motion is made from; null before the first action
 }
 
 // Joint is one joint in the newest tick, in the robot's units.
@@ -81,15 +81,15 @@ type Joint struct {
 	Unit       string  `json:"unit"`
 	State      float64 `json:"state"` // measured
 	Goal       float64 `json:"goal"`
-	Stale      bool    `json:"stale"`               // it did not answer in this tick
-	Frozen     bool    `json:"frozen"`              // it has not for so long that it keeps its goal
-	Held       bool    `json:"held"`                // it is not driven, or only to relieve it: its motor complains, has restarted or was let go
-	Conditions string  `json:"life"`                // what is known of it, follow.Condition
-	Why        string  `json:"why"`                 // why it is told what it is
-	Complaint  string  `json:"complaint,omitempty"` // of heat or supply, with what its motor measures
+	Stale      bool    `json:"stale"`               // no reply in this tick
+	Frozen     bool    `json:"frozen"`              // silent for so long that it keeps its goal
+	Held       bool    `json:"held"`                // not driven, or only to relieve it: its motor complains, has restarted or was let go
+	Conditions string  `json:"life"`                // the joint's follow.Condition
+	Why        string  `json:"why"`                 // reason for the goals that it gets
+	Complaint  string  `json:"complaint,omitempty"` // complaint about heat or supply, with the motor's measurement
 }
 
-// Quantiles are of a histogram, in the unit that the key names.
+// Quantiles are those of a histogram, in the unit of the key.
 type Quantiles struct {
 	P50  float64 `json:"p50"`
 	P99  float64 `json:"p99"`
@@ -97,14 +97,14 @@ type Quantiles struct {
 	Max  float64 `json:"max"`
 }
 
-// ShortQuantiles leave out the 99.9th percentile of what happens too rarely.
+// ShortQuantiles omit the 99.9th percentile, for rare events.
 type ShortQuantiles struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 	Max float64 `json:"max"`
 }
 
-// BusSummary is the servo bus; times are of one read and write of all joints.
+// BusSummary describes the servo bus; times are those of one read and write of all joints.
 type BusSummary struct {
 	Cycles  uint64  `json:"cycles"`
 	Lost    uint64  `json:"lost"`
@@ -114,34 +114,34 @@ type BusSummary struct {
 	P99     float64 `json:"us_p99"`
 
 	// Beyond the contract.
-	Doubted uint64 `json:"doubted,omitempty"` // positions that no joint can have reached: they did not count
+	Doubted uint64 `json:"doubted,omitempty"` // implausible positions, which were ignored
 
-	// Beyond the contract, of Dynamixels.
-	FastReads uint64 `json:"fast_reads,omitempty"`     // cycles in which one merged reply brought all
-	Fallbacks uint64 `json:"fast_fallbacks,omitempty"` // times that plain reads took over
-	FastTries uint64 `json:"fast_tries,omitempty"`     // times that a fast one was tried again
+	// Beyond the contract, for Dynamixels.
+	FastReads uint64 `json:"fast_reads,omitempty"`     // cycles with one merged reply of all motors
+	Fallbacks uint64 `json:"fast_fallbacks,omitempty"` // changes from fast to plain reads
+	FastTries uint64 `json:"fast_tries,omitempty"`     // attempts to return to fast reads
 }
 
-// Frames is one camera.
+// Frames holds the counters of one camera.
 type Frames struct {
 	Captured uint64  `json:"captured"`
 	Dropped  uint64  `json:"dropped"`
 	Age      float64 `json:"age_ms_p99"`
-	Errors   uint64  `json:"errors"`   // failed attempts to get one
-	Missed   uint64  `json:"missed"`   // those of the dropped for which the driver had no room, or lost them
-	Skipped  uint64  `json:"skipped"`  // those of the dropped where a newer one was there already
-	Broken   uint64  `json:"broken"`   // marked bad by the driver, or JPEG that was not whole
+	Errors   uint64  `json:"errors"`   // failed attempts to get a picture
+	Missed   uint64  `json:"missed"`   // part of dropped: the driver lost the picture, or had no room for it
+	Skipped  uint64  `json:"skipped"`  // part of dropped: a newer picture had already arrived
+	Broken   uint64  `json:"broken"`   // marked bad by the driver, or an incomplete JPEG
 	Restarts uint64  `json:"restarts"` // times that the camera was set up again
 	Stale    uint64  `json:"stale"`    // observations with a picture older than its max-age
 
-	// Beyond the contract, of the pictures that were decoded here.
-	Warned    uint64 `json:"warned"`    // JPEG with stray bytes, used all the same
-	Undecoded uint64 `json:"undecoded"` // JPEG of which a part is missing: the picture before it was used
+	// Beyond the contract, for pictures that are decoded here.
+	Warned    uint64 `json:"warned"`    // JPEG with stray bytes, used nevertheless
+	Undecoded uint64 `json:"undecoded"` // JPEG with a missing part: the previous picture was used
 
-	Repeated uint64 `json:"repeated"` // of a live camera: the picture before again, which was used with its age
+	Repeated uint64 `json:"repeated"` // live camera: repetitions of the previous picture, used with its age
 }
 
-// Granted says whether the kernel gave the tick its real-time priority.
+// Granted reports whether the kernel gave the tick its real-time priority.
 type Granted struct {
 	Granted bool   `json:"granted"`
 	Why     string `json:"why"`

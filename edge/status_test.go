@@ -11,7 +11,7 @@ import (
 	"edgert/rt"
 )
 
-// jsonShapes returns the type behind each of a struct's keys.
+// jsonShapes returns the type of each of a struct's keys.
 func jsonShapes(t reflect.Type) map[string]reflect.Type {
 	m := map[string]reflect.Type{}
 	for _, f := range reflect.VisibleFields(t) {
@@ -22,8 +22,7 @@ func jsonShapes(t reflect.Type) map[string]reflect.Type {
 	return m
 }
 
-// What the page shows has the names and shapes that scripts know from ctl status
-// and the summary.
+// Goal: the page's JSON has the names and types that scripts know from ctl status and the summary.
 func TestLiveKeepsTheKeys(t *testing.T) {
 	live, summary, ctl := jsonShapes(reflect.TypeFor[Live]()), jsonShapes(reflect.TypeFor[Summary]()), jsonShapes(reflect.TypeFor[operator.Reply]())
 	for key, shape := range live {
@@ -35,7 +34,7 @@ func TestLiveKeepsTheKeys(t *testing.T) {
 		}
 	}
 	for _, key := range append(slices.DeleteFunc(slices.Clone(contractKeys), func(key string) bool {
-		return slices.Contains([]string{"path_mallocs", "gc_cycles", "exit"}, key) // known at the end
+		return slices.Contains([]string{"path_mallocs", "gc_cycles", "exit"}, key) // known only at the end
 	}), "id", "state", "paused", "episode_id", "queue", "joints") {
 		if live[key] == nil {
 			t.Errorf("key %q is missing", key)
@@ -43,8 +42,8 @@ func TestLiveKeepsTheKeys(t *testing.T) {
 	}
 }
 
-// Where there is a page each tick leaves a view of itself, and the age of what the arm
-// does grows while it holds.
+// Goal: in a run with a page each tick publishes a view, and the age of the arm's action grows
+// while the arm holds.
 func TestTicksLeaveAView(t *testing.T) {
 	r := newRig(t)
 	r.showViews()

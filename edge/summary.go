@@ -20,7 +20,7 @@ import (
 	"edgert/rt"
 )
 
-// Summary is what a run did; its JSON keys are a contract (docs/json.md).
+// Summary is the result of a run; its JSON keys are a contract (docs/json.md).
 type Summary struct {
 	Status
 	LatenessHist map[string]uint64 `json:"lateness_histogram_us,omitempty"` // upper bound in microseconds: ticks
@@ -31,17 +31,17 @@ type Summary struct {
 	Exit         Ending            `json:"exit"`
 
 	// Beyond the contract.
-	Phases       map[string]ShortQuantiles `json:"phases_us"` // parts of a tick: read, act, merge, ask, and all of it as tick
+	Phases       map[string]ShortQuantiles `json:"phases_us"` // parts of a tick: read, act, merge, ask, and the whole as tick
 	Compat       bool                      `json:"compat,omitempty"`
 	Multiplier   int                       `json:"interpolation_multiplier"`
 	Record       *record.Stats             `json:"record,omitempty"` // nil: --record off
 	Horizon      int                       `json:"horizon"`
 	SMin         int                       `json:"s_min"`
 	LatencySteps int                       `json:"latency_estimate_steps"`
-	StarvedBus   uint64                    `json:"starved_by_bus"`       // those of starved_ticks on which the bus was silent
-	HeldAll      uint64                    `json:"ticks_all_held"`       // on which no joint was driven, since the motors complained
-	Complaints   map[string]string         `json:"complaints,omitempty"` // [joint] of heat or supply, the last: supply: 12.4 V
-	Repeated     uint64                    `json:"starved_repeated"`     // those of starved_ticks on which the last action ran again: --fallback repeat_last
+	StarvedBus   uint64                    `json:"starved_by_bus"`       // part of starved_ticks: the bus was silent
+	HeldAll      uint64                    `json:"ticks_all_held"`       // ticks without a driven joint, since the motors complained
+	Complaints   map[string]string         `json:"complaints,omitempty"` // [joint] the last complaint about heat or supply, such as supply: 12.4 V
+	Repeated     uint64                    `json:"starved_repeated"`     // part of starved_ticks: the last action ran again (--fallback repeat_last)
 	Skipped      uint64                    `json:"ticks_skipped"`
 	Replaced     uint64                    `json:"observations_replaced"`
 	SendErrors   uint64                    `json:"send_errors"`
@@ -51,25 +51,25 @@ type Summary struct {
 	MallocWindow uint64                    `json:"path_mallocs_ticks"`
 	MallocBytes  uint64                    `json:"path_mallocs_bytes"`
 	ForcedGC     uint64                    `json:"gc_forced"`
-	ExcusedMS    float64                   `json:"excused_ms"` // how much longer than their periods those of overruns_host were, together
+	ExcusedMS    float64                   `json:"excused_ms"` // sum of the time by which the ticks in overruns_host exceeded their periods
 	StealMS      float64                   `json:"host_steal_ms"`
 	CPUShare     float64                   `json:"rt_cpu_share"`
 	RSSMB        float64                   `json:"rss_mb"`
 	Sessions     uint64                    `json:"sessions_opened"`
-	Page         *page.Stats               `json:"page,omitempty"`        // what people who looked have cost
+	Page         *page.Stats               `json:"page,omitempty"`        // load from viewers of the page
 	Corrections  *Corrections              `json:"corrections,omitempty"` // nil: the run had no leader
 	FirstRun     bool                      `json:"first_run,omitempty"`   // the bundle had never run on this arm: it started slowly
 	Seconds      float64                   `json:"seconds"`
-	MaxAgeMS     float64                   `json:"max_action_age_ms"` // that held at the end: the flag's, or what the policy needs
+	MaxAgeMS     float64                   `json:"max_action_age_ms"` // limit at the end: the flag's, or the age that the policy needs
 }
 
-// Corrections is what people did who took the arm over.
+// Corrections counts the take-overs by people.
 type Corrections struct {
-	Takeovers uint32 `json:"takeovers"` // times that somebody wanted the arm
-	Ticks     uint64 `json:"ticks"`     // that a person drove it
+	Takeovers uint32 `json:"takeovers"` // requested take-overs
+	Ticks     uint64 `json:"ticks"`     // ticks on which a person drove the arm
 }
 
-// problems lists what did not go well, for the end of a line.
+// problems lists the problems of a camera, for the end of a line.
 func (f *Frames) problems() (text string) {
 	for _, c := range []struct {
 		n    uint64
@@ -82,7 +82,7 @@ func (f *Frames) problems() (text string) {
 	return text
 }
 
-// Ending is how the process ended.
+// Ending is the end of the process.
 type Ending struct {
 	Code   int    `json:"code"`
 	Reason string `json:"reason"`
@@ -113,7 +113,7 @@ func (e *Edge) status() Status {
 	return s
 }
 
-// asked says who wanted the run to end.
+// asked returns the cause of a requested end.
 func (e *Edge) asked() string {
 	switch n := e.cfg.Episodes.Count; e.control.operator.ended.Load() {
 	case endDuration:
@@ -129,7 +129,7 @@ func (e *Edge) asked() string {
 	return "stopped by signal"
 }
 
-// complaints are the last ones of heat or supply by joint; nil: there were none.
+// complaints returns the last complaint about heat or supply of each joint, nil without any.
 func (e *Edge) complaints() (all map[string]string) {
 	for j, m := range e.robot.Motors {
 		text := event.ComplaintText(e.control.arm.Complaint(j))
@@ -147,7 +147,7 @@ func (e *Edge) complaints() (all map[string]string) {
 func (e *Edge) summarize(err error) *Summary {
 	c, st, loop := e.control, e.control.stats, e.loop.Stats()
 	asked, complaints := e.asked(), e.complaints()
-	if held := st.heldAll.Load(); 2*held > loop.Ticks { // the greater part of the run
+	if held := st.heldAll.Load(); 2*held > loop.Ticks { // for most of the run
 		asked += fmt.Sprintf("; no joint was driven for %.0f s: %s", (time.Duration(held) * e.cfg.period()).Seconds(), distinct(complaints))
 	}
 	took := e.clock.Now().Sub(e.started)
@@ -205,7 +205,7 @@ func (s *Summary) WriteJSON(w io.Writer) error {
 	return enc.Encode(s)
 }
 
-// NotOpened is the summary of a run that ended before it began: nothing but why.
+// NotOpened returns the summary of a run that ended before it began. It has only the reason.
 func NotOpened(err error) *Summary {
 	return &Summary{
 		Status: Status{ChunksDropped: map[string]uint64{}, InState: map[string]float64{}}, Frames: map[string]Frames{}, Phases: map[string]ShortQuantiles{},
@@ -266,12 +266,12 @@ func (s *Summary) WriteTable(w io.Writer) error {
 	return t.Flush()
 }
 
-// distinct are a map's values, each once; "the motors complained" where there are none.
+// distinct joins a map's values, each once; an empty map gives "the motors complained".
 func distinct(m map[string]string) string {
 	return cmp.Or(strings.Join(slices.Compact(slices.Sorted(maps.Values(m))), ", "), "the motors complained")
 }
 
-// list prints a map's values above 0 in the order of their names.
+// list formats a map's non-zero values in the order of their names.
 func list[V uint64 | float64 | string](m map[string]V, format string) string {
 	var out []string
 	for _, name := range keys(m) {
@@ -284,7 +284,7 @@ func list[V uint64 | float64 | string](m map[string]V, format string) string {
 
 func keys[V any](m map[string]V) []string { return slices.Sorted(maps.Keys(m)) }
 
-// ending is the summary's exit for an error, or for an end as asked.
+// ending returns the summary's exit for an error, or for a requested end.
 func ending(err error, asked string) Ending {
 	if err != nil {
 		return Ending{int(exit.Of(err)), err.Error()}

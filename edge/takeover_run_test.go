@@ -30,20 +30,20 @@ import (
 )
 
 const (
-	swayFPS    = 15 // slowly, for a busy machine
+	swayFPS    = 15 // slow enough for a busy machine
 	swayDegree = 4096. / 360
 )
 
-// swaying is a server whose policy has all joints sway by 12 degrees, in four seconds there
-// and back. It remembers what the first observation of each episode said.
+// swaying is a server whose policy moves all joints to and fro by 12 degrees, with a period of four
+// seconds. It remembers the first observation of each episode.
 type swaying struct {
 	*scripted
 	publisher wire.Publisher
 
 	mu      sync.Mutex
-	episode uint32 // newest
-	firsts  int    // episodes
-	prefix  int    // rows of the first one's
+	episode uint32 // the newest
+	firsts  int    // number of episodes
+	prefix  int    // prefix rows in the first observation
 }
 
 func newSwaying(t *testing.T) *swaying {
@@ -96,7 +96,7 @@ func (s *swaying) observe(sample wire.Sample) {
 	go s.publisher.Put(body, header) // a callback must not call back
 }
 
-// startOf is how many rows conditioned the first request of the newest episode.
+// startOf returns the number of prefix rows in the first request of the newest episode.
 func (s *swaying) startOf() (episode uint32, rows int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,11 +111,11 @@ type judged struct {
 
 	mu    sync.Mutex
 	judge *referee.Referee
-	seen  func(*servosim.Event) // with the bus's lock held; nil: nobody
+	seen  func(*servosim.Event) // called with the bus's lock held; may be nil
 	steps []step
 }
 
-// step is one goal's travel, in counts; the gripper's, which has other units, is left out.
+// step returns the travel of one goal, in counts, without the gripper, which has other units.
 type step struct {
 	at     rt.Instant
 	counts int
@@ -178,7 +178,7 @@ type realRun struct {
 	summary        *Summary
 }
 
-// newRealRun is a run whose policy drives the follower; change may be nil.
+// newRealRun starts a run whose policy drives the follower; change may be nil.
 func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	t.Helper()
 	t.Setenv("STATE_DIRECTORY", t.TempDir())
@@ -202,7 +202,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	if r.Edge, err = Open(t.Context(), cfg); err != nil {
 		t.Fatal(err)
 	}
-	r.lead.mu.Lock() // how often it is read depends on its bus
+	r.lead.mu.Lock() // its read interval depends on its bus
 	r.lead.rules.Period = r.leader.Every()
 	r.lead.judge = referee.New(r.lead.rules)
 	r.lead.mu.Unlock()
@@ -219,7 +219,7 @@ func newRealRun(t *testing.T, change func(*Config)) *realRun {
 	return r
 }
 
-// say is an operator's command, which has to be carried out.
+// say sends an operator's command, which must succeed.
 func (r *realRun) say(word string) {
 	r.t.Helper()
 	if reply := r.command(r.t.Context(), word); !reply.OK {
@@ -247,7 +247,7 @@ func (r *realRun) takeOver() {
 	r.until(correcting)
 }
 
-// end ends the run and wants it clean, both arms limp, and both referees content.
+// end ends the run and checks for a clean exit, two limp arms, and no complaint by the referees.
 func (r *realRun) end(code exit.Code) {
 	r.t.Helper()
 	r.stop()
@@ -270,9 +270,8 @@ func (r *realRun) ended(code exit.Code) {
 	}
 }
 
-// Goal: twenty times there and back while both arms move. Neither arm ever jumps, the leader
-// is limp whenever a person leads, and each time that the policy gets the arm back its first
-// request is conditioned by nothing.
+// Goal: twenty take-overs and returns while both arms move. Neither arm jumps, the leader is limp
+// whenever a person leads, and the first request after each return has no prefix.
 func TestTakeoverThereAndBack(t *testing.T) {
 	rttest.RealTime(t)
 	rounds := 20
@@ -323,7 +322,7 @@ func TestTakeoverThereAndBack(t *testing.T) {
 	if stiff > 0 {
 		t.Errorf("the leader was under torque %d times while a person led", stiff)
 	}
-	const slow = 60 // counts: the 0.3 of the slew, of 250 degrees a second, in a fifteenth of one
+	const slow = 60 // counts: the slew's share of 0.3 of 250 degrees per second, in a fifteenth of a second
 	for _, s := range r.follower.steps {
 		for _, at := range handed {
 			if since := s.at.Sub(at); since > 0 && since < 500*time.Millisecond && (s.counts > slow || s.counts < -slow) {
@@ -356,7 +355,7 @@ func TestTakeoverThereAndBack(t *testing.T) {
 	}
 }
 
-// Unplugged while it leads, the leader holds the follower, which goes on when it is back;
+// Goal: a leader that is unplugged while it leads makes the follower hold until the leader is back;
 // the arm may be given back meanwhile.
 func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 	rttest.RealTime(t)
@@ -385,8 +384,8 @@ func TestLeaderIsUnpluggedWhileItLeads(t *testing.T) {
 	r.end(exit.Clean)
 }
 
-// Two people who take over at once, a pause in the middle, and an end while the leader is
-// driven.
+// Goal: two simultaneous take-overs are one, and after a pause during the correction an end during
+// the alignment is clean.
 func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 	rttest.RealTime(t)
 	r := newRealRun(t, func(c *Config) { c.OnExit = "park" })
@@ -414,7 +413,7 @@ func TestTakeoverByTwoAndItsEnd(t *testing.T) {
 	r.end(exit.Clean)
 }
 
-// leaderless is an edge that has opened nothing yet.
+// leaderless returns an edge that has opened nothing yet.
 func leaderless(t *testing.T) *Edge {
 	t.Helper()
 	e := waitingEdge(new(bytes.Buffer))
@@ -425,7 +424,8 @@ func leaderless(t *testing.T) *Edge {
 	return e
 }
 
-// What a killed run has left stiff is let go at the start, and has its settings then.
+// Goal: motors that a killed run has left under torque are let go at the start, and then get their
+// settings.
 func TestStiffLeaderAtTheStart(t *testing.T) {
 	lead := newJudged(t, "so101_leader", 1, 10*time.Millisecond, sim.NewHand(6, 2048))
 	cal, err := lead.place.Load()
@@ -463,7 +463,8 @@ func TestStiffLeaderAtTheStart(t *testing.T) {
 	}
 }
 
-// A leader that does not fit, or cannot come to the follower, is refused before anything moves.
+// Goal: a leader that does not fit, or cannot move to the follower, is refused before anything
+// moves.
 func TestLeadersThatAreRefused(t *testing.T) {
 	so101, err := robot.ByName("so101")
 	if err != nil {

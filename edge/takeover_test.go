@@ -17,11 +17,11 @@ import (
 	"edgert/rt"
 )
 
-// fakeLeader is a leader of two joints that needs no motors; the test says what it is.
+// fakeLeader is a leader of two joints without motors, whose state the test sets.
 type fakeLeader struct {
 	pose     leader.Pose
 	actuated bool
-	number   uint32 // what the tick wants
+	number   uint32 // number of the tick's last order
 	align    bool
 	place    [testDOF]float32
 }
@@ -32,7 +32,7 @@ func (l *fakeLeader) Want(_ rt.Instant, number uint32, align bool, place []float
 	l.number, l.align, l.place = number, align, [testDOF]float32(place)
 }
 
-// lead gives the rig a leader that stands at a place.
+// lead gives the rig a leader with this pose.
 func (r *rig) lead(actuated bool, at ...float32) *fakeLeader {
 	l := &fakeLeader{actuated: actuated, pose: leader.Pose{At: r.time.Now(), Joints: at}}
 	r.takeover.leader = l
@@ -47,7 +47,7 @@ func (r *rig) led(n int, l *fakeLeader) {
 	}
 }
 
-// handOver brings the leader to the follower, and hands that over.
+// handOver brings the leader to the follower, then hands the follower over.
 func (r *rig) handOver(t *testing.T, l *fakeLeader) {
 	t.Helper()
 	r.operator.correct.Store(true)
@@ -75,8 +75,8 @@ func (r *rig) giveBack(l *fakeLeader) {
 	r.led(1, l)
 }
 
-// Goal: the arm holds while the leader comes, obeys it then and nobody else, and the policy
-// gets it back with a chunk that was asked for afterwards, conditioned by nothing.
+// Goal: the arm holds while the leader moves to it, then follows only the leader. The policy gets
+// it back with a chunk that was requested afterwards, without a prefix.
 func TestTakeover(t *testing.T) {
 	r := newRig(t)
 	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
@@ -90,7 +90,7 @@ func TestTakeover(t *testing.T) {
 	r.operator.correct.Store(true)
 	r.led(1, l)
 	writes, sent := len(r.bus.writes), r.stats.requests.Load()
-	r.answer(asked, 60) // what was under way
+	r.answer(asked, 60) // the answer under way
 	r.led(20, l)
 	if len(r.bus.writes) != writes || r.stats.requests.Load() != sent || [testDOF]float32(r.arm.Goal) != before {
 		t.Errorf("%d goals and %d requests while the leader comes, goal %v, want none and %v", len(r.bus.writes)-writes, r.stats.requests.Load()-sent, r.arm.Goal, before)
@@ -149,7 +149,8 @@ func TestTakeover(t *testing.T) {
 	}
 }
 
-// What is on record while a person has the arm: the leader's pose as the action, marked.
+// Goal: while a person has the arm, the record has the leader's pose as the action, marked as an
+// intervention.
 func TestCorrectionsAreOnRecord(t *testing.T) {
 	r := newRig(t)
 	dir := t.TempDir()
@@ -162,7 +163,7 @@ func TestCorrectionsAreOnRecord(t *testing.T) {
 	r.handOver(t, l)
 	l.pose.Joints = []float32{7, 8}
 	r.led(5, l)
-	r.step(20) // it is silent
+	r.step(20) // the leader is silent
 	var stop atomic.Bool
 	stop.Store(true)
 	r.record.Collect()
@@ -187,7 +188,7 @@ func TestCorrectionsAreOnRecord(t *testing.T) {
 	}
 }
 
-// A leader without motors of its own is met by the follower, slowly.
+// Goal: the follower moves slowly to a leader without motors.
 func TestTakeoverByALeaderThatCannotCome(t *testing.T) {
 	r := newRig(t)
 	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
@@ -205,8 +206,8 @@ func TestTakeoverByALeaderThatCannotCome(t *testing.T) {
 	}
 }
 
-// A leader that falls silent holds the follower where it is, says so once, and starts slowly
-// when it is back; the person may give the arm back meanwhile.
+// Goal: a silent leader makes the follower hold, with one event, and start slowly when the leader
+// is back; the person may give the arm back meanwhile.
 func TestLeaderThatFallsSilent(t *testing.T) {
 	r := newRig(t)
 	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
@@ -237,8 +238,8 @@ func TestLeaderThatFallsSilent(t *testing.T) {
 	}
 }
 
-// A person can take the arm over in every state of the run but at its end, also where the
-// policy's server is away; nobody gives up meanwhile.
+// Goal: a person can take the arm over in every state of the run except at its end, even without a
+// server; the run does not give up meanwhile.
 func TestTakeoverInEveryState(t *testing.T) {
 	for _, tt := range []struct {
 		state state
@@ -282,7 +283,8 @@ func TestTakeoverInEveryState(t *testing.T) {
 	}
 }
 
-// Where the server has gone for good meanwhile, the run ends once it gets the arm back.
+// Goal: when the server refuses for good during a correction, the run ends as soon as the arm is
+// given back.
 func TestRefusalWaitsForThePerson(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
@@ -303,7 +305,7 @@ func TestRefusalWaitsForThePerson(t *testing.T) {
 	}
 }
 
-// A pause takes the arm from the person, and a correction takes it out of the pause.
+// Goal: a pause takes the arm from the person, and a correction ends the pause.
 func TestPauseAndTakeover(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
@@ -334,7 +336,7 @@ func TestPauseAndTakeover(t *testing.T) {
 	}
 }
 
-// A leader that cannot be brought there leaves the arm paused.
+// Goal: a failed alignment leaves the arm paused.
 func TestAlignmentThatFails(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
@@ -346,10 +348,10 @@ func TestAlignmentThatFails(t *testing.T) {
 	if r.holder() != paused || !r.operator.pause.Load() || r.operator.correct.Load() || l.align {
 		t.Errorf("%v, paused %v, correcting %v", r.holder(), r.operator.pause.Load(), r.operator.correct.Load())
 	}
-	r.handOver(t, l) // the old failure is not this order's
+	r.handOver(t, l) // the old failure belongs to another order
 }
 
-// A push takes over from a policy that drives, and from nothing else.
+// Goal: a push takes over only from a policy that drives the arm.
 func TestPushTakesOver(t *testing.T) {
 	r := newRig(t)
 	l := r.lead(true, 0, 0)
@@ -374,8 +376,8 @@ func TestPushTakesOver(t *testing.T) {
 	}
 }
 
-// A motor of the follower that has restarted waits for an operator's resume, whoever has the
-// arm, and no correction is one.
+// Goal: after a restart of a follower's motor the arm waits for an operator's resume, whether the
+// policy or a person drives, and a correction does not replace the resume.
 func TestRestartDuringACorrection(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
@@ -385,7 +387,7 @@ func TestRestartDuringACorrection(t *testing.T) {
 	r.bus.back, r.bus.restarted, r.bus.torque = hotplug.Restarted, 1, false
 	writes := len(r.bus.writes)
 	r.led(2, l)
-	r.operator.correct.Store(true) // by a program that has not read why
+	r.operator.correct.Store(true) // from a program that ignores the reason
 	r.operator.pause.Store(false)
 	r.led(20, l)
 	if r.bus.torque || len(r.bus.writes) != writes || r.holder() != paused {
@@ -398,7 +400,7 @@ func TestRestartDuringACorrection(t *testing.T) {
 	}
 }
 
-// A follower that was unplugged in a person's hand goes on where it stands, slowly.
+// Goal: a follower that was unplugged during a correction goes on at its measured position, slowly.
 func TestFollowerUnpluggedDuringACorrection(t *testing.T) {
 	r := newRig(t)
 	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
@@ -421,7 +423,7 @@ func TestFollowerUnpluggedDuringACorrection(t *testing.T) {
 	}
 }
 
-// What was measured of the leader before the machine slept does not move the follower.
+// Goal: a leader's pose from before a suspension does not move the follower.
 func TestSuspendDuringACorrection(t *testing.T) {
 	r := newRig(t)
 	r.serve(40, 3, 10)
@@ -442,7 +444,7 @@ func TestSuspendDuringACorrection(t *testing.T) {
 	}
 }
 
-// An end while a person has the arm parks it, and lets the leader be.
+// Goal: an end during a correction parks the follower and leaves the leader as it is.
 func TestEndDuringACorrection(t *testing.T) {
 	for _, during := range []phase{aligning, correcting} {
 		r := newRig(t)
@@ -491,7 +493,8 @@ func TestLeaderSettings(t *testing.T) {
 	}
 }
 
-// Goal: joints that do not lead hold the follower's, also on record, and lead again slowly.
+// Goal: joints of the leader that do not lead hold the follower's joints, on record too, and lead
+// again slowly.
 func TestLeaderJointsThatDoNotLead(t *testing.T) {
 	r := newRig(t)
 	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })
@@ -512,8 +515,8 @@ func TestLeaderJointsThatDoNotLead(t *testing.T) {
 	}
 }
 
-// Goal: joints of the leader that do not lead are on record as they are in teleop, also those that
-// did not before the leader led; a joint that leads again is followed slowly at first.
+// Goal: the record names the leader's joints that do not lead as teleop does, including those from
+// before the correction; a joint that leads again is followed slowly at first.
 func TestLeadersJointsThatDoNotLeadAreOnRecord(t *testing.T) {
 	r := newRig(t)
 	r.follow(func(c *follow.Config) { c.Safety.SlewFor, c.Safety.Slew = 5*testPeriod, 0.5 })

@@ -20,11 +20,11 @@ import (
 const (
 	housekeeping = 20 * time.Millisecond
 	statusEvery  = 200 * time.Millisecond
-	warmUp       = 5 * time.Second // after arming, before allocations are counted
+	warmUp       = 5 * time.Second // after arming, before the count of allocations begins
 	leaveLimit   = follow.ParkLimit + 2*time.Second
 )
 
-// watch is the housekeeping of a run; it returns when the tick has ended.
+// watch does the housekeeping of a run. It returns when the tick has ended.
 func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 	var line statusLine
 	end := rt.Instant(1<<63 - 1)
@@ -80,7 +80,7 @@ func (e *Edge) watch(ctx context.Context, ticked <-chan error) error {
 	}
 }
 
-// notify tells the service manager how the run goes.
+// notify reports the state of the run to the service manager.
 //
 //rt:noalloc
 func (e *Edge) notify(now rt.Instant, leaving bool) {
@@ -90,23 +90,23 @@ func (e *Edge) notify(now rt.Instant, leaving bool) {
 	})
 }
 
-// tickWatch notices a tick that hangs, and has what was before it written: the watchdog
-// kills the process soon. Owner: the housekeeping goroutine.
+// tickWatch detects a tick that hangs, and saves the record of the time before, since the watchdog
+// soon kills the process. Owner: the housekeeping goroutine.
 type tickWatch struct {
 	ticks   uint64
-	last    rt.Instant    // look
-	missing time.Duration // without a tick, as far as this goroutine itself ran
+	last    rt.Instant    // time of the last look
+	missing time.Duration // time without a tick, as far as this goroutine itself ran
 	told    time.Duration
 }
 
 const (
-	tickMissing = 500 * time.Millisecond // is told, and again so much later
-	tickPeriods = 4                      // at least
+	tickMissing = 500 * time.Millisecond // before the first report, and between two reports
+	tickPeriods = 4                      // lower bound of the same, in periods
 )
 
 func (w *tickWatch) look(e *Edge, now rt.Instant) {
 	ticks := e.loop.Stats().Ticks
-	gap := min(now.Sub(w.last), 2*housekeeping) // a process that was stopped has seen nothing
+	gap := min(now.Sub(w.last), 2*housekeeping) // a stopped process has seen nothing
 	if w.last = now; ticks != w.ticks || ticks == 0 {
 		w.ticks, w.missing, w.told = ticks, 0, 0
 		return
@@ -129,7 +129,7 @@ func (e *Edge) openHeapWindow(now rt.Instant) {
 	}
 }
 
-// closeCounters takes what must not count how the arm parks.
+// closeCounters ends the counters that must not include the parking.
 func (e *Edge) closeCounters() {
 	if h := &e.heap; h.open && !h.closed {
 		h.closed, h.to, h.last = true, rt.ReadHeap(), e.loop.Stats().Ticks
@@ -149,9 +149,9 @@ func (e *Edge) endWatch() {
 	e.heap.gc.Release()
 }
 
-// jointLists puts every bit set of joints into words, so that the log does not allocate.
+// jointLists returns the text of every bit set of joints, so that the log does not allocate.
 func jointLists(r robot.Robot) []string {
-	lists := make([]string, 1<<min(len(r.Motors), 8)) // only some of a larger arm's
+	lists := make([]string, 1<<min(len(r.Motors), 8)) // a larger arm has texts for some sets only
 	for set := range lists {
 		lists[set] = r.Joints(uint32(set))
 	}
@@ -165,7 +165,7 @@ func (e *Edge) joint(set int64) slog.Attr {
 	return slog.String("joint", e.robot.Joints(uint32(set)))
 }
 
-// report logs an event, without making garbage: the arm still moves.
+// report logs an event without making garbage, since the arm still moves.
 func (e *Edge) report(ev event.Event) {
 	level, attrs := slog.LevelInfo, [4]slog.Attr{}
 	n := 0
@@ -180,7 +180,7 @@ func (e *Edge) report(ev event.Event) {
 	case event.BusBack:
 		level, attrs[0], n = slog.LevelWarn, slog.String("why", hotplug.Cause(ev.A).String()), 2
 		if e.arm != nil {
-			for _, note := range e.arm.Arm().Notes() { // what opening it again has found
+			for _, note := range e.arm.Arm().Notes() { // results of opening the bus again
 				e.log.Warn(note)
 			}
 		}
@@ -212,7 +212,7 @@ func (e *Edge) report(ev event.Event) {
 		attrs[0], attrs[1], n = slog.String("from", phase(ev.A).String()), slog.String("to", phase(ev.B).String()), 2
 	case event.LeaderSilent:
 		level = slog.LevelWarn
-	case event.LeaderHeld, event.LeaderLeads: // on record: the leader's thread logs it, also where it does not lead
+	case event.LeaderHeld, event.LeaderLeads: // only recorded: the leader's thread logs it, also outside a correction
 		attrs[0], n = e.joint(ev.A), 1
 		if ev.Code == event.LeaderHeld {
 			attrs[1], n = slog.String("why", leader.Cause(ev.B).String()), 2
@@ -233,8 +233,7 @@ func (e *Edge) report(ev event.Event) {
 	e.log.LogAttrs(context.Background(), level, ev.Code.String(), attrs[:n]...)
 }
 
-// statusLine formats the terminal's line without allocations.
-// Owner: the housekeeping goroutine.
+// statusLine formats the terminal's line without allocations. Owner: the housekeeping goroutine.
 type statusLine struct {
 	buf []byte
 }

@@ -11,8 +11,8 @@ import (
 	"edgert/servo/robot"
 )
 
-// Saying what went wrong makes no garbage. (The race detector keeps the log
-// call's attributes from staying on the stack.)
+// Reporting an event makes no garbage. (The race detector keeps the log call's attributes from
+// staying on the stack.)
 func TestReportNoAlloc(t *testing.T) {
 	e := &Edge{log: slog.New(logline.New(io.Discard, slog.LevelInfo)), robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
 	e.joints = jointLists(e.robot)

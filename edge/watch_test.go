@@ -15,7 +15,7 @@ import (
 	"edgert/servo/robot"
 )
 
-// incidents are what a person is told of, and one that is only counted.
+// incidents are logged events, and at the end an event that is only counted.
 var incidents = []event.Event{
 	{Code: event.StateChanged, A: int64(stateStreaming), B: int64(stateStalled)},
 	{Code: event.BusLost, A: 1 << 40},
@@ -32,7 +32,7 @@ var incidents = []event.Event{
 	{Code: event.None},
 }
 
-// What went wrong is said in a line each.
+// Goal: each incident has one log line.
 func TestReport(t *testing.T) {
 	var b strings.Builder
 	e := &Edge{log: slog.New(logline.New(&b, slog.LevelInfo)), resume: "edge-rt ctl resume", robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
@@ -52,7 +52,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// A tick that hangs is told while it does; a process that was stopped has seen nothing.
+// Goal: a tick that hangs is reported while it hangs; the time for which the process itself was
+// stopped is left out.
 func TestAHungTickIsRecorded(t *testing.T) {
 	clock := rttest.NewClock(1)
 	e := &Edge{cfg: Config{FPS: 60}, clock: clock}
