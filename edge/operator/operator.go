@@ -1,5 +1,5 @@
-// Package operator is a person's hand on a process that drives an arm: a unix socket
-// beside the robot's id, at which the process listens and edge-rt ctl sends a line.
+// Package operator is a person's control of a process that drives an arm: a unix socket in the
+// folder of the robot's id. The process listens there, and edge-rt ctl sends one line.
 package operator
 
 import (
@@ -27,14 +27,15 @@ import (
 // Limits of the socket.
 const (
 	timeout     = 5 * time.Second        // one command, answer included
-	readTimeout = 500 * time.Millisecond // for the command itself: the next client waits
+	readTimeout = 500 * time.Millisecond // for the command alone: the next client waits
 	lineBytes   = wire.MaxTextBytes + 64 // of a command
 )
 
-// Task is the word that is followed by another task.
+// Task is the command that changes the task; the new task follows it.
 const Task = "task"
 
-// Listen opens the socket; the id is locked, so an old one is a dead process's.
+// Listen opens the socket. It replaces an old socket: the id is locked, so the old socket's process
+// has ended.
 func Listen(id *identity.Identity) (net.Listener, error) {
 	path := identity.SocketPath(id.Dir, id.ID)
 	os.Remove(path)
@@ -67,7 +68,7 @@ func Serve(l net.Listener, command func(line string) Reply) {
 	}
 }
 
-// abandoned reports whether nothing listens, without taking the lock of the id.
+// abandoned reports whether no process listens at a socket. It does not take the lock of the id.
 func abandoned(socket string) bool {
 	c, err := net.DialTimeout("unix", socket, timeout)
 	if err == nil {
@@ -76,14 +77,14 @@ func abandoned(socket string) bool {
 	return errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, os.ErrNotExist)
 }
 
-// Ctl sends one line to the robot called id, or to the only one when id is empty.
+// Ctl sends one line to the robot with this id, or to the only robot when id is empty.
 func Ctl(id, line string) (Reply, error) {
 	var reply Reply
 	dirs, closed, err := identity.Dirs()
 	if err != nil {
 		return reply, exit.With(exit.Config, err)
 	}
-	if id != "" { // as the edge itself reads its --id
+	if id != "" { // read as the edge reads its --id
 		if id, err = identity.Name(id); err != nil {
 			return reply, err
 		}
@@ -111,7 +112,7 @@ func Ctl(id, line string) (Reply, error) {
 	if err := json.NewDecoder(c).Decode(&reply); err != nil {
 		return reply, fmt.Errorf("answer of the edge: %w", err)
 	}
-	if !reply.OK && strings.HasPrefix(line, Task) { // as a session with it is refused
+	if !reply.OK && strings.HasPrefix(line, Task) { // a session with a bad task fails with this code, too
 		return reply, exit.With(exit.Config, errors.New(reply.Error))
 	}
 	if !reply.OK {
@@ -120,7 +121,7 @@ func Ctl(id, line string) (Reply, error) {
 	return reply, nil
 }
 
-// socketPaths are the places where the robot called id may have its socket; none without an id.
+// socketPaths returns the possible socket paths of the robot with this id, nil without an id.
 func socketPaths(dirs []string, id string) (paths []string) {
 	for _, dir := range dirs {
 		if id == "" {
@@ -131,7 +132,7 @@ func socketPaths(dirs []string, id string) (paths []string) {
 	return paths
 }
 
-// findSocket returns the socket of the robot called id, or of the only one when id is empty.
+// findSocket returns the socket of the robot with this id, or of the only robot when id is empty.
 func findSocket(dirs []string, id string) (path string, err error) {
 	found := socketPaths(dirs, id)
 	if id == "" {
@@ -146,7 +147,7 @@ func findSocket(dirs []string, id string) (path string, err error) {
 	if live := slices.DeleteFunc(slices.Clone(found), abandoned); id == "" || len(live) > 0 {
 		found = live
 	} else {
-		found = found[:1] // the dial says why it is not there
+		found = found[:1] // the dial's error gives the reason
 	}
 	switch len(found) {
 	case 0:
@@ -157,8 +158,8 @@ func findSocket(dirs []string, id string) (path string, err error) {
 	return "", exit.Errorf(exit.Usage, "%d edges run here (%v): choose one with --id, or the folder with STATE_DIRECTORY", len(found), found)
 }
 
-// CheckTask refuses a text that is not the same at its end: in a log, in a line of
-// edge-rt ctl, in a message.
+// CheckTask refuses a text that would change on its way: in a log, in a line of edge-rt ctl or in a
+// message.
 func CheckTask(what, text string) error {
 	switch {
 	case text == "":
@@ -175,18 +176,18 @@ func CheckTask(what, text string) error {
 	return nil
 }
 
-// Reply is the answer to a command. Its JSON keys are a contract (docs/json.md); what a
-// teleoperation does not have is 0.
+// Reply is the answer to a command. Its JSON keys are a contract (docs/json.md); values that a
+// teleoperation does not have are 0.
 type Reply struct {
 	OK       bool    `json:"ok"`
 	Error    string  `json:"error,omitempty"`
 	ID       string  `json:"id"`
 	State    string  `json:"state"`
 	Paused   bool    `json:"paused"`
-	Phase    string  `json:"phase,omitempty"` // who has the arm, in a run with a leader
-	Waits    string  `json:"waits,omitempty"` // what an operator has to do before anything moves
+	Phase    string  `json:"phase,omitempty"` // phase of the take-over, in a run with a leader
+	Waits    string  `json:"waits,omitempty"` // the operator's next step without which nothing moves
 	Episode  uint32  `json:"episode_id"`
-	Task     string  `json:"task,omitempty"`        // what the arm shall do now
+	Task     string  `json:"task,omitempty"`        // the arm's current task
 	Acked    bool    `json:"reset_acked,omitempty"` // the server confirmed the reset
 	Ticks    uint64  `json:"ticks"`
 	Queue    int64   `json:"queue"`
@@ -197,5 +198,5 @@ type Reply struct {
 	Overruns uint64  `json:"overruns_own"`
 	Targets  int     `json:"targets_reached"`
 
-	Episodes *episode.Status `json:"episodes,omitempty"` // nil: there were none, and none are to come
+	Episodes *episode.Status `json:"episodes,omitempty"` // nil: no episodes, neither past nor planned
 }

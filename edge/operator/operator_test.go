@@ -12,7 +12,8 @@ import (
 	"edgert/wire"
 )
 
-// One command at a time, from whoever dials; what a killed process left is passed over.
+// Goal: Serve handles one command of any client after the other; Ctl skips the socket of a killed
+// process.
 func TestServe(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
@@ -21,7 +22,7 @@ func TestServe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer id.Release()
-	leaveSocket(t, dir, "arm") // of the process before
+	leaveSocket(t, dir, "arm") // of the previous process
 	l, err := Listen(id)
 	if err != nil {
 		t.Fatal(err)
@@ -45,7 +46,7 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// A task is the same in a log, on a line of edge-rt ctl and in a message.
+// Goal: a task is unchanged in a log, in a line of edge-rt ctl and in a message.
 func TestCheckTask(t *testing.T) {
 	for _, good := range []string{"pick up the cube", "hebe den Würfel auf", "把方块捡起来", `say "go"`, strings.Repeat("x", wire.MaxTextBytes)} {
 		if err := CheckTask("--task", good); err != nil {
@@ -62,7 +63,7 @@ func TestCheckTask(t *testing.T) {
 	}
 }
 
-// leaveSocket leaves what a killed edge does: a socket at which nobody listens.
+// leaveSocket makes the socket of a killed edge, at which no process listens.
 func leaveSocket(t *testing.T, dir, id string) {
 	t.Helper()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: identity.SocketPath(dir, id)})
@@ -73,12 +74,12 @@ func leaveSocket(t *testing.T, dir, id string) {
 	l.Close()
 }
 
-// Who runs is told by the sockets alone: the lock belongs to the edges, and one
-// that starts while an operator held it would take another name.
+// Goal: Ctl finds running edges by their sockets and leaves the locks alone: an edge that starts
+// while its lock is held would take another name.
 func TestCtlLeavesTheLockAlone(t *testing.T) {
 	dir := t.TempDir()
 	t.Setenv("STATE_DIRECTORY", dir)
-	leaveSocket(t, dir, "starting") // it was killed, and has its name again
+	leaveSocket(t, dir, "starting") // it was killed, and has claimed its name again
 	starting, err := identity.Claim("starting")
 	if err != nil {
 		t.Fatal(err)
@@ -100,7 +101,8 @@ func TestCtlLeavesTheLockAlone(t *testing.T) {
 	}
 }
 
-// An operator's command reaches the edge of a service, whose state is not in his home.
+// Goal: an operator's command reaches the edge of a service, whose state is outside the operator's
+// home.
 func TestCtlReachesAService(t *testing.T) {
 	service, home := t.TempDir(), t.TempDir()
 	before := identity.ServiceDir
