@@ -1,4 +1,4 @@
-// Package event carries what happens on a robot's tick to a thread that may log it.
+// Package event carries the events of a robot's tick to a thread that may log them.
 package event
 
 import (
@@ -7,67 +7,67 @@ import (
 	"edgert/rt"
 )
 
-// Code says what happened.
+// Code identifies an event.
 type Code uint8
 
-// The codes, with what A and B of their Event are.
+// The codes, with the meaning of A and B in their Event. Sets of joints have one bit per joint.
 const (
 	None            Code = iota
-	StateChanged         // the run's state. A: state before; B: state after
-	TickOverrun          // by the tick itself. A: ns it computed and waited for the bus; B: ns the host took around it
-	Suspended            // A: ns that the machine was suspended
+	StateChanged         // state of the run. A: old state; B: new state
+	TickOverrun          // overrun by the tick itself. A: ns of its computing and of waiting for the bus; B: ns that the host took meanwhile
+	Suspended            // A: ns for which the machine was suspended
 	TorqueOn             //
-	BusLost              // A: how many joints are silent
-	BusBack              // A: why the arm was away, hotplug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the arm waits for an operator
+	BusLost              // A: number of silent joints
+	BusBack              // A: hotplug.Cause; B: the joints whose motors have restarted, one bit each, << 1 | 1 when the arm waits for an operator
 	JointFrozen          // A: the joints that have become silent, one bit each
-	JointHeld            // likewise, as in those below; B: what its motor complains of, from Complaint
+	JointHeld            // A: joints, here and in the next five codes; B: Complaint of the motor
 	JointOverloaded      //
 	JointBlind           //
 	JointLimp            //
 	JointStalled         //
 	JointMoved           //
-	JointWarned          // A: the joints, one bit each; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
-	PhaseChanged         // who has the arm, in a run with a leader. A: before; B: after: 0 the policy, 1 nobody, 2 nobody, while the leader comes to the follower, 3 a person
+	JointWarned          // A: joints; B: the hottest motor, deg C, << 16 | the lowest supply, 0.1 V
+	PhaseChanged         // phase of the take-over. A: old; B: new: 0 the policy drives, 1 paused, 2 paused while the leader moves to the follower, 3 a person drives
 	LeaderPushed         // with --takeover push
-	LeaderSilent         // while it leads
+	LeaderSilent         // during a correction
 	LeaderBack           //
 
-	// On record only, from other threads than the tick's; with a text of their own.
-	LinkUp         // the connection to the server or router stands
-	LinkDown       // or does not. A: Why
+	// Only on record, from other threads than the tick's; each has its own text.
+	LinkUp         // the connection to the server or router is open
+	LinkDown       // the connection is closed, or cannot be opened. A: Why
 	SessionLost    // A: Loss
-	SessionWaits   // no session could be opened, it is tried again. A: Wait
-	SessionRefused // nor ever will
-	Notice         // of the server. A: NoticeKind; B: the request that it is about, 0: none
-	CameraSilent   // a camera gives no usable picture for its max-age. A: its number
-	CameraBack     // A: its number
-	CameraSpoilt   // its pictures have stray bytes or parts missing. A: its number
-	TickMissing    // the tick hangs. A: ns since the last one ended
-	Operated       // A: Word; B: 1 when it was refused
-	Ended          // the run. A: exit code; B: Lack
+	SessionWaits   // no session could be opened; the link tries again. A: Wait
+	SessionRefused // the server refuses with a final error
+	Notice         // from the server. A: NoticeKind; B: number of its request, 0: no request
+	CameraSilent   // no usable picture for the camera's max-age. A: number of the camera
+	CameraBack     // A: number of the camera
+	CameraSpoilt   // pictures with stray bytes or missing parts. A: number of the camera
+	TickMissing    // the tick hangs. A: ns since the end of the last tick
+	Operated       // A: Word; B: 1 for a refused command
+	Ended          // end of the run. A: exit code; B: Lack
 
-	// Of the tick again: earlier records have the numbers above.
-	LeaderHeld   // while it leads. A: the leader's joints that do not lead, one bit each; B: why, leader.Cause
-	LeaderLeads  // A: the joints that lead again
-	FirstRun     // of a bundle on this arm, which is armed. A: ms that it is slow; B: % of the velocity limits that it may use
-	FirstRunOver // so long was it driven slowly
-	SlowPolicy   // from the link: a limit of the run that its server exceeds. A: ns of an inference; B: ns of waiting for other robots
-	ArmHeld      // no joint is driven, since the motors complain. A: the joints, one bit each; B: what one complains of, as of JointHeld
+	// From the tick again. Earlier records use the numbers above, so new codes are appended.
+	LeaderHeld   // during a correction. A: the leader's joints that do not lead; B: leader.Cause
+	LeaderLeads  // A: the leader's joints that lead again
+	FirstRun     // the bundle drives this arm for the first time. A: ms of slow driving; B: permitted % of the velocity limits
+	FirstRunOver // end of the slow driving
+	SlowPolicy   // from the link: the server's pace exceeds a limit of the run. A: ns of an inference; B: ns of waiting for other robots
+	ArmHeld      // no joint is driven, since the motors complain. A: joints; B: Complaint of a motor
 	numCodes
 )
 
-// What a motor complains of, in Complaint.
+// The subject of a motor's complaint, in Complaint.
 const (
 	ComplainsOfSupply = iota + 1 // in tenths of a volt
 	ComplainsOfHeat              // in degrees Celsius
 )
 
-// Complaint packs what a motor complains of, with what it measures of it; 0: not known.
+// Complaint packs the subject of a motor's complaint and the measured value; 0: not known.
 //
 //rt:noalloc
 func Complaint(of, value int) int64 { return int64(of)<<32 | int64(uint32(value)) }
 
-// ComplaintOf unpacks a Complaint, in volts or degrees Celsius; 0: it was not measured yet.
+// ComplaintOf unpacks a Complaint. value is in volts or degrees Celsius, 0 before a measurement.
 //
 //rt:noalloc
 func ComplaintOf(b int64) (of int, value float64) {
@@ -78,7 +78,7 @@ func ComplaintOf(b int64) (of int, value float64) {
 	return of, value
 }
 
-// ComplaintText is a Complaint in words; "" where none is known.
+// ComplaintText formats a Complaint, "" if it is not known.
 func ComplaintText(b int64) string {
 	name, unit := "", ""
 	of, value := ComplaintOf(b)
@@ -96,30 +96,30 @@ func ComplaintText(b int64) string {
 	return name + ": " + strconv.FormatFloat(value, 'f', -1, 64) + " " + unit
 }
 
-// Why is why a connection does not stand.
+// Why is the reason for a missing connection.
 type Why int64
 
 // The reasons of LinkDown.
 const (
 	WhyOther       Why = iota
 	WhyClosed          // the other end closed it
-	WhySilent          // nothing was heard, or confirmed, for longer than its lease
-	WhyRefused         // nobody listens there
-	WhyUnreachable     // no way there
+	WhySilent          // no message or confirmation for longer than the lease
+	WhyRefused         // no process listens at the address
+	WhyUnreachable     // no route to the address
 )
 
-// Loss is why a session is lost.
+// Loss is the reason for the loss of a session.
 type Loss int64
 
 // The reasons of SessionLost.
 const (
-	LossToken      Loss = iota + 1 // the server's liveliness token went away
-	LossUnseen                     // or never came
+	LossToken      Loss = iota + 1 // the server's liveliness token disappeared
+	LossUnseen                     // the token never appeared
 	LossClosed                     // the server ended the session: it drains, or does not know it
 	LossUnanswered                 // no chunk for --request-timeout
 )
 
-// Wait is why no session could be opened for now.
+// Wait is the reason why no session could be opened for now.
 type Wait int64
 
 // The reasons of SessionWaits.
@@ -127,11 +127,11 @@ const (
 	WaitOther    Wait = iota
 	WaitNobody        // no server answers
 	WaitFull          // the server has no room
-	WaitDraining      // it is going away
+	WaitDraining      // the server is stopping
 	WaitTaken         // another robot runs under this name
 )
 
-// NoticeKind is what a server says instead of a chunk.
+// NoticeKind is the kind of a server's message instead of a chunk.
 type NoticeKind int64
 
 // The kinds of Notice.
@@ -208,8 +208,8 @@ var kinds = [...]string{
 	SlowPolicy: "server",
 }
 
-// Kind is the group on record that it belongs to; a code of a later edge-rt, or of a
-// stranger's record, has none.
+// Kind returns the code's group on record, "" for an unknown code of a later edge-rt or of another
+// program's record.
 func (c Code) Kind() string {
 	if int(c) >= len(kinds) {
 		return ""
@@ -217,8 +217,8 @@ func (c Code) Kind() string {
 	return kinds[c]
 }
 
-// Fault reports whether something is wrong with the arm or the tick, so that what was
-// before it is worth keeping.
+// Fault reports whether the event is a fault of the arm or the tick, so that the time before it is
+// worth saving.
 func (c Code) Fault() bool {
 	switch c {
 	case TickOverrun, BusLost, JointFrozen, JointHeld, JointOverloaded, JointBlind, JointLimp, JointStalled, ArmHeld:
@@ -227,7 +227,7 @@ func (c Code) Fault() bool {
 	return false
 }
 
-// String is the message of a log line about it.
+// String returns the message of the event's log line.
 func (c Code) String() string {
 	if int(c) >= len(messages) {
 		return "code " + strconv.Itoa(int(c))
@@ -235,15 +235,15 @@ func (c Code) String() string {
 	return messages[c]
 }
 
-// Event is what the tick leaves behind instead of a log line.
+// Event is an event of the tick, which does not log.
 type Event struct {
 	At   rt.Instant
 	Code Code
-	A, B int64 // what the Code says
+	A, B int64 // their meaning depends on Code
 }
 
-// Queue takes events off the tick; a full or nil one drops them.
-// Owner: one goroutine emits, one drains.
+// Queue carries events from the tick to another thread. A full or nil queue drops them. Owner: one
+// goroutine emits, one drains.
 type Queue struct{ ring *rt.Ring[Event] }
 
 // NewQueue returns a queue for n events, a power of two.

@@ -16,7 +16,7 @@ func TestEveryCodeHasAMessage(t *testing.T) {
 		}
 		seen[c.String()] = c
 	}
-	for c := numCodes; c != 0; c++ { // up to 255: a record may hold any
+	for c := numCodes; c != 0; c++ { // up to 255: a record may hold any number
 		if c.Kind() != "" || c.String() == "" || c.Fault() {
 			t.Errorf("code %d, which is none, is of the kind %q and says %q", c, c.Kind(), c)
 		}
@@ -34,7 +34,7 @@ func TestEventsAreDrainedInOrder(t *testing.T) {
 		if e != (Event{rt.Instant(e.A), JointHeld, e.A, -e.A}) {
 			t.Errorf("drained %+v", e)
 		}
-		q.Emit(0, TorqueOn, 99, 0) // waits for the next drain
+		q.Emit(0, TorqueOn, 99, 0) // remains for the next drain
 	})
 	if !slices.Equal(got, []int64{0, 1, 2, 3}) {
 		t.Errorf("drained %v, want the first 4", got)

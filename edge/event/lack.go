@@ -6,46 +6,46 @@ import (
 	"edgert/rt"
 )
 
-// Lack is why no chunk came for so long that a run gave up.
+// Lack is the reason why no chunk arrived for so long that a run gave up.
 type Lack int64
 
-// The reasons, B of Ended. One that lasted as long as another comes first here.
+// The reasons, B of Ended. Among reasons of equal duration the first one counts as the longest.
 const (
 	LackNone     Lack = iota // the run did not give up
 	LackJoints               // joints did not answer
 	LackPictures             // a camera gave no picture
-	LackSession              // there was no session
-	LackAnswers              // there was one, and no chunk came that could be used
+	LackSession              // no session was open
+	LackAnswers              // a session was open, and no usable chunk arrived
 	numLacks
 )
 
 const (
-	maxJoints = 32          // have a bit each
-	maxGap    = time.Second // between two ticks; what is longer is not known
+	maxJoints = 32          // one bit each
+	maxGap    = time.Second // counted time between two ticks; a longer gap is unknown
 )
 
-// Lacks counts for how long each was lacking since the last chunk. The state at one instant
-// is no reason for an end that took a minute. Owner: one thread.
+// Lacks measures the duration of each lack since the last chunk. The state at one instant does not
+// explain an end that took a minute. Owner: one thread.
 type Lacks struct {
-	at     rt.Instant // of the newest tick; 0: none since Reset
+	at     rt.Instant // instant of the newest tick; 0: no tick since Reset
 	lasted [numLacks]time.Duration
-	joints [maxJoints]time.Duration // that each was silent
+	joints [maxJoints]time.Duration // time for which each joint was silent
 }
 
-// Reset begins anew: a chunk came, or none is wanted.
+// Reset begins anew, after a chunk or while no chunk is needed.
 //
 //rt:noalloc
 func (l *Lacks) Reset(now rt.Instant) { *l = Lacks{at: now} }
 
-// Lacking is what a tick lacks.
+// Lacking is the state of one tick.
 type Lacking struct {
-	Joints   uint32 // that do not answer, one bit each
-	Bus      bool   // so many of them, or so important ones, that nothing is asked
+	Joints   uint32 // silent joints, one bit each
+	Bus      bool   // so many or such important joints are silent that the tick sends no request
 	Pictures bool
 	Session  bool
 }
 
-// Add counts the time since the tick before.
+// Add adds the time since the previous tick.
 //
 //rt:noalloc
 func (l *Lacks) Add(now rt.Instant, is Lacking) {
@@ -84,7 +84,7 @@ func (l *Lacks) Longest() (longest Lack) {
 	return longest
 }
 
-// Lasted returns for how long something was lacking.
+// Lasted returns the duration of a lack.
 func (l *Lacks) Lasted(k Lack) time.Duration {
 	if k <= LackNone || k >= numLacks {
 		return 0
@@ -92,8 +92,8 @@ func (l *Lacks) Lasted(k Lack) time.Duration {
 	return l.lasted[k]
 }
 
-// Joints returns those that were silent for at least half as long as the one that was silent
-// longest, one bit each.
+// Joints returns the joints that were silent for at least half as long as the longest silent joint,
+// one bit each.
 func (l *Lacks) Joints() (set uint32) {
 	longest := time.Duration(0)
 	for _, d := range l.joints {
