@@ -18,16 +18,16 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// A task that a person may give has room in a record.
+// A record has room for every permitted task.
 const _ = uint(record.MaxTask - wire.MaxTextBytes)
 
-// Note records what another thread than the tick's has to say, with what its code says in
-// numbers, by which edge-rt why knows it. Any thread may call it; r may be nil.
+// Note records an event of a thread other than the tick's: a code with its numbers, which edge-rt
+// why evaluates, and a text. Any thread may call it; r may be nil.
 func Note(r *record.Recorder, clock rt.Clock, code event.Code, level uint32, a, b int64, text string) {
 	r.NoteEvent(clock.Now(), code.Kind(), level, uint32(code), a, b, []byte(text))
 }
 
-// Note is Note of this record.
+// Note records an event in this record.
 func (r *Recording) Note(code event.Code, level uint32, a, b int64, text string) {
 	if r != nil {
 		Note(r.Recorder, r.cfg.Clock, code, level, a, b, text)
@@ -36,7 +36,7 @@ func (r *Recording) Note(code event.Code, level uint32, a, b int64, text string)
 
 var operatorWords = map[string]event.Word{"pause": event.WordPause, "resume": event.WordResume, "reset": event.WordReset, "task": event.WordTask, "save": event.WordSave}
 
-// Operator records a command and what became of it.
+// Operator records a command and its result.
 func (r *Recording) Operator(line string, err error) {
 	level, text, refused := uint32(record.LevelInfo), line, int64(0)
 	if err != nil {
@@ -51,15 +51,15 @@ var notices = map[wire.EventCode]event.NoticeKind{
 	wire.EventUnknownSession: event.NoticeUnknownSession, wire.EventLate: event.NoticeLate,
 }
 
-// Notice records what the server says instead of a chunk.
+// Notice records a server's message instead of a chunk.
 func (r *Recording) Notice(n wire.Event) {
 	r.Note(event.Notice, record.LevelWarning, int64(notices[n.Code]), int64(n.Seq), string(n.Code)+": "+n.Text)
 }
 
-// Links returns what records the connections that come and go. One that cannot be made is
-// told once, and again when the reason is another.
+// Links returns a function that records opened and closed connections. Of failed attempts in a row
+// it records the first, and later ones with another reason.
 func (r *Recording) Links() func(zenoh.LinkEvent) {
-	var last atomic.Int64 // reason told last + 1; 0: it stands
+	var last atomic.Int64 // reason recorded last + 1; 0: the connection is open
 	return func(l zenoh.LinkEvent) {
 		if l.Up {
 			last.Store(0)
@@ -73,7 +73,7 @@ func (r *Recording) Links() func(zenoh.LinkEvent) {
 	}
 }
 
-// whyDown is why a connection ended, or did not come about.
+// whyDown classifies the error of a connection that ended or could not be opened.
 func whyDown(err error) event.Why {
 	var closed *link.CloseError
 	var slow net.Error
@@ -81,7 +81,7 @@ func whyDown(err error) event.Why {
 	case errors.Is(err, link.ErrExpired), errors.Is(err, link.ErrUnconfirmed), errors.Is(err, link.ErrStalled):
 		return event.WhySilent
 	case errors.As(err, &closed) && (closed.Reason == codec.CloseExpired || closed.Reason == codec.CloseUnresponsive):
-		return event.WhySilent // as they see it
+		return event.WhySilent // from the other end's view
 	case errors.As(err, &closed), errors.Is(err, link.ErrEOF), errors.Is(err, unix.ECONNRESET), errors.Is(err, unix.EPIPE):
 		return event.WhyClosed
 	case errors.Is(err, unix.ECONNREFUSED):

@@ -1,10 +1,10 @@
-// Package recording runs the flight recorder of a process that drives an arm: its two
-// threads, the pictures of its cameras, and how its end is put on record.
+// Package recording runs the flight recorder of a process that drives an arm: its two threads, the
+// pictures of its cameras, and the record of the run's end.
 //
 //	Open    the recorder, before the arm
 //	Tap     each camera
 //	Start   the threads
-//	Event   and Note, for what is no tick (note.go); the tick fills Recorder's lanes itself
+//	Event   and Note, for everything but ticks (note.go); the tick fills Recorder's lanes itself
 //	End     after all other threads
 //
 // All methods of a nil Recording do nothing: nothing is recorded.
@@ -37,23 +37,23 @@ import (
 )
 
 const (
-	collectEvery     = 10 * time.Millisecond  // from the lanes and the cameras
-	ringPictureEvery = 100 * time.Millisecond // of each camera, so that ten seconds of some fit into memory
-	pictureQuality   = 90                     // of pictures that are sent raw
-	picturesWaiting  = 8                      // of each camera with --record all: what a CPU that is busy for 130 ms at 60 a second does not cost
-	endTimeout       = 5 * time.Second        // for the disk, once the arm is let go
+	collectEvery     = 10 * time.Millisecond  // interval of reading the lanes and the cameras
+	ringPictureEvery = 100 * time.Millisecond // interval of each camera's pictures; ten seconds of several cameras fit into memory
+	pictureQuality   = 90                     // JPEG quality of pictures that are sent raw
+	picturesWaiting  = 8                      // queue of each camera with --record all: bridges 130 ms of a busy CPU at 60 pictures per second
+	endTimeout       = 5 * time.Second        // for the disk, after the arm is let go
 
-	// Folder is where records are, beside the robot's id.
+	// Folder is the name of the folder of records, in the folder of the robot's id.
 	Folder = "records"
 
 	// Calibration is the setting that holds the arm's calibration, as servo.Calibration.Text.
 	Calibration = "calibration"
 
-	// MinSize is the least --record-size: one save of the ring and room beside it.
+	// MinSize is the least --record-size: one save of the ring, with room for more.
 	MinSize = 64 << 20
 )
 
-// Why what is in memory is written.
+// The reasons for saving the ring in memory.
 var (
 	SavedFault   = "a fault"
 	SavedRefusal = "the server refuses"
@@ -61,53 +61,53 @@ var (
 	savedExit    = "the exit code"
 )
 
-// Config is one process's record.
+// Config is the configuration of one process's record.
 type Config struct {
 	Mode    record.Mode // empty: off
 	Dir     string
 	Size    int64
 	ID      string // the robot's
-	Robot   string // its description's name
+	Robot   string // name of its description
 	Joints  int
 	Clock   rt.Clock
 	Log     *slog.Logger
-	Watched bool   // somebody looks on: with Mode off there is a recorder that keeps nothing
-	Closed  func() // behind each file, on the thread that writes; nil: nothing is done
+	Watched bool   // the page shows the run: with Mode off a recorder runs that keeps nothing
+	Closed  func() // called after each file, on the writing thread; may be nil
 
-	// Failed is told that nothing can be written, and why, and with nil that it can again, on
-	// the record's threads. nil: the log alone is.
+	// Failed is called on the record's threads: with an error when nothing can be written, and with
+	// nil when writing works again. If Failed is nil, only the log reports this.
 	Failed func(error)
 }
 
-// Recording is a record that is being made.
+// Recording is a record in progress.
 type Recording struct {
 	Recorder *record.Recorder // constant after Open
 
 	cfg                 Config
 	taps                []tap
-	decoder             *jpeg.Decoder // checks pictures; nil: no camera gives JPEGs. Owner: the thread that collects
-	torn                atomic.Uint64 // pictures, of all cameras
-	collecting, writing atomic.Bool   // they shall end
+	decoder             *jpeg.Decoder // checks pictures; nil: no camera gives JPEGs. Owner: the collecting thread
+	torn                atomic.Uint64 // torn pictures of all cameras
+	collecting, writing atomic.Bool   // set to end the thread
 	collected, written  sync.WaitGroup
 	text                []byte // owner: the thread that calls Event
 	panicked            atomic.Pointer[error]
-	shortened           bool // the run's own beginning is deleted; owner: the thread that writes
+	shortened           bool // files of this run were deleted; owner: the writing thread
 }
 
-// tap is one camera's pictures on their way to the record. Owner: the thread that collects.
+// tap carries one camera's pictures to the record. Owner: the collecting thread.
 type tap struct {
 	*capture.Tap
 	camera   *capture.Camera
 	encoder  *capture.Encoder
-	asItCame bool // its pictures leave without being decoded
+	asItCame bool // its pictures are recorded without being decoded
 	picture  wire.Image
 	last     rt.Instant
 	torn     torn
 }
 
-// Open makes the recorder; nil where nothing is to be recorded. That its folder cannot be
-// written ends a process of --record all before it begins, and never one that only keeps
-// the ring.
+// Open makes the recorder. It returns nil if nothing is to be recorded. A folder that cannot be
+// written is an error under --record all, before the run begins; a run that only keeps the ring
+// goes on without it.
 func Open(cfg Config) (*Recording, error) {
 	off := cfg.Mode == "" || cfg.Mode == record.Off
 	if off && !cfg.Watched {
@@ -144,10 +144,10 @@ func Open(cfg Config) (*Recording, error) {
 	return r, err
 }
 
-// keeps reports whether anything is recorded, and not only looked at.
+// keeps reports whether anything is recorded, not only shown on the page.
 func (r *Recording) keeps() bool { return r != nil && r.cfg.Mode != "" && r.cfg.Mode != record.Off }
 
-// Lanes is what the tick and other threads fill; nil where nothing is recorded.
+// Lanes returns the lanes that the tick and other threads fill, nil if nothing is recorded.
 func (r *Recording) Lanes() *record.Recorder {
 	if r == nil {
 		return nil
@@ -155,11 +155,11 @@ func (r *Recording) Lanes() *record.Recorder {
 	return r.Recorder
 }
 
-// Ending reports whether what is there is written for the last time.
+// Ending reports whether the last write of the record has begun.
 func (r *Recording) Ending() bool { return r.writing.Load() }
 
-// write is the thread that writes. Of a ring it says at once when its folder cannot be
-// written: nobody else waits for a disk that may hang.
+// write is the writing thread. For a ring it first checks whether the folder can be written: no
+// other thread may wait for a disk that may hang.
 func (r *Recording) write() {
 	if r.cfg.Mode == record.Ring {
 		if err := record.Probe(r.cfg.Dir); err != nil {
@@ -169,8 +169,8 @@ func (r *Recording) write() {
 	r.Recorder.Write(&r.writing)
 }
 
-// Tap has the record get a camera's pictures, as they are sent. Call it before Describe,
-// and before the camera runs.
+// Tap adds a camera's pictures to the record, in the form in which they are sent. Call it before
+// Describe, and before the camera runs.
 func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encoding) error {
 	if !r.keeps() {
 		return nil
@@ -197,8 +197,8 @@ func (r *Recording) Tap(cam *capture.Camera, c capture.Config, d capture.Encodin
 	return nil
 }
 
-// Describe says in the files what the run is, once all of it is known: who it is, its arm,
-// and its settings.
+// Describe writes the description of the run into the files, once all of it is known: its identity,
+// arm and settings.
 func (r *Recording) Describe(id *identity.Identity, arm robot.Robot, bus string, settings map[string]string) error {
 	if r == nil {
 		return nil
@@ -227,7 +227,7 @@ func (r *Recording) Start() {
 	}
 }
 
-// withoutPanic keeps the record's own mistakes from the run.
+// withoutPanic turns a panic of the recorder into a log line, so that the run goes on.
 func (r *Recording) withoutPanic(f func()) {
 	defer func() {
 		if p := recover(); p != nil {
@@ -243,7 +243,7 @@ func (r *Recording) withoutPanic(f func()) {
 // collect takes messages and pictures into memory, until the run has ended.
 func (r *Recording) collect() {
 	for ended := false; !ended; {
-		ended = r.collecting.Load() // once more then
+		ended = r.collecting.Load() // after that, collect once more
 		r.Recorder.Collect()
 		for i := range r.taps {
 			t := &r.taps[i]
@@ -268,7 +268,7 @@ func (r *Recording) collect() {
 	}
 }
 
-// gaveUp is the error of a run that gave up, with what it lacked.
+// gaveUp is the error of a run that gave up, with its lack.
 type gaveUp struct {
 	lack event.Lack
 	text string
@@ -276,12 +276,12 @@ type gaveUp struct {
 
 func (e gaveUp) Error() string { return e.text }
 
-// GaveUp is the error of a run that lacked something for too long. The record names that.
+// GaveUp returns the error of a run that gave up after a lack. The record contains the lack.
 func GaveUp(lack event.Lack, text string) error { return gaveUp{lack, text} }
 
-// End notes how the run ends, has the record written and waits for that. It returns how
-// the run ends, whose code a disk that hangs, or a panic of the recorder, does not change.
-// stuck: the thread that writes did not end.
+// End notes the end of the run, makes the threads write the record and waits for them. It returns
+// the error of the run; a hanging disk or a panic of the recorder does not change its exit code.
+// stuck reports that the writing thread did not end.
 func (r *Recording) End(err error) (end error, stuck bool) {
 	if r == nil {
 		return err, false
@@ -298,7 +298,7 @@ func (r *Recording) End(err error) (end error, stuck bool) {
 	errors.As(err, &lack)
 	r.Note(event.Ended, level, int64(exit.Of(err)), int64(lack.lack), fmt.Sprintf("code %d: %s", exit.Of(err), reason))
 	r.collecting.Store(true)
-	r.collected.Wait() // it waits for nobody
+	r.collected.Wait() // this thread never blocks
 	r.writing.Store(true)
 	if !device.Within(r.cfg.Clock, endTimeout, &r.written) {
 		return exit.Keep(err, fmt.Errorf("what was to be recorded was not written within %v: the folder of --record-dir hangs", endTimeout)), true
@@ -309,7 +309,7 @@ func (r *Recording) End(err error) (end error, stuck bool) {
 	return err, false
 }
 
-// Close frees the encoders, before the cameras' memory.
+// Close frees the encoders. It must run before the cameras' memory is freed.
 func (r *Recording) Close() {
 	if r == nil {
 		return
@@ -322,7 +322,7 @@ func (r *Recording) Close() {
 	}
 }
 
-// report logs what becomes of the files. Owner: the thread that writes.
+// report logs the state of the files. Owner: the writing thread.
 func (r *Recording) report(m record.Report) {
 	log := r.cfg.Log
 	switch {
@@ -352,8 +352,7 @@ func (r *Recording) failed(err error) {
 	}
 }
 
-// Event records what the tick has reported. A fault saves what was before it. Owner: one
-// thread.
+// Event records an event of the tick. A fault saves the time before it. Owner: one thread.
 func (r *Recording) Event(ev event.Event, level slog.Level, attrs []slog.Attr) {
 	if r == nil {
 		return
@@ -383,7 +382,7 @@ func (r *Recording) Event(ev event.Event, level slog.Level, attrs []slog.Attr) {
 	}
 }
 
-// Save writes what is in memory, because a person says so.
+// Save writes the ring in memory to disk, on a person's command.
 func (r *Recording) Save() error {
 	if !r.keeps() {
 		return errors.New("nothing is kept that could be saved: the run has --record off")
@@ -392,7 +391,7 @@ func (r *Recording) Save() error {
 	return nil
 }
 
-// Stats is nil where nothing is recorded. Any thread may call it.
+// Stats returns the counters, nil if nothing is recorded. Any thread may call it.
 func (r *Recording) Stats() *record.Stats {
 	if !r.keeps() {
 		return nil
@@ -407,8 +406,8 @@ func (r *Recording) Stats() *record.Stats {
 	return &s
 }
 
-// Losses are the messages and pictures that were to be on record and are not. Any thread
-// may call it.
+// Losses returns the messages and pictures that should be on record and are not. Any thread may
+// call it.
 func (r *Recording) Losses() (messages, pictures uint64) {
 	if s := r.Stats(); s != nil {
 		return s.Lost, s.LostPictures
@@ -416,7 +415,7 @@ func (r *Recording) Losses() (messages, pictures uint64) {
 	return 0, 0
 }
 
-// Line is the record in a summary for people.
+// Line formats the record's part of a summary for people.
 func Line(s *record.Stats) string {
 	text := fmt.Sprintf("%s, %d files with %d messages and %d pictures, %.1f MB", s.Mode, s.Files, s.Messages, s.Pictures, float64(s.Bytes)/1e6)
 	if s.Lost+s.LostPictures > 0 {

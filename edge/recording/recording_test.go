@@ -26,12 +26,12 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// config is a record of an arm of which nothing else runs.
+// config returns the configuration of a record without a run.
 func config(mode record.Mode, dir string) Config {
 	return Config{Mode: mode, Dir: dir, Size: MinSize, ID: "arm", Robot: "so101", Joints: 6, Clock: rt.KernelClock(), Log: slog.New(slog.DiscardHandler)}
 }
 
-// opened is that record.
+// opened opens a record.
 func opened(t *testing.T, cfg Config) *Recording {
 	t.Helper()
 	r, err := Open(cfg)
@@ -41,7 +41,8 @@ func opened(t *testing.T, cfg Config) *Recording {
 	return r
 }
 
-// That a run's own beginning is deleted is said once, with --record all; the summary counts.
+// Goal: with --record all the log reports once that files of this run are deleted; the summary
+// counts them.
 func TestWhatIsDeletedIsSaid(t *testing.T) {
 	for _, mode := range []record.Mode{record.All, record.Ring} {
 		var said strings.Builder
@@ -61,7 +62,7 @@ func TestWhatIsDeletedIsSaid(t *testing.T) {
 	}
 }
 
-// Connections that come and go are on record with why, each reason once.
+// Goal: opened and closed connections are on record, each reason once in a row.
 func TestConnectionsAreRecorded(t *testing.T) {
 	refused := &net.OpError{Op: "dial", Err: os.NewSyscallError("connect", unix.ECONNREFUSED)}
 	cfg := config(record.All, t.TempDir())
@@ -95,7 +96,7 @@ func TestConnectionsAreRecorded(t *testing.T) {
 	}
 }
 
-// An end that is not as asked is on disk with its reason; one that is leaves nothing.
+// Goal: a failed end is on disk with its reason; a requested end leaves no file.
 func TestTheEndIsRecorded(t *testing.T) {
 	for _, tt := range []struct {
 		err  error
@@ -133,7 +134,7 @@ func TestTheEndIsRecorded(t *testing.T) {
 	}
 }
 
-// A fault saves what was before it; a change of state does not.
+// Goal: a fault saves the time before it; a change of state does not.
 func TestFaultsSave(t *testing.T) {
 	for code := event.StateChanged; code <= event.LeaderBack; code++ {
 		cfg := config(record.Ring, t.TempDir())
@@ -150,7 +151,7 @@ func TestFaultsSave(t *testing.T) {
 	}
 }
 
-// A disk that hangs does not keep the run from ending, and the run says what hangs.
+// Goal: a hanging disk does not block the end of the run, and the error names the cause.
 func TestRecordThatHangsEndsTheRun(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -159,12 +160,12 @@ func TestRecordThatHangsEndsTheRun(t *testing.T) {
 	cfg := config(record.All, filepath.Join(t.TempDir(), "records"))
 	release := make(chan struct{})
 	defer close(release)
-	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // on the thread that writes
+	cfg.Log = slog.New(slog.NewTextHandler(hangs{release}, nil)) // on the writing thread
 	r := opened(t, cfg)
 	if err := os.RemoveAll(cfg.Dir); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(cfg.Dir, nil, 0o600); err != nil { // no folder can be made: it is reported
+	if err := os.WriteFile(cfg.Dir, nil, 0o600); err != nil { // the folder cannot be made, which is reported
 		t.Fatal(err)
 	}
 	r.Start()
@@ -179,7 +180,7 @@ type hangs struct{ until chan struct{} }
 
 func (h hangs) Write(b []byte) (int, error) { <-h.until; return io.Discard.Write(b) }
 
-// A folder that cannot be written ends a run of all before it begins, and no other.
+// Goal: a folder that cannot be written ends only a run with --record all, before it begins.
 func TestOnlyAllWantsAFolderAtTheStart(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {
@@ -196,8 +197,8 @@ func TestOnlyAllWantsAFolderAtTheStart(t *testing.T) {
 	}
 }
 
-// A run that only keeps the ring begins without a look at the disk, which may hang, and
-// with more joints than a record keeps: a default ends nobody's run.
+// Goal: a run that only keeps the ring begins without a look at the disk, which may hang, and even
+// with more joints than a record keeps: the default must not end a run.
 func TestTheRingHoldsUpNoStart(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "records")
 	r := opened(t, config(record.Ring, dir))
@@ -220,7 +221,7 @@ func TestTheRingHoldsUpNoStart(t *testing.T) {
 	}
 }
 
-// A mistake in the recorder costs the record, not the run.
+// Goal: a panic in the recorder ends the record, not the run.
 func TestAPanicInTheRecordIsNotTheRuns(t *testing.T) {
 	r := opened(t, config(record.Ring, t.TempDir()))
 	r.withoutPanic(func() { panic("a mistake") })
@@ -231,7 +232,7 @@ func TestAPanicInTheRecordIsNotTheRuns(t *testing.T) {
 	}
 }
 
-// Who looks on gets a run's messages with --record off, too, of a recorder that keeps nothing.
+// Goal: the page gets a run's messages with --record off, too, from a recorder that keeps nothing.
 func TestWatchedWithoutARecord(t *testing.T) {
 	cfg := Config{Mode: record.Off, Dir: filepath.Join(t.TempDir(), "none"), Joints: 6, Clock: rt.KernelClock(), Log: slog.New(slog.DiscardHandler)}
 	if r, err := Open(cfg); r != nil || err != nil {

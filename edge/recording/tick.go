@@ -6,7 +6,7 @@ import (
 	"edgert/rt"
 )
 
-// Begin begins a tick's record; nil: nothing is recorded, or there is no room. r may be
+// Begin begins a tick's record. It returns nil if nothing is recorded or the lane is full. r may be
 // nil. Owner: the tick thread.
 //
 //rt:noalloc
@@ -25,7 +25,7 @@ func Begin(r *record.Recorder, t rt.Tick) *record.Tick {
 	return m
 }
 
-// Arm notes where the arm is, and what became of its goals.
+// Arm notes the arm's position, its goals and their limits.
 //
 //rt:noalloc
 func Arm(m *record.Tick, arm *follow.Follower) {

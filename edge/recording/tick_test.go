@@ -9,7 +9,7 @@ import (
 	"edgert/rt"
 )
 
-// A tick is on record as it was, at no cost to the tick.
+// Goal: a tick is recorded with its values, without allocations.
 func TestTicks(t *testing.T) {
 	cfg := config(record.All, t.TempDir())
 	r := opened(t, cfg)

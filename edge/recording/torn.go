@@ -10,24 +10,26 @@ import (
 	"edgert/rt"
 )
 
-// tornEvery is between two reports about a camera's torn pictures; the first is at once.
+// tornEvery is the interval of reports about a camera's torn pictures; the first report is
+// immediate.
 const tornEvery = 5 * time.Second
 
-// torn counts pictures of a camera that do not decode. Owner: the thread that collects.
+// torn counts pictures of a camera that do not decode. Owner: the collecting thread.
 type torn struct {
-	dropped  uint64 // that the capture thread has found, by their markers
+	dropped  uint64 // found by the capture thread, by their markers
 	reported uint64
 	count    uint64
-	last     rt.Instant // when the newest was taken
+	last     rt.Instant // capture instant of the newest
 	why      error
-	reportAt rt.Instant // not before
+	reportAt rt.Instant // no report before
 }
 
-// errMarkers is why the capture thread drops a picture.
+// errMarkers is the reason why the capture thread drops a picture.
 var errMarkers = errors.New("its markers are cut or of another size")
 
-// check counts the newest picture, if it does not decode. err: the encoder had to decode
-// it, and says why not. behind: more pictures wait, and none of them shall be lost to this.
+// check counts the newest picture if it does not decode. err is the encoder's error, if the encoder
+// had to decode the picture. The last argument reports that more pictures wait: then check does not
+// decode, so that it does not cause losses.
 func (r *Recording) check(t *tap, at rt.Instant, err error, behind bool) {
 	if err == nil && at != t.last && t.asItCame && !behind {
 		err = r.decoder.Check(t.picture.Data)
@@ -39,8 +41,8 @@ func (r *Recording) check(t *tap, at rt.Instant, err error, behind bool) {
 	}
 }
 
-// reportTorn reports the pictures of a camera that are torn, at once and then each few
-// seconds: a person at a leader shows in vain what a loose cable spoils.
+// reportTorn reports a camera's torn pictures, at once and then every tornEvery: demonstrations
+// with a loose cable are useless.
 func (r *Recording) reportTorn(i int, now rt.Instant) {
 	t := &r.taps[i]
 	if n := t.camera.Torn(); n > t.torn.dropped {

@@ -19,13 +19,13 @@ import (
 	"edgert/rt/rttest"
 )
 
-// shots is a camera that gives some pictures, one each period of its clock, and ends then.
+// shots is a camera that gives its pictures, one in each period of its clock, and then ends.
 type shots struct {
 	format   camera.Format
 	clock    *rttest.Clock
 	pictures [][]byte
 	stop     atomic.Bool
-	after    func() // each picture
+	after    func() // called after each picture
 	taken    bool
 }
 
@@ -48,8 +48,8 @@ func (s *shots) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// A torn picture is reported when it is recorded, with its camera, and counted; also one that
-// the encoder has to decode, and one whose markers are cut. Later ones are reported together.
+// Goal: a torn picture is counted and reported with its camera as soon as it is recorded, also if
+// the encoder has to decode it, and if its markers are cut. Later ones are reported together.
 func TestTornPicturesAreReportedAtOnce(t *testing.T) {
 	good, err := os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg"))
 	if err != nil {
@@ -78,7 +78,7 @@ func TestTornPicturesAreReportedAtOnce(t *testing.T) {
 		if err := r.Recorder.SetCameras([]string{"top"}); err != nil {
 			t.Fatal(err)
 		}
-		r.collecting.Store(true) // each collect looks once
+		r.collecting.Store(true) // each call of collect looks once
 		source.after = r.collect
 		shoot := func(pictures ...[]byte) {
 			source.pictures, source.taken = pictures, false
