@@ -17,7 +17,7 @@ import (
 	"edgert/rt"
 )
 
-// Watchdog is the driving process's side of a watchdog process; nil is none.
+// Watchdog is the driving process's side of a watchdog process; nil: no watchdog.
 type Watchdog struct {
 	cmd      *exec.Cmd
 	pipe     io.WriteCloser
@@ -26,18 +26,18 @@ type Watchdog struct {
 	suspend  chan os.Signal // Ctrl-Z
 }
 
-// Start runs a watchdog process for the arm at a port; nil for a simulated arm, and after
-// a warning when there can be none. It has a session of its own, so a terminal's signals
-// do not reach it. Ctrl-Z would leave the arm driven by nobody: it is answered with a
-// warning that ends in instead, or with none when that is empty.
+// Start runs a watchdog process for the arm at a port. It returns nil for a simulated arm, and
+// after a warning if the process cannot start. The process has its own session, so a terminal's
+// signals do not reach it. Ctrl-Z would stop the process that drives the arm, so Start ignores it
+// and warns with a text that ends in instead; an empty instead suppresses the warning.
 func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	if bus == "" || bus == device.Sim {
 		return nil
 	}
-	// The program that runs, also when its file was replaced.
+	// The running program, even if its file was replaced.
 	cmd := exec.Command("/proc/self/exe", "torque", "off", "--orphan", "--bus="+bus, "--robot="+robotName)
 	cmd.Args[0] = "edge-rt"
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "EDGE_RT_") }) // they are the run's
+	cmd.Env = slices.DeleteFunc(os.Environ(), func(v string) bool { return strings.HasPrefix(v, "EDGE_RT_") }) // settings of the run
 	cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}
 	heartbeat, err := rt.ProcessHeartbeat()
 	if err != nil {
@@ -71,7 +71,7 @@ func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	return w
 }
 
-// Stop ends the watchdog process once the arm was let go, or is held on purpose.
+// Stop ends the watchdog process after the arm was let go, or is held on purpose.
 func (w *Watchdog) Stop() {
 	if w == nil {
 		return

@@ -1,11 +1,10 @@
-// Package watchdog switches an arm's torque off when the process that drives it cannot,
-// because it was killed, has crashed, hangs or was stopped. For a service systemd does
-// that (ExecStopPost= and WatchdogSec=); by hand it is a second process.
+// Package watchdog takes an arm's torque when the process that drives it cannot, because it was
+// killed, has crashed, hangs or was stopped. For a service systemd does this (ExecStopPost= and
+// WatchdogSec=); for a run from a shell a second process does.
 //
-// The driving process calls Start, which runs its own program again as edge-rt
-// torque off --orphan with a pipe and a heartbeat (client.go). That process is Run:
-// it waits for the pipe's end or the heartbeat's, kills a process that hangs, and
-// switches torque off.
+// The driving process calls Start, which runs its own program again as edge-rt torque off --orphan
+// with a pipe and a heartbeat (client.go). That process calls Run: it waits for the end of the pipe
+// or of the heartbeat, kills a process that hangs, and takes the torque.
 package watchdog
 
 import (
@@ -27,16 +26,17 @@ import (
 
 const (
 	heartbeatFD   = 3                     // the first of exec.Cmd's ExtraFiles
-	pollInterval  = 50 * time.Millisecond // between looks at the heartbeat
-	killTimeout   = 5 * time.Second       // for a killed process to end
-	torqueTimeout = 10 * time.Second      // to switch off an arm that is silent or unplugged
+	pollInterval  = 50 * time.Millisecond // of the heartbeat
+	killTimeout   = 5 * time.Second       // for the end of a killed process
+	torqueTimeout = 10 * time.Second      // for an arm that is silent or unplugged
 )
 
-// Run is the watchdog process: it returns what happened once the process behind stdin has
-// stopped it, or has ended or hung and torque is off. It ignores a terminal's signals.
+// Run is the watchdog process. It returns when the process at the other end of stdin has stopped
+// it, or has ended or hung and the torque is off. text reports the events. It ignores a terminal's
+// signals.
 func Run(stdin io.Reader, bus, robotName string) (text string, err error) {
 	signal.Ignore(syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP, syscall.SIGQUIT, syscall.SIGTSTP)
-	r, err := device.Robot(robotName) // now: a description may change until it is needed
+	r, err := device.Robot(robotName) // read now: the description may change later
 	if err != nil {
 		return "", err
 	}
@@ -58,7 +58,7 @@ func Run(stdin io.Reader, bus, robotName string) (text string, err error) {
 		defer cancel()
 		select {
 		case orphan = <-orphaned:
-		case <-wait.Done(): // stuck in a driver, which may have closed the port all the same
+		case <-wait.Done(): // the process is stuck in a driver, which may have closed the port nevertheless
 			orphan = true
 		}
 	}
@@ -75,17 +75,17 @@ func Run(stdin io.Reader, bus, robotName string) (text string, err error) {
 	return said.String(), err
 }
 
-// killHung kills a parent without ticks, unless a debugger has stopped it, and says why.
+// killHung kills a parent without ticks, unless a debugger has stopped it, and sends the reason.
 func killHung() <-chan string {
 	why := make(chan string, 1)
 	heartbeat, err := rt.OpenHeartbeat(os.NewFile(heartbeatFD, "heartbeat"))
 	if err != nil {
-		return why // it was not given one
+		return why // no heartbeat was passed
 	}
 	clock := rt.KernelClock()
 	hang, parent := rt.NewHangDetector(heartbeat, pollInterval), heartbeat.PID()
 	go func() {
-		for os.Getppid() == parent { // else it has ended, and this process has another parent
+		for os.Getppid() == parent { // otherwise it has ended, and this process has another parent
 			clock.SleepUntil(clock.Now().Add(pollInterval))
 			if !hang.Poll() {
 				continue
@@ -105,8 +105,8 @@ func killHung() <-chan string {
 	return why
 }
 
-// processStatus says why a process has no ticks, and whether it is traced.
-// Source: proc_pid_status(5).
+// processStatus returns the reason why a process has no ticks, and whether it is traced. Source:
+// proc_pid_status(5).
 func processStatus(pid int) (status string, traced bool) {
 	status = "it hangs"
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
