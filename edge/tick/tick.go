@@ -1,13 +1,13 @@
-// Package tick decides what the arm does in a tick: the action due, its stages, how a
-// chunk joins the schedule, and when an observation leaves. It has no bus, thread or
-// clock, so that package edge and internal/fleet drive the same code, in this order:
+// Package tick decides the work of one tick of an arm: the action that is due, its stages, the
+// merge of a chunk into the schedule, and whether an observation leaves. It has no bus, thread or
+// clock, so that package edge and internal/fleet run the same code, in this order:
 //
 //	read the joints                               // state
-//	action := core.Next(now)                      // or core.Hold() while the arm is to stay where it is
-//	for j := range goal {                         // package edge: follow.Follower.Drive, which also asks
-//		goal[j] = gate.Pass(j, goal[j], action.Row[j], state[j]) // whether the joint may move at all
+//	action := core.Next(now)                      // or core.Hold() to keep the arm where it is
+//	for j := range goal {                         // package edge: follow.Follower.Drive, which also
+//		goal[j] = gate.Pass(j, goal[j], action.Row[j], state[j]) // checks whether the joint may move
 //	}
-//	result := core.Schedule.OnChunk(now, &chunk)  // at most one that has arrived
+//	result := core.Schedule.OnChunk(now, &chunk)  // at most one arrived chunk
 //	if core.Ask(now, able, state, goal, &ask) {   // able: an observation could leave
 //		send it
 //	}
@@ -26,22 +26,22 @@ import (
 type Core struct {
 	Schedule chunk.Discipline
 	Stages   *stage.Chain
-	Gate     *follow.Gate  // that goals pass behind the stages, for the preview; nil: none
-	MaxAge   time.Duration // past which an action never runs; 0: no limit
+	Gate     *follow.Gate  // limits the goals after the stages, for the preview; nil: no gate
+	MaxAge   time.Duration // older actions never run; 0: no limit
 
-	ticks int  // since the discipline was last asked
-	idle  bool // no observation could leave then
+	ticks int  // since the discipline's last tick
+	idle  bool // no observation could leave on that tick
 }
 
-// Action is what one tick runs.
+// Action is the action of one tick.
 type Action struct {
-	Row    []float32     // [dof], behind the stages; nil: there is nothing to run. Lent until the next call
-	Policy []float32     // [dof], as the policy said it; nil: this tick took none. Lent until the next OnChunk
+	Row    []float32     // [dof], after the stages; nil: no action to run. Lent until the next call
+	Policy []float32     // [dof], the policy's row; nil: this tick took no row. Lent until the next OnChunk
 	Age    time.Duration // Policy's age
-	TooOld bool          // the schedule had none but those past MaxAge
+	TooOld bool          // the schedule only had actions older than MaxAge
 }
 
-// Next returns what the arm does on this tick.
+// Next returns the arm's action for this tick.
 //
 //rt:noalloc
 func (c *Core) Next(now rt.Instant) (a Action) {
@@ -56,14 +56,15 @@ func (c *Core) Next(now rt.Instant) (a Action) {
 	return a
 }
 
-// Hold says that the arm stays where it is for this tick. The schedule stays too.
+// Hold keeps the arm where it is for this tick, and the schedule unchanged.
 //
 //rt:noalloc
 func (c *Core) Hold() { c.Stages.Rest() }
 
-// Ask reports whether an observation leaves on this tick, if one could (able), and fills
-// it in; several ticks for one action ask once. state is [dof], as measured; goal is the
-// arm's newest, nil while it is not driven: then the prefix stays the policy's.
+// Ask reports whether an observation leaves on this tick, and fills in ask. able reports whether
+// one could leave. When an action lasts several ticks, Ask returns true on one of them at most.
+// state is [dof], as measured. goal is the arm's newest goal, [dof], or nil while the arm is not
+// driven: then the prefix stays the policy's.
 //
 //rt:noalloc
 func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.Ask) bool {
@@ -94,13 +95,13 @@ func (c *Core) Ask(now rt.Instant, able bool, state, goal []float32, ask *chunk.
 	return true
 }
 
-// AtAction reports whether the last Ask was of a tick that an action begins with: the
-// others repeat it.
+// AtAction reports whether the last Ask was on the first tick of an action; the other ticks repeat
+// the action.
 //
 //rt:noalloc
 func (c *Core) AtAction() bool { return c.ticks == 0 }
 
-// Reset begins an episode with the arm at goal, [dof]: nothing that was planned runs.
+// Reset begins an episode with the arm at goal, [dof]. No planned action runs afterwards.
 //
 //rt:noalloc
 func (c *Core) Reset(goal []float32) {

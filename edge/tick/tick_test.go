@@ -16,7 +16,7 @@ const (
 	period  = 10 * time.Millisecond
 )
 
-// arm is one joint that is where it was told to go, ticked in virtual time.
+// arm is one joint, always at its goal, ticked in virtual time.
 type arm struct {
 	Core
 	now         rt.Instant
@@ -71,7 +71,7 @@ func (a *arm) tick(able bool, answer *float32) Action {
 
 func TestWhatWasPreviewedRuns(t *testing.T) {
 	for _, tt := range []struct {
-		slope   float32 // slope of the policy's rows; the gate lets 0.5 pass
+		slope   float32 // slope of the policy's rows; the gate limits it to 0.5
 		clipped bool
 	}{{0.3, false}, {1, true}} {
 		a, first := newArm(t, stage.Config{Cutoff: 5}), float32(0)
@@ -93,9 +93,9 @@ func TestWhatWasPreviewedRuns(t *testing.T) {
 	}
 }
 
-// With two ticks for each action the discipline sees every other tick.
+// Goal: with two ticks per action the discipline sees every other tick.
 func TestActionsLastForTheirTicks(t *testing.T) {
-	var gaps [2]int // between a request that nothing answers and the next
+	var gaps [2]int // between an unanswered request and the next one
 	for i, multiplier := range []int{1, 2} {
 		a, first := newArm(t, stage.Config{Multiplier: multiplier}), float32(0)
 		for len(a.asked) < 2 {
@@ -103,7 +103,7 @@ func TestActionsLastForTheirTicks(t *testing.T) {
 		}
 		gaps[i] = a.asked[1] - a.asked[0]
 		a.tick(true, &first)
-		a.tick(true, nil) // the first action has nothing to come from, and lasts for one tick
+		a.tick(true, nil) // the first action has no previous one to interpolate from, and lasts one tick
 		taken := 0
 		for range 10 {
 			if action := a.tick(false, nil); action.Policy != nil {
@@ -119,8 +119,8 @@ func TestActionsLastForTheirTicks(t *testing.T) {
 	}
 }
 
-// After a break the first tick on which an observation can leave asks, however many
-// actions are left.
+// Goal: the first tick after a break on which an observation can leave sends a request, however
+// many actions are left.
 func TestAsksAfterABreak(t *testing.T) {
 	a, first := newArm(t, stage.Config{}), float32(0)
 	a.tick(true, nil)
