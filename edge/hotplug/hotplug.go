@@ -1,9 +1,9 @@
-// Package hotplug reconnects an arm whose adapter was unplugged or whose servos
-// restarted. The tick goes on without the arm (Read), KeepOpen opens it again on a
-// thread of its own, by the same path, and the next Read adopts it.
+// Package hotplug reconnects an arm whose adapter was unplugged or whose servos restarted. The tick
+// goes on without the arm (Read). KeepOpen, on a thread of its own, opens the arm again at the same
+// path, and the next Read adopts it.
 //
-// Opening again is the whole bring-up: motors are checked and lost settings written. It
-// leaves torque alone; the tick arms the motors again where they stand.
+// Opening again repeats the whole bring-up: it checks the motors and writes lost settings. It
+// leaves the torque alone; the tick arms the motors again at their measured positions.
 package hotplug
 
 import (
@@ -19,15 +19,15 @@ import (
 )
 
 const (
-	pollInterval   = 20 * time.Millisecond // between KeepOpen's looks while the arm is there
+	pollInterval   = 20 * time.Millisecond // interval at which KeepOpen checks the arm
 	retryFirst     = 50 * time.Millisecond // between attempts to open
 	retryLast      = 500 * time.Millisecond
 	warmUpCycles   = 20              // cycles measured before the tick gets the arm
-	torqueOffFor   = 3 * time.Second // how long RetryTorqueOff tries: a silent motor may be under torque
+	torqueOffFor   = 3 * time.Second // duration of RetryTorqueOff: a silent motor may be under torque
 	torqueOffRetry = 50 * time.Millisecond
 )
 
-// Cause is why an arm was away.
+// Cause is the reason why an arm was away.
 type Cause uint8
 
 const (
@@ -42,11 +42,11 @@ func (c Cause) String() string {
 	return "the adapter was unplugged"
 }
 
-// openArm names the embedded field.
+// openArm is the name of the embedded field.
 type openArm = servo.Arm
 
-// Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and methods
-// report the arm's last values. Owner: tick thread, apart from what says otherwise.
+// Arm is a servo.Arm that is reconnected. While it is away nothing is sent, and methods return the
+// arm's last values. Owner: tick thread, except for methods and fields marked otherwise.
 type Arm struct {
 	cfg    servo.ArmConfig
 	period time.Duration
@@ -55,23 +55,23 @@ type Arm struct {
 	// Owner: tick thread.
 	*openArm           // closed while away
 	cause       Cause  // while away
-	reconnected Cause  // why it was away, for Reconnected; 0 when that was read
-	restarted   uint32 // joints whose motors restarted while it was away, for Reconnected
+	reconnected Cause  // cause of the last absence, until Reconnected reads it; then 0
+	restarted   uint32 // joints whose motors restarted during the absence, for Reconnected
 
 	// Any thread.
 	current       atomic.Pointer[servo.Arm]   // openArm
-	away          atomic.Bool                 // KeepOpen has to open it
-	restartedInit uint32                      // as restarted, found while opening, over all attempts; handed over with fresh
-	fresh         atomic.Pointer[servo.Arm]   // opened, for the tick to adopt
-	retired       atomic.Pointer[servo.Stats] // the sum of the arms before this one
-	openErr       atomic.Pointer[error]       // the last failed attempt
+	away          atomic.Bool                 // KeepOpen must open the arm
+	restartedInit uint32                      // as restarted, from all attempts to open; handed over with fresh
+	fresh         atomic.Pointer[servo.Arm]   // open, for the tick to adopt
+	retired       atomic.Pointer[servo.Stats] // sum over the previous arms
+	openErr       atomic.Pointer[error]       // of the last attempt; nil after a success
 
-	closing atomic.Bool // nothing is opened any more
-	openMu  sync.Mutex  // locked while a port is opened, or closed for good
+	closing atomic.Bool // no arm is opened any more
+	openMu  sync.Mutex  // held while a port is opened, or closed for good
 	closed  bool        // guarded by openMu
 }
 
-// New takes an open arm and the configuration it was opened with.
+// New takes over an open arm, with the configuration that opened it.
 func New(arm *servo.Arm, cfg servo.ArmConfig, clock rt.Clock) *Arm {
 	a := &Arm{cfg: cfg, clock: clock}
 	a.cfg.Cycle, a.cfg.Canceled, a.cfg.Reopened, a.cfg.Restarted = arm.Stats().Cycle, a.closing.Load, true, &a.restartedInit
@@ -85,21 +85,21 @@ func (a *Arm) use(arm *servo.Arm) {
 	a.current.Store(arm)
 }
 
-// Calibration is the one that the arm was opened with.
+// Calibration returns the calibration with which the arm was opened.
 func (a *Arm) Calibration() servo.Calibration { return a.cfg.Calibration }
 
-// SetPeriod is servo.Arm's, also for the arms opened later. Before the first tick, or with
-// the same period again.
+// SetPeriod is servo.Arm's, for later arms too. Call it before the first tick, or with the same
+// period again.
 func (a *Arm) SetPeriod(period time.Duration) {
 	if period == a.period {
-		return // KeepOpen may read it
+		return // KeepOpen may be reading it
 	}
 	a.period = period
 	a.openArm.SetPeriod(period)
 }
 
-// Read is servo.Arm's. While the arm is away every joint is stale; the first Read after
-// that adopts the new arm, see Reconnected. Owner: tick thread.
+// Read is servo.Arm's. While the arm is away every joint is stale; the first Read after an absence
+// adopts the new arm, see Reconnected. Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Read(dst []float32, deadline rt.Instant) (stale uint32) {
@@ -127,7 +127,7 @@ func (a *Arm) disconnect(why Cause) {
 	a.away.Store(true)
 }
 
-// adopt makes the arm that KeepOpen opened the tick's. It allocates once a reconnect.
+// adopt replaces the tick's arm by the one from KeepOpen. It allocates, once a reconnect.
 func (a *Arm) adopt() {
 	sum := a.Stats()
 	a.retired.Store(&sum)
@@ -137,12 +137,12 @@ func (a *Arm) adopt() {
 	a.restarted |= arm.Restarted() | a.restartedInit
 	a.restartedInit = 0
 	if a.restarted != 0 {
-		a.reconnected = Restarted // while the adapter was unplugged, perhaps
+		a.reconnected = Restarted // also if a motor restarted while the adapter was unplugged
 	}
 }
 
-// Reconnected reports once why an arm that is back was away, else 0, and the joints whose
-// motors have restarted; torque is as it was found. Owner: tick thread.
+// Reconnected returns, once after an absence, its cause and the joints whose motors have restarted,
+// one bit each; otherwise 0. The torque is unchanged. Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Reconnected() (why Cause, restarted uint32) {
@@ -157,12 +157,12 @@ func (a *Arm) Reconnected() (why Cause, restarted uint32) {
 // Arm returns the current arm, a closed one while it is away. Any thread may call it.
 func (a *Arm) Arm() *servo.Arm { return a.current.Load() }
 
-// Away reports whether there is no arm now. Owner: tick thread.
+// Away reports whether the arm is away now. Owner: tick thread.
 //
 //rt:noalloc
 func (a *Arm) Away() bool { return a.cause != 0 }
 
-// The servo.Arm methods that would send, and those of any thread.
+// The methods of servo.Arm that would send, and those for any thread.
 
 //rt:noalloc
 func (a *Arm) Write(goal []float32, joints uint32) {
@@ -222,7 +222,7 @@ func (a *Arm) ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error
 	return a.openArm.ArmStep(deadline, joints)
 }
 
-// Stats is the sum over all arms that were opened. Any thread may call it.
+// Stats returns the sum over all opened arms. Any thread may call it.
 //
 //rt:noalloc
 func (a *Arm) Stats() servo.Stats {
@@ -231,7 +231,8 @@ func (a *Arm) Stats() servo.Stats {
 	return s
 }
 
-// OpenError is why the last attempt to reopen failed, else nil. For any thread.
+// OpenError returns the error of the last attempt to reopen, nil after a success. Any thread may
+// call it.
 func (a *Arm) OpenError() error {
 	if err := a.openErr.Load(); err != nil {
 		return *err
@@ -239,7 +240,7 @@ func (a *Arm) OpenError() error {
 	return nil
 }
 
-// KeepOpen, on its own thread, reopens the arm whenever it is away, until ending is set.
+// KeepOpen reopens the arm whenever it is away, until ending is set. It has a thread of its own.
 func (a *Arm) KeepOpen(ending *atomic.Bool) {
 	retry := backoff.Backoff{First: retryFirst, Max: retryLast}
 	for !ending.Load() {
@@ -257,7 +258,8 @@ func (a *Arm) KeepOpen(ending *atomic.Bool) {
 	}
 }
 
-// reopen first closes the dead port, so that the adapter can have its name again.
+// reopen tries to open the arm. It closes the dead port first, so that the adapter can get the same
+// name again.
 func (a *Arm) reopen() bool {
 	a.openMu.Lock()
 	defer a.openMu.Unlock()
@@ -273,10 +275,10 @@ func (a *Arm) reopen() bool {
 	if err == nil {
 		var m servo.Measurement
 		if m, err = arm.Measure(warmUpCycles); err == nil && m.Clean == 0 {
-			err = arm.CheckLosses(m) // a line that loses some replies will do
+			err = arm.CheckLosses(m) // a line that loses some replies is good enough
 		}
 		if err == nil {
-			err = arm.HoldTriggers() // opening a leader lets it go
+			err = arm.HoldTriggers() // opening a leader takes the torque of its triggers
 		}
 		if err != nil {
 			arm.Close()
@@ -293,7 +295,7 @@ func (a *Arm) reopen() bool {
 	return true
 }
 
-// probe pings every motor with timeouts that are short enough for booting ones.
+// probe pings every motor, with timeouts short enough for booting motors.
 func (a *Arm) probe() error {
 	port, err := servo.OpenPort(a.cfg.Path, a.cfg.Robot.Baud)
 	if err != nil {
@@ -316,7 +318,8 @@ func (a *Arm) close() {
 	}
 }
 
-// TorqueOff switches every motor off; after the last tick only. It may open the port.
+// TorqueOff switches off the torque of every motor. Call it only after the last tick. It may open
+// the port.
 func (a *Arm) TorqueOff() error {
 	a.closing.Store(true)
 	a.openMu.Lock()
@@ -332,7 +335,7 @@ func (a *Arm) TorqueOff() error {
 		if err == nil || !a.Lost() {
 			return err
 		}
-		a.cause = Unplugged // just now
+		a.cause = Unplugged // the adapter was unplugged just now
 	}
 	a.close()
 	port, err := servo.OpenPortWait(a.cfg.Path, a.cfg.Robot.Baud, a.clock, nil)
@@ -352,7 +355,7 @@ func (a *Arm) RetryTorqueOff(hurry func() bool) error {
 	}
 }
 
-// Close closes the port and leaves torque as it is.
+// Close closes the port and leaves the torque unchanged.
 func (a *Arm) Close() error {
 	a.closing.Store(true)
 	a.openMu.Lock()

@@ -14,8 +14,8 @@ import (
 	"edgert/servo/servosim"
 )
 
-// rig is an arm on the simulator behind a link, as a udev rule makes it, with
-// KeepOpen running.
+// rig opens an arm on the simulator through a symbolic link, as a udev rule makes it, and runs
+// KeepOpen.
 func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	t.Helper()
 	r, err := robot.ByName(name)
@@ -51,7 +51,7 @@ func rig(t *testing.T, name string) (*servosim.Bus, *Arm) {
 	return bus, p
 }
 
-// until ticks the arm until what happens, and returns how long that took.
+// until ticks the arm until the condition what holds, and returns the duration.
 func until(t *testing.T, p *Arm, what string, happens func(stale uint32) bool) time.Duration {
 	t.Helper()
 	at := make([]float32, 6)
@@ -116,8 +116,8 @@ func TestReplug(t *testing.T) {
 	}
 }
 
-// After a brown-out the motors are limp and have forgotten what was in their
-// RAM: it is written again, and nobody switches torque on.
+// Goal: after a brown-out the motors are limp and their RAM is lost. The settings are written
+// again, and the torque stays off.
 func TestMotorsThatRestarted(t *testing.T) {
 	for _, name := range []string{"so101", "koch"} {
 		t.Run(name, func(t *testing.T) {
@@ -142,8 +142,7 @@ func TestMotorsThatRestarted(t *testing.T) {
 	}
 }
 
-// At an end while the adapter is unplugged TorqueOff fails, and works once it is
-// back.
+// Goal: TorqueOff fails while the adapter is unplugged, and works as soon as it is back.
 func TestTorqueOffWhileAway(t *testing.T) {
 	bus, p := rig(t, "so101")
 	arm(t, p)
