@@ -1,5 +1,5 @@
-// Package identity is a robot's name on the network, which it has for itself while it
-// locks a file in the state directory. Every command that drives an arm has one.
+// Package identity is a robot's name on the network. A process has the name for itself while it
+// locks a file in the state directory. Every command that drives an arm has an identity.
 package identity
 
 import (
@@ -20,31 +20,31 @@ import (
 )
 
 const (
-	// maxSuffix bounds how many edges on one host may share a configured id.
+	// maxSuffix bounds the number of edges on one host that share a configured id.
 	maxSuffix = 64
 
-	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // length of an id, so that each of its suffixes fits
+	maxIDBytes     = wire.MaxUUIDBytes - len("-64") // length of an id, so that every suffix fits
 	maxSocketBytes = 107                            // length of a path, unix(7)
 )
 
-// Identity is a robot's name on the network, its own while it locks a file.
+// Identity is a robot's name on the network, exclusive while the process locks a file.
 type Identity struct {
 	ID       string
-	Asked    string // ID differs from it when another edge on this host has that
+	Asked    string // requested id; another edge on this host has it when ID differs
 	Dir      string
-	Instance string   // random: tells processes with one id apart
-	Host     string   // its name; empty where it has none
-	lock     *os.File // its text is the last session epoch
+	Instance string   // random: distinguishes processes with one id
+	Host     string   // the host's name; may be empty
+	lock     *os.File // the file holds the last session epoch
 	epoch    uint32
 }
 
-// NextEpoch returns an epoch that this robot has never used, also before a restart.
+// NextEpoch returns an epoch that this robot has never used, not even before a restart.
 func (i *Identity) NextEpoch() uint32 {
 	if i.epoch++; i.epoch == 0 {
 		i.epoch = 1
 	}
 	if i.lock != nil {
-		// A lost write costs uniqueness after the next restart only.
+		// A failed write costs the uniqueness after the next restart only.
 		i.lock.WriteAt(fmt.Appendf(nil, "%-10d\n", i.epoch), 0)
 	}
 	return i.epoch
@@ -59,7 +59,7 @@ func (i *Identity) resume() {
 	}
 }
 
-// Dir is where the edge keeps its id: systemd's, else the user's.
+// Dir returns the folder of the edge's state: that of systemd, otherwise the user's.
 func Dir() (string, error) {
 	if dir := os.Getenv("STATE_DIRECTORY"); dir != "" {
 		return dir, nil
@@ -74,12 +74,12 @@ func Dir() (string, error) {
 	return filepath.Join(home, ".local", "state", "edge-rt"), nil
 }
 
-// ServiceDir is where the unit edge-rt@ has its state. Tests change it.
+// ServiceDir is the state folder of the unit edge-rt@. Tests change it.
 var ServiceDir = "/var/lib/edge-rt"
 
-// Dirs are the folders in which edges of this host may keep their state: Dir, and that of the
-// service. closed is the service's where this user may not read it. Where the service manager
-// names a folder, that is the only one.
+// Dirs returns the folders in which edges of this host may keep their state: Dir and ServiceDir.
+// closed is ServiceDir if this user may not read it, else "". If the service manager names a
+// folder, Dirs returns that folder alone.
 func Dirs() (dirs []string, closed string, err error) {
 	own, err := Dir()
 	if err == nil {
@@ -95,15 +95,16 @@ func Dirs() (dirs []string, closed string, err error) {
 		closed = ServiceDir
 	}
 	if len(dirs) > 0 {
-		err = nil // without a home, as a service may have none
+		err = nil // a service may have no home
 	}
 	return dirs, closed, err
 }
 
-// SocketPath is where the edge called id listens for its operator.
+// SocketPath returns the path of the operator's socket of the edge with this id.
 func SocketPath(dir, id string) string { return filepath.Join(dir, id+".sock") }
 
-// Claim locks the id want, else this host's own, else the next free of <id>-2, <id>-3, …
+// Claim locks the id want, or this host's own id when want is empty. If another edge has it, Claim
+// takes the next free of <id>-2, <id>-3, …
 func Claim(want string) (*Identity, error) {
 	dir, err := Dir()
 	if err != nil {
@@ -146,7 +147,7 @@ func Claim(want string) (*Identity, error) {
 	return nil, fmt.Errorf("robot id %s and its first %d suffixes are all in use on this host: end some of these runs, or give another --id", want, maxSuffix-1)
 }
 
-// unwritable says what helps where the folder of the state, or a file in it, cannot be had.
+// unwritable adds a cure to the error of a state folder, or of a file in it, that cannot be used.
 func unwritable(err error) error {
 	cure := "set XDG_STATE_HOME to a folder that this user may write"
 	switch {
@@ -160,14 +161,14 @@ func unwritable(err error) error {
 	return fmt.Errorf("this robot's state: %w; %s", err, cure)
 }
 
-// NewInstance is a random text that tells processes apart.
+// NewInstance returns a random text that distinguishes processes.
 func NewInstance() string {
 	var random [8]byte
-	_, _ = rand.Read(random[:]) // never fails, says its documentation
+	_, _ = rand.Read(random[:]) // its documentation excludes failures
 	return hex.EncodeToString(random[:])
 }
 
-// hostName is this host's name as a message can hold it.
+// hostName returns this host's name in a form that fits into a message, "" if it is too long.
 func hostName() string {
 	host, err := os.Hostname()
 	if err != nil || len(host) > wire.MaxNameBytes {
@@ -176,7 +177,7 @@ func hostName() string {
 	return strings.ToValidUTF8(host, "")
 }
 
-// Name is the name that a robot has on the network for what --id says.
+// Name returns the robot's name on the network for a value of --id.
 func Name(text string) (string, error) {
 	id, err := wire.Slug(text)
 	switch {
@@ -188,7 +189,7 @@ func Name(text string) (string, error) {
 	return id, nil
 }
 
-// hostID reads this host's id, making one at the first run.
+// hostID reads this host's id, and makes one at the first run.
 func hostID(path string) (string, error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
@@ -199,7 +200,7 @@ func hostID(path string) (string, error) {
 		return "", err
 	}
 	id := "edge-" + NewInstance()[:8]
-	// Another edge may be doing the same: the first to make the file wins.
+	// Several edges may do this at once: the first to link the file wins.
 	tmp := fmt.Sprintf("%s.%d", path, os.Getpid())
 	if err := os.WriteFile(tmp, []byte(id+"\n"), 0o644); err != nil {
 		return "", err
@@ -214,5 +215,5 @@ func hostID(path string) (string, error) {
 	return id, nil
 }
 
-// Release gives the name back.
+// Release unlocks the name.
 func (i *Identity) Release() { i.lock.Close() }

@@ -71,8 +71,8 @@ func TestClaimRefusesAnIDWithoutLetters(t *testing.T) {
 	}
 }
 
-// An operator's commands look where a service has its state, too, unless the service manager
-// says which folder is theirs.
+// Goal: an operator's commands also look into a service's state folder, unless the service manager
+// names a folder.
 func TestDirs(t *testing.T) {
 	service, home := t.TempDir(), t.TempDir()
 	before := ServiceDir
@@ -116,7 +116,7 @@ func TestDirs(t *testing.T) {
 	}
 }
 
-// The cure is one that helps: --id does not make a folder.
+// Goal: the error suggests a cure that helps; --id does not make a folder.
 func TestStateWithoutAFolder(t *testing.T) {
 	t.Setenv("STATE_DIRECTORY", "")
 	t.Setenv("XDG_STATE_HOME", "")

@@ -12,27 +12,27 @@ import (
 	"edgert/internal/userpath"
 )
 
-// Bounds of the file of a robot's bundles.
+// Limits of the file of a robot's bundles.
 const (
-	maxRan      = 64      // bundles; the oldest are forgotten
-	maxRanBytes = 1 << 16 // far more than so many digests take
+	maxRan      = 64      // bundles; the oldest are dropped
+	maxRanBytes = 1 << 16 // far more than maxRan digests need
 )
 
-// ran is the file: which bundles have run on an arm.
+// ran is the content of the file: the bundles that have run on an arm.
 type ran struct {
-	Calibration string   `json:"calibration_sha256"` // of the arm that they ran on
+	Calibration string   `json:"calibration_sha256"` // of the arm on which they ran
 	Bundles     []string `json:"bundles"`            // their digests, the newest last
 }
 
 func (i *Identity) ranPath() string { return filepath.Join(i.Dir, i.ID+".bundles.json") }
 
-// HasRun reports whether a bundle of this digest has run on the arm of this name and
-// calibration. A file that is missing or cannot be read knows of none.
+// HasRun reports whether a bundle with this digest has run on the arm with this name and
+// calibration. A missing or unreadable file is empty.
 func (i *Identity) HasRun(calibration, digest string) bool {
 	return slices.Contains(i.ran(calibration).Bundles, digest)
 }
 
-// ran reads the file; with another calibration nothing has run yet.
+// ran reads the file. With another calibration the result is empty.
 func (i *Identity) ran(calibration string) ran {
 	sum := sha256.Sum256([]byte(calibration))
 	none := ran{Calibration: hex.EncodeToString(sum[:])}

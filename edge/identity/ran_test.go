@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-// A bundle has run on one arm with one calibration, and that outlives the process.
+// Goal: a run of a bundle is noted for one arm with one calibration, and outlives the process.
 func TestWhichBundlesHaveRun(t *testing.T) {
 	i := &Identity{ID: "black", Dir: t.TempDir()}
 	const arm = `{"elbow_flex":{"id":3}}`
