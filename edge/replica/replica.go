@@ -1,5 +1,5 @@
-// Package replica chooses among the servers of one service, and knows from their
-// liveliness tokens which are there.
+// Package replica chooses among the servers of one service, and tracks by their liveliness tokens
+// which of them are alive.
 package replica
 
 import (
@@ -11,18 +11,17 @@ import (
 	"edgert/wire"
 )
 
-// maxServers bounds the servers that a robot remembers.
+// maxServers bounds the number of servers that a robot remembers.
 const maxServers = 256
 
-// loadStep is how much the loads of two servers differ before that decides: robots
-// that look for a place at one time see one load, and shall not all go to one.
+// loadStep is the difference of two servers' loads from which the load decides. Robots that choose
+// at the same time see the same loads, and should not all choose one server.
 const loadStep = 0.1
 
-// Order sorts what the servers said of themselves, the best for the robot called
-// uuid first: the bundle whose digest begins with model, room, little load, and among
-// equals each robot has another. Those that drain and those that are gone are left
-// out. Servers that do not know server_id come last, as one: nobody can choose among
-// them.
+// Order sorts the servers by their status, the best for the robot with this uuid first. The
+// criteria are a bundle whose digest begins with model, a free place, and low load; among equals,
+// each robot has its own order. Draining and gone servers are left out. Servers without server_id
+// come last, as one, since a request cannot name one of them.
 func Order(said []wire.Status, model, uuid string, gone func(id string) bool) (best []wire.Status) {
 	unnamed := false
 	for _, s := range said {
@@ -43,8 +42,8 @@ func Order(said []wire.Status, model, uuid string, gone func(id string) bool) (b
 	return best
 }
 
-// Serves reports whether the server's bundle has a digest that begins with model; one
-// that does not say may.
+// Serves reports whether the digest of the server's bundle begins with model. It returns true for a
+// server without a digest.
 func Serves(s *wire.Status, model string) bool {
 	return s.ModelSHA256 == "" || strings.HasPrefix(s.ModelSHA256, model)
 }
@@ -61,17 +60,17 @@ func order(a, b bool) int {
 	return -1
 }
 
-// State is what a server's token says.
+// State is the state of a server's token.
 type State uint8
 
-// The states. A server without a token of its own is never seen.
+// The states. A server without a token of its own stays Unseen.
 const (
 	Unseen State = iota
 	Alive
-	Gone // now, or in between since Begin
+	Gone // now, or at some time since Begin
 )
 
-// Servers is which servers are there.
+// Servers tracks which servers are alive.
 type Servers struct {
 	mu   sync.Mutex // guards all
 	seen map[string]*token
@@ -79,10 +78,10 @@ type Servers struct {
 
 type token struct {
 	up, went bool
-	beside   bool // it was there when the session ended: it does not take the place of that server
+	beside   bool // it was alive when the session ended: it does not replace the session's server
 }
 
-// Set takes a token that came or went. Owner: the transport's goroutines.
+// Set notes a token that has appeared or disappeared. Owner: the transport's goroutines.
 func (s *Servers) Set(id string, up bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -95,7 +94,7 @@ func (s *Servers) Set(id string, up bool) {
 			s.forgetGone()
 		}
 		if len(s.seen) >= maxServers {
-			return // never seen: it is watched as one without a token
+			return // it stays Unseen, like a server without a token
 		}
 		t = new(token)
 		s.seen[id] = t
@@ -111,7 +110,7 @@ func (s *Servers) forgetGone() {
 	}
 }
 
-// Begin is the beginning of a handshake: who is there now, or comes, counts as there.
+// Begin begins a handshake: every server that is alive now, or appears later, becomes Alive.
 func (s *Servers) Begin() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -120,7 +119,7 @@ func (s *Servers) Begin() {
 	}
 }
 
-// Leave is the end of a session: who is there now was there beside its server.
+// Leave ends a session: the servers that are alive now were alive beside the session's server.
 func (s *Servers) Leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -129,7 +128,7 @@ func (s *Servers) Leave() {
 	}
 }
 
-// Beside reports whether a server was there beside that of the last session.
+// Beside reports whether a server was alive beside that of the last session.
 func (s *Servers) Beside(id string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -137,7 +136,7 @@ func (s *Servers) Beside(id string) bool {
 	return t != nil && t.beside
 }
 
-// State returns what is known of a server.
+// State returns the state of a server's token.
 func (s *Servers) State(id string) State {
 	s.mu.Lock()
 	defer s.mu.Unlock()
