@@ -10,25 +10,25 @@ import (
 	"edgert/rt"
 )
 
-// How an actuated leader is brought to the follower. It may meet a hand, so it is slow.
+// Limits of the alignment of an actuated leader. It is slow, since the leader may meet a hand.
 const (
 	alignPace  = 0.12                   // share of its velocity limit: 30 degrees a second
 	alignLimit = 15 * time.Second       // more than half a turn takes
-	alignNear  = 8.0                    // robot units that its weight may keep it off; the follower goes the rest slowly
-	settleFor  = 300 * time.Millisecond // that it has to be there
-	handTravel = 4.0                    // robot units by which a hand has to move it then, with Push
-	handLimit  = time.Minute            // to wait for one: motors that hold get warm
+	alignNear  = 8.0                    // permitted offset due to its weight, in robot units; the follower moves the rest, slowly
+	settleFor  = 300 * time.Millisecond // time within alignNear after which it has arrived
+	handTravel = 4.0                    // with Push: travel by a hand that then takes it over, in robot units
+	handLimit  = time.Minute            // wait for a hand: motors that hold get warm
 )
 
-// alignment is one time that the leader is brought to the follower.
+// alignment is one motion of the leader to the follower.
 type alignment struct {
 	arm     *follow.Follower
 	by      rt.Instant
-	there   rt.Instant // since when it has been; 0: it is not
-	settled []float32  // where it stood when it had settled; nil: it has not
+	there   rt.Instant // start of the present stay within alignNear; 0: farther away
+	settled []float32  // pose at the arrival; nil: not arrived
 }
 
-// beginAlignment allocates, once a take-over.
+// beginAlignment starts an alignment. It allocates, once a take-over.
 func (l *Leader) beginAlignment(now rt.Instant, number uint32) {
 	l.answered = number
 	if l.stiff {
@@ -42,7 +42,7 @@ func (l *Leader) beginAlignment(now rt.Instant, number uint32) {
 	}, len(r.Motors))}
 }
 
-// alignStep drives the leader one step towards the follower, and lets it go there.
+// alignStep drives the leader one step towards the follower, and takes its torque at the end.
 func (l *Leader) alignStep(now rt.Instant, order *Order) {
 	a := l.align
 	t := rt.Tick{Deadline: now, Woke: now}
@@ -73,7 +73,8 @@ func (l *Leader) alignStep(now rt.Instant, order *Order) {
 	}
 }
 
-// checkArrival hands a leader over that is there: at once, or with Push once a hand has it.
+// checkArrival hands over a leader that has arrived: at once, or with Push as soon as a hand moves
+// it.
 func (l *Leader) checkArrival(now rt.Instant, order *Order) {
 	a := l.align
 	if a.settled != nil {
@@ -99,7 +100,7 @@ func (l *Leader) checkArrival(now rt.Instant, order *Order) {
 	}
 }
 
-// obstacle says why the leader did not get there in time.
+// obstacle returns the reason why the leader did not arrive in time.
 func (l *Leader) obstacle(place []float32) error {
 	a := l.align
 	if a.settled != nil {
@@ -120,9 +121,9 @@ func (l *Leader) fail(why error) {
 	l.endAlignment(Failed)
 }
 
-// endAlignment lets the leader go. It is Ready only once its motors confirm.
+// endAlignment takes the leader's torque. A Ready pose stays Stiff until the motors confirm.
 func (l *Leader) endAlignment(end State) {
 	l.align, l.state = nil, end
 	l.leading.Forget()
-	l.feeling.known, l.relaxAt = false, 0 // relax follows
+	l.feeling.known, l.relaxAt = false, 0 // the next cycle calls relax
 }

@@ -1,11 +1,11 @@
-// Package leader is the leader arm beside a running policy, with which a person takes the
-// follower over and gives it back.
+// Package leader is the leader arm beside a running policy. With it a person takes the follower
+// over and gives it back.
 //
-// A thread of its own reads it (Run) and leaves the newest Pose for the tick, which never
-// waits for the leader's bus. The tick says in each period what it wants of it (Order). An
-// actuated leader is driven to where the follower is (align.go), slowly and through a gate
-// of its own, and is limp before the follower obeys it; at all other times it is limp. Any
-// other leader never gets torque, but for its triggers.
+// A thread of its own reads the leader (Run) and publishes the newest Pose for the tick, which
+// never waits for the leader's bus. In each period the tick publishes an Order. An actuated leader
+// is driven to the follower's pose (align.go), slowly and through a gate of its own, and is limp
+// before the follower follows it; at all other times it is limp. Any other leader never gets
+// torque, except for its triggers.
 package leader
 
 import (
@@ -21,67 +21,67 @@ import (
 
 const (
 	ReadEvery  = 10 * time.Millisecond // at best: a slow adapter is read less often
-	busShare   = 0.5                   // of that time which reading may take
-	slowest    = 50 * time.Millisecond // between reads; a slower bus is refused
+	busShare   = 0.5                   // share of the interval that a read may take
+	slowest    = 50 * time.Millisecond // interval of reads; a slower bus is refused
 	relaxEvery = 100 * time.Millisecond
-	pushTravel = 10.0        // robot units that a limp leader's joint moves when a hand takes it
-	pushWithin = time.Second // in which it does: what sinks is slower
+	pushTravel = 10.0        // robot units by which a hand moves a joint of a limp leader
+	pushWithin = time.Second // for pushTravel; a sinking leader is slower
 )
 
-// State is what became of the leader.
+// State is the state of the leader.
 type State uint8
 
 const (
 	Limp   State = iota // free to be moved
 	Driven              // under torque: on its way to the follower, or there and waiting for a hand
-	Ready               // was brought to the follower, and is limp now
-	Failed              // could not be brought there
+	Ready               // was brought to the follower, and is limp or about to be
+	Failed              // could not be brought to the follower
 )
 
-// Pose is what the tick knows of the leader.
+// Pose is the leader's state for the tick.
 type Pose struct {
-	At     rt.Instant // when Joints were measured, all of them; 0: never
+	At     rt.Instant // instant at which all Joints were measured; 0: never
 	Joints []float32  // [dof]
 	State  State
 	Stiff  bool    // torque may be on
-	Order  uint32  // number of the newest order that State is about
-	Pushes uint32  // times that a hand has moved the limp leader
-	Held   uint32  // joints that do not lead, one bit each: the follower's hold
-	Causes []Cause // [dof] why
+	Order  uint32  // number of the newest order, to which State belongs
+	Pushes uint32  // number of times that a hand has moved the limp leader
+	Held   uint32  // joints that do not lead, one bit each; the follower's joints hold
+	Causes []Cause // [dof] reasons for Held
 }
 
-// Order is what the tick wants of the leader.
+// Order is the tick's order to the leader.
 type Order struct {
-	Number uint32    // counts the times that it shall be brought to the follower
-	Align  bool      // now; else it shall be limp
-	Place  []float32 // [dof] where the follower is
+	Number uint32    // counts the alignments that were ordered
+	Align  bool      // align now; otherwise be limp
+	Place  []float32 // [dof] the follower's pose
 }
 
-// Config is one leader arm's.
+// Config is the configuration of a leader arm.
 type Config struct {
 	Arm   *hotplug.Arm
 	Robot robot.Robot
 	Clock rt.Clock
-	Every time.Duration // between reads, from Interval
-	Push  bool          // a hand that moves the leader takes over, and none is given a leader that nobody holds
+	Every time.Duration // interval of reads, from Interval
+	Push  bool          // a hand that moves the leader takes over; after an alignment the leader stays under torque until a hand moves it
 	Say   func(warn bool, text string)
 }
 
-// Leader is a leader arm. Owner: the thread of Run, apart from what says otherwise.
+// Leader is a leader arm. Owner: the thread of Run, except for methods marked otherwise.
 type Leader struct {
 	cfg    Config
 	poses  *rt.Latest[Pose]  // to the tick
 	orders *rt.Latest[Order] // from the tick
 
-	read     []float32 // what came last
-	joints   []float32 // newest, of all joints at once
+	read     []float32 // last readings
+	joints   []float32 // newest complete pose
 	at       rt.Instant
 	state    State
-	answered uint32 // number of the newest order that was begun
+	answered uint32 // number of the newest order that has begun
 	align    *alignment
 	stiff    bool // torque may be on
 	relaxAt  rt.Instant
-	told     bool // that it does not let go
+	told     bool // a failure to take the torque was reported
 	feeling  feeling
 	leading  *Leading
 }
@@ -98,8 +98,8 @@ func New(cfg Config) *Leader {
 	}
 }
 
-// Interval is how often a leader is read whose cycle takes that long; an error says that
-// its bus is too slow to lead.
+// Interval returns the interval of reads for a leader whose cycle takes that long. It returns an
+// error when the bus is too slow to lead.
 func Interval(cycle time.Duration) (time.Duration, error) {
 	every := max(ReadEvery, time.Duration(float64(cycle)/busShare))
 	if every > slowest {
@@ -109,10 +109,10 @@ func Interval(cycle time.Duration) (time.Duration, error) {
 	return every, nil
 }
 
-// Every is the time between two reads.
+// Every returns the interval of reads.
 func (l *Leader) Every() time.Duration { return l.cfg.Every }
 
-// Actuated reports whether it is brought to the follower before it leads.
+// Actuated reports whether the leader is brought to the follower before it leads.
 func (l *Leader) Actuated() bool { return l.cfg.Robot.Actuated }
 
 // Pose lends the newest pose until the next call. Owner: the tick thread.
@@ -123,7 +123,7 @@ func (l *Leader) Pose() *Pose {
 	return p
 }
 
-// Want says what the leader shall do, and where the follower is. Owner: the tick thread.
+// Want publishes an order with the follower's pose. Owner: the tick thread.
 //
 //rt:noalloc
 func (l *Leader) Want(now rt.Instant, number uint32, align bool, place []float32) {
@@ -133,7 +133,7 @@ func (l *Leader) Want(now rt.Instant, number uint32, align bool, place []float32
 	l.orders.Publish(int64(now))
 }
 
-// Run reads the leader until ending is set, and lets it go.
+// Run reads the leader until ending is set, then takes its torque.
 func (l *Leader) Run(ending *atomic.Bool, hurry func() bool) (err error) {
 	defer func() {
 		if off := l.release(hurry); off != nil && err == nil {
@@ -152,7 +152,7 @@ func (l *Leader) Run(ending *atomic.Bool, hurry func() bool) (err error) {
 	return nil
 }
 
-// cycle is one read of the leader, and what comes of it.
+// cycle reads the leader once and reacts to the reading and the order.
 func (l *Leader) cycle(now rt.Instant) {
 	order, _, _ := l.orders.Front()
 	if l.align == nil && order.Align && order.Number != l.answered {
@@ -176,8 +176,8 @@ func (l *Leader) readBy(now rt.Instant) rt.Instant {
 	return now.Add(l.cfg.Every - follow.Reserve(l.cfg.Every))
 }
 
-// readLimp reads a leader that is not driven. One that comes back may be stiff: it was unplugged under
-// torque, or its motors boot with it.
+// readLimp reads a leader that is not driven. A leader that returns may be under torque: it was
+// unplugged under torque, or its motors boot with torque.
 func (l *Leader) readLimp(now rt.Instant) {
 	arm := l.cfg.Arm
 	if arm.Read(l.read, l.readBy(now)) == 0 && arm.Reactions().Encoder == 0 {
@@ -205,7 +205,7 @@ func (l *Leader) comeBack(why hotplug.Cause) {
 	}
 }
 
-// checkLeading finds the joints that do not lead, and says so.
+// checkLeading finds the joints that do not lead, and reports changes.
 func (l *Leader) checkLeading(now rt.Instant) {
 	began, ended := l.leading.Check(now, l.cfg.Arm)
 	for cause, joints := range began {
@@ -219,7 +219,7 @@ func (l *Leader) checkLeading(now rt.Instant) {
 	}
 }
 
-// keep takes a whole pose, and notices a hand. Joints that do not lead stay where they were.
+// keep takes over a complete pose, and detects a hand. Joints that do not lead keep their place.
 func (l *Leader) keep(now rt.Instant, joints []float32) {
 	for j := range joints {
 		if l.align != nil || l.leading.Held()&(1<<j) == 0 {
@@ -232,7 +232,7 @@ func (l *Leader) keep(now rt.Instant, joints []float32) {
 	}
 }
 
-// relax lets the leader go, again and again until its motors confirm.
+// relax takes the leader's torque, repeatedly until its motors confirm.
 func (l *Leader) relax(now rt.Instant) {
 	if now < l.relaxAt || l.cfg.Arm.Away() {
 		return
@@ -262,7 +262,7 @@ func (l *Leader) publish(now rt.Instant) {
 	l.poses.Publish(int64(now))
 }
 
-// release lets the leader go at the end, whatever ended it.
+// release takes the leader's torque at the end of Run, even after a panic.
 func (l *Leader) release(hurry func() bool) error {
 	triggers := len(l.cfg.Arm.Arm().Triggers()) > 0
 	if !l.stiff && !triggers {
@@ -270,7 +270,7 @@ func (l *Leader) release(hurry func() bool) error {
 	}
 	err := l.cfg.Arm.RetryTorqueOff(hurry)
 	if err == nil || !l.stiff {
-		return nil // a trigger's spring holds nothing up
+		return nil // a trigger's spring carries no load
 	}
 	return fmt.Errorf("the leader's torque may still be on: %w; hold on to it: edge-rt torque off --bus PORT --robot %s, with its port, lets it go once its motors answer", err, l.cfg.Robot.Flag())
 }
@@ -281,15 +281,15 @@ func (l *Leader) say(warn bool, text string) {
 	}
 }
 
-// feeling notices a hand at a limp leader.
+// feeling detects a hand at a limp leader.
 type feeling struct {
-	rest   []float32 // where it stood at restAt
+	rest   []float32 // pose at restAt
 	restAt rt.Instant
 	known  bool
 	pushes uint32
 }
 
-// feel counts a push where a joint has moved by pushTravel within pushWithin.
+// feel counts a push when a joint has moved by pushTravel within pushWithin.
 func (f *feeling) feel(at rt.Instant, joints []float32) {
 	if !f.known || at.Sub(f.restAt) > pushWithin {
 		copy(f.rest, joints)
@@ -302,7 +302,7 @@ func (f *feeling) feel(at rt.Instant, joints []float32) {
 	}
 }
 
-// farthest returns the joint that is farthest from where it is wanted, and how far that is.
+// farthest returns the joint with the largest distance from its wanted place, and that distance.
 func farthest(joints, want []float32) (joint int, far float32) {
 	for j := range joints {
 		if d := max(joints[j]-want[j], want[j]-joints[j]); d > far {

@@ -20,7 +20,7 @@ import (
 	"edgert/sim"
 )
 
-// stand is a leader on a simulated bus, whose thread the test is, apart from Run.
+// stand holds a leader on a simulated bus. The test runs its cycles, unless it calls Run.
 type stand struct {
 	*Leader
 	t     *testing.T
@@ -37,7 +37,7 @@ type stand struct {
 
 const middle = 2048
 
-// newStand is a leader that is read every 10 ms; change may be nil.
+// newStand returns a leader that is read every 10 ms; change may be nil.
 func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	t.Helper()
 	r, err := robot.ByName(name)
@@ -97,14 +97,14 @@ func newStand(t *testing.T, name string, change func(*Config)) *stand {
 	return s
 }
 
-// says reports whether the leader has said so.
+// says reports whether the leader has reported a text with these words.
 func (s *stand) says(words string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return slices.ContainsFunc(s.said, func(text string) bool { return strings.Contains(text, words) })
 }
 
-// until runs cycles until so.
+// until runs cycles until so returns true.
 func (s *stand) until(what string, so func(*Pose) bool) {
 	s.t.Helper()
 	clock := s.cfg.Clock
@@ -132,8 +132,8 @@ func (s *stand) want(number uint32, align bool) {
 
 func (s *stand) stiff() bool { return slices.Contains(s.bus.TorqueEnabled(), true) }
 
-// Goal: an actuated leader goes to where the follower is, slowly, and is limp there before
-// it is handed over.
+// Goal: an actuated leader moves slowly to the follower's pose, and is limp there before it is
+// handed over.
 func TestLeaderIsBroughtToTheFollower(t *testing.T) {
 	s := newStand(t, "so101_leader", nil)
 	for j := range s.place {
@@ -170,7 +170,7 @@ func TestLeaderIsBroughtToTheFollower(t *testing.T) {
 	}
 }
 
-// The tick may change its mind: the leader is limp at once.
+// Goal: when the tick withdraws its order, the leader is limp at once.
 func TestLeaderThatIsNotWantedAnyMore(t *testing.T) {
 	s := newStand(t, "so101_leader", nil)
 	s.place[0] = 60
@@ -183,7 +183,7 @@ func TestLeaderThatIsNotWantedAnyMore(t *testing.T) {
 	}
 }
 
-// What keeps a leader from coming there is said with the joint, and it is limp.
+// Goal: a leader that cannot arrive reports the joint and is limp.
 func TestLeaderThatDoesNotGetThere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes as long as a leader may")
@@ -199,7 +199,7 @@ func TestLeaderThatDoesNotGetThere(t *testing.T) {
 	}
 }
 
-// Outside its range it is not armed.
+// Goal: a leader outside its range is not armed.
 func TestLeaderOutsideItsRange(t *testing.T) {
 	s := newStand(t, "so101_leader", nil)
 	s.hand.Move(s.cfg.Clock.Now(), 900, 1e6)
@@ -211,8 +211,8 @@ func TestLeaderOutsideItsRange(t *testing.T) {
 	}
 }
 
-// A leader that was unplugged under torque is let go as soon as it is back, and no follower
-// is handed to it.
+// Goal: a leader that was unplugged under torque is let go as soon as it is back, and is not handed
+// over before.
 func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 	s := newStand(t, "so101_leader", nil)
 	var ending atomic.Bool
@@ -243,7 +243,7 @@ func TestLeaderUnpluggedUnderTorque(t *testing.T) {
 	s.until("brought there", func(p *Pose) bool { return p.State == Ready })
 }
 
-// A limp leader that comes back is let go all the same: nobody knows what was done to it.
+// Goal: a limp leader is let go after its return, too: its motors may have torque now.
 func TestLeaderThatComesBack(t *testing.T) {
 	s := newStand(t, "so101_leader", nil)
 	var ending atomic.Bool
@@ -261,13 +261,13 @@ func TestLeaderThatComesBack(t *testing.T) {
 	}
 }
 
-// A motor that does not confirm that it is limp keeps the leader from being handed over.
+// Goal: a leader is not handed over before all motors have confirmed that they are limp.
 func TestStiffLeaderIsNotReady(t *testing.T) {
 	s := newStand(t, "so101_leader", nil)
 	s.place[0] = 10
 	s.want(1, true)
 	s.until("near", func(p *Pose) bool { return s.align != nil && s.align.there != 0 })
-	s.bus.Mute(4, true) // it does not hear, either
+	s.bus.Mute(4, true) // the motor does not receive anything, either
 	s.until("to be handed over", func(p *Pose) bool { return s.align == nil })
 	s.cycles(5)
 	if p := s.Pose(); !p.Stiff || !s.says("may be stiff") {
@@ -280,8 +280,8 @@ func TestStiffLeaderIsNotReady(t *testing.T) {
 	}
 }
 
-// With Push a hand takes the limp leader, which is then held where the follower is until the
-// hand is felt again. What moves slowly is no hand.
+// Goal: with Push a hand takes the limp leader, which is then held at the follower's pose until the
+// hand moves it again. A slow motion is not a hand.
 func TestAPushTakesOver(t *testing.T) {
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
 	s.hand.Move(s.cfg.Clock.Now(), middle+150, 60) // 13 degrees in 2.5 s
@@ -304,7 +304,7 @@ func TestAPushTakesOver(t *testing.T) {
 	}
 }
 
-// Nobody comes: it is limp after a while.
+// Goal: without a hand the leader is limp after a while.
 func TestHandThatDoesNotCome(t *testing.T) {
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
 	s.want(1, true)
@@ -316,7 +316,7 @@ func TestHandThatDoesNotCome(t *testing.T) {
 	}
 }
 
-// Whatever ends the thread, the leader is limp behind it.
+// Goal: the leader is limp after the end of its thread, for every reason of the end.
 func TestRunLetsGo(t *testing.T) {
 	for _, name := range []string{"asked", "panic"} {
 		t.Run(name, func(t *testing.T) {
@@ -361,8 +361,8 @@ func (c *breaking) SleepUntil(at rt.Instant) {
 	c.Clock.SleepUntil(at)
 }
 
-// A leader that is not actuated never gets torque, but its trigger, which is released at the
-// end.
+// Goal: a leader that is not actuated never gets torque, except for its trigger, which is released
+// at the end.
 func TestLeaderWithATrigger(t *testing.T) {
 	s := newStand(t, "koch_leader", nil)
 	if err := s.arm.Arm().HoldTriggers(); err != nil {
@@ -390,7 +390,7 @@ func TestInterval(t *testing.T) {
 	}
 }
 
-// The tick's two calls allocate nothing.
+// Goal: the tick's two calls allocate nothing.
 func TestPoseAndWantAllocateNothing(t *testing.T) {
 	s := newStand(t, "so101_leader", nil)
 	at := rt.Instant(0)

@@ -8,23 +8,23 @@ import (
 	"edgert/servo/robot"
 )
 
-// What a hand does with a limp leader.
+// Limits of a hand's motion of a limp leader.
 const (
 	turnsPerSecond = 3.0                    // at most; a flick of a wrist is slower
-	travelSlack    = 64                     // counts on top of that: noise, and a tick that was late
-	mostOfATurn    = 0.45                   // of a turn; of two ways that differ by a turn the shorter one is meant
-	settles        = 100 * time.Millisecond // that a place, too far away to be reached, is read before it is believed
-	forgets        = time.Second            // without a reading; the hand may have moved it anywhere
-	endSlack       = 64                     // counts that a joint may be beyond its range and still lead: of sloppy calibrations
+	travelSlack    = 64                     // counts on top, for noise and a late tick
+	mostOfATurn    = 0.45                   // of a turn, at most; so a jump by a turn has one explanation
+	settles        = 100 * time.Millisecond // after which an impossible place, read all the time, is accepted
+	forgets        = time.Second            // after which a reading is too old: the hand may have moved the joint anywhere
+	endSlack       = 64                     // counts beyond its range at which a joint still leads, for sloppy calibrations
 )
 
-// Cause is why a joint of a leader does not lead.
+// Cause is the reason why a joint of a leader does not lead.
 type Cause int64
 
 // The causes.
 const (
-	OutsideRange Cause = iota + 1 // it is outside its calibrated range
-	OverSeam                      // it has gone over its encoder's seam: its reading jumped by a turn
+	OutsideRange Cause = iota + 1 // outside its calibrated range
+	OverSeam                      // it crossed its encoder's seam: its reading jumped by a turn
 	TooFar                        // its reading jumped by more than a hand can move it in the time
 	numCauses
 )
@@ -41,14 +41,14 @@ func (c Cause) String() string {
 	return "it leads"
 }
 
-// Encoders is what Leading needs of an arm.
+// Encoders is the part of an arm that Leading needs.
 type Encoders interface {
 	Raws(dst []int)
 	Outside(slack int) (joints uint32)
 }
 
-// Leading decides after each read which joints of a leader lead. A joint whose reading is not
-// possible is held: the follower's joint stays where it is. Owner: the thread that reads.
+// Leading decides after each read which joints of a leader lead. A joint with an impossible reading
+// does not lead: the follower's joint holds. Owner: the reading thread.
 type Leading struct {
 	raws   []int
 	joints []leadingJoint
@@ -57,18 +57,18 @@ type Leading struct {
 
 // leadingJoint is one joint. Places are in counts.
 type leadingJoint struct {
-	turn     int // counts of its encoder's turn; 0: a potentiometer
+	turn     int // counts of one turn of its encoder; 0: a potentiometer
 	known    bool
 	place    int        // the newest possible reading
 	at       rt.Instant // its time
-	turns    int        // that it has gone over its seam since it led
-	odd      int        // the newest reading that was not possible
+	turns    int        // crossings of the seam since it led
+	odd      int        // the newest impossible reading
 	oddAt    rt.Instant // its time
-	oddSince rt.Instant // time of the first of those that agree with it; 0: the newest reading is possible
+	oddSince rt.Instant // time of the first reading that agrees with odd; 0: the newest reading is possible
 	cause    Cause      // 0: it leads
 }
 
-// NewLeading returns a Leading for the arm of a description.
+// NewLeading returns a Leading for an arm with this description.
 func NewLeading(r robot.Robot) *Leading {
 	l := &Leading{raws: make([]int, len(r.Motors)), joints: make([]leadingJoint, len(r.Motors))}
 	for j, m := range r.Motors {
@@ -82,7 +82,7 @@ func NewLeading(r robot.Robot) *Leading {
 //rt:noalloc
 func (l *Leading) Held() uint32 { return l.held }
 
-// Causes writes into dst why each joint does not lead; 0: it leads.
+// Causes writes the cause of each joint into dst; 0: the joint leads.
 //
 //rt:noalloc
 func (l *Leading) Causes(dst []Cause) {
@@ -91,7 +91,7 @@ func (l *Leading) Causes(dst []Cause) {
 	}
 }
 
-// Forget takes the next readings as they are, as after a reconnect.
+// Forget accepts any next readings, as after a reconnect.
 //
 //rt:noalloc
 func (l *Leading) Forget() {
@@ -100,8 +100,8 @@ func (l *Leading) Forget() {
 	}
 }
 
-// Check judges the readings of an arm that has answered with all of them. It returns the
-// joints that do not lead any more, by their cause, and those that lead again.
+// Check evaluates a complete set of readings of an arm. began has the joints that no longer lead,
+// by cause, ended those that lead again, one bit each.
 //
 //rt:noalloc
 func (l *Leading) Check(now rt.Instant, arm Encoders) (began [numCauses]uint32, ended uint32) {
@@ -157,7 +157,7 @@ func (k *leadingJoint) read(now rt.Instant, raw int) {
 			k.oddSince = now
 		}
 		k.odd, k.oddAt = raw, now
-		if now.Sub(k.oddSince) >= settles { // it is there, whatever moved it
+		if now.Sub(k.oddSince) >= settles { // the joint is there, whatever moved it
 			k.take(now, raw)
 			k.turns = 0
 		}
@@ -167,7 +167,7 @@ func (k *leadingJoint) read(now rt.Instant, raw int) {
 //rt:noalloc
 func (k *leadingJoint) take(now rt.Instant, raw int) { k.place, k.at, k.oddSince = raw, now, 0 }
 
-// reach is how many counts a hand may move the joint in a time.
+// reach returns the counts by which a hand may move the joint in a time.
 //
 //rt:noalloc
 func (k *leadingJoint) reach(d time.Duration) int {
@@ -175,7 +175,7 @@ func (k *leadingJoint) reach(d time.Duration) int {
 	return min(travelSlack+int(turnsPerSecond*d.Seconds()*float64(turn)), int(mostOfATurn*float64(turn)))
 }
 
-// potentiometer is about the counts of a turn of one that does not turn over.
+// potentiometer is the approximate number of counts of one turn of a potentiometer.
 const potentiometer = 1024
 
 //rt:noalloc

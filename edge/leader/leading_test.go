@@ -8,7 +8,7 @@ import (
 	"edgert/servo/robot"
 )
 
-// encoders say that joint 0 is at a place, in a range.
+// encoders returns raw as the reading of joint 0, in a range.
 type encoders struct{ raw, low, high int }
 
 func (e *encoders) Raws(dst []int) {
@@ -25,7 +25,7 @@ func (e *encoders) Outside(slack int) uint32 {
 	return 0
 }
 
-// reading is what joint 0 reads so long after the reading before.
+// reading is a reading of joint 0, some time after the previous one.
 type reading struct {
 	after time.Duration
 	raw   int
@@ -34,7 +34,8 @@ type reading struct {
 
 const tick = 20 * time.Millisecond
 
-// Goal: a joint whose reading a hand cannot have made does not lead, and one that is back does.
+// Goal: a joint with a reading that a hand cannot have caused does not lead; it leads again when it
+// is back.
 func TestWhichJointsLead(t *testing.T) {
 	for _, tt := range []struct {
 		name      string
@@ -95,7 +96,7 @@ func TestWhichJointsLead(t *testing.T) {
 	}
 }
 
-// Goal: after a reconnect the first reading counts as it is, and a check allocates nothing.
+// Goal: after a reconnect any first reading is accepted, and a check allocates nothing.
 func TestLeadingForgets(t *testing.T) {
 	r, err := robot.ByName("so101_leader")
 	if err != nil {
@@ -116,14 +117,14 @@ func TestLeadingForgets(t *testing.T) {
 	}
 }
 
-// Goal: the pose of a leader keeps the place of a joint that went over its seam, names it as
-// held, and the leader says so; no hand is felt in the jump.
+// Goal: when a joint crosses its encoder's seam, the pose keeps its place and marks it as held, the
+// leader reports it, and the jump is not a push.
 func TestLeaderGoesOverItsSeam(t *testing.T) {
 	s := newStand(t, "so101_leader", func(c *Config) { c.Push = true })
 	at := []int{middle, middle, middle, middle, 4090, middle}
 	s.hand.Lead(s.cfg.Clock.Now(), at, 1e6)
 	s.until("there", func(p *Pose) bool { return p.Joints[4] > 170 })
-	s.cycles(150) // the pushes of the way there are over
+	s.cycles(150) // the pushes of this motion are over
 	pushes := s.Pose().Pushes
 	at[4] = 4100
 	s.hand.Lead(s.cfg.Clock.Now(), at, 1000)
