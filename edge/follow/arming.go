@@ -10,10 +10,11 @@ import (
 	"edgert/servo"
 )
 
-// armRest is the part of the period that arming leaves unused; no goals are written then.
+// armRest is the divisor of the period for the part that arming leaves unused. No goals are written
+// in these ticks.
 const armRest = 8
 
-// StartArming has an unarmed arm armed, by ArmStep in the ticks to come.
+// StartArming makes ArmStep arm an unarmed arm in the following ticks.
 //
 //rt:noalloc
 func (f *Follower) StartArming() {
@@ -22,7 +23,7 @@ func (f *Follower) StartArming() {
 	}
 }
 
-// CancelArming undoes StartArming, where no joint has torque yet.
+// CancelArming undoes StartArming if no joint has torque yet.
 //
 //rt:noalloc
 func (f *Follower) CancelArming() {
@@ -31,8 +32,8 @@ func (f *Follower) CancelArming() {
 	}
 }
 
-// ArmStep takes the next step of arming, over some ticks. Its error has an exit code;
-// touched says whether torque may be on then.
+// ArmStep takes the next step of arming, which lasts several ticks. touched reports whether torque
+// may be on afterwards. The error has an exit code.
 func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 	joints, ready := f.jointsToArm()
 	if !ready {
@@ -64,12 +65,12 @@ func (f *Follower) ArmStep(t rt.Tick) (touched bool, err error) {
 	return true, nil
 }
 
-// rescueLimit is how long a rescue may take: a whole turn at its speed.
+// rescueLimit bounds the duration of a rescue: a whole turn at its speed.
 const rescueLimit = 40 * time.Second
 
-// jointsToArm returns the joints to arm, one bit each: all but those that stay as they
-// are, and of an arm that is armed already those that have no torque. It is not
-// ready while one of them is silent, or the operator has to resume the run.
+// jointsToArm returns the joints to arm, one bit each: of an unarmed arm all joints except those
+// that stay limp or blind, of an armed arm those without torque. ready is false while one of them
+// is silent, or while an operator must resume the run.
 //
 //rt:noalloc
 func (f *Follower) jointsToArm() (joints uint32, ready bool) {
@@ -105,7 +106,7 @@ func (f *Follower) armed(now rt.Instant, joints uint32) {
 	}
 	f.rearmAll, f.movedLimp = false, 0
 	if !f.parking.known {
-		copy(f.parking.place, f.Place) // the first time only
+		copy(f.parking.place, f.Place) // only the first time
 		f.parking.known = true
 		if e := f.slow.easeIn; e > 0 {
 			pace := min(easePace, f.cfg.Safety.Slew)

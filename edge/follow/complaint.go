@@ -8,17 +8,17 @@ import (
 	"edgert/servo"
 )
 
-// complaints is of what motors complain that hold their joints, for people.
+// complaints are the complaints of motors that hold their joints, for people.
 type complaints struct {
-	of     []int64    // [joint] event.Complaint, the newest
-	untold uint32     // joints whose complaint is told once its value is known
-	since  rt.Instant // when the oldest of them began
+	of     []int64    // [joint] the newest event.Complaint
+	untold uint32     // joints whose event waits for the measured value
+	since  rt.Instant // beginning of the oldest of them
 }
 
-// complaintWait is how long a complaint waits for what its motor measures.
+// complaintWait is the time for which a complaint's event waits for the motor's measurement.
 const complaintWait = 500 * time.Millisecond
 
-// tellHeld tells which joints are held, and by what: volts, or degrees.
+// tellHeld emits an event for each joint that is newly held, with the measured volts or degrees.
 //
 //rt:noalloc
 func (f *Follower) tellHeld(now rt.Instant, held, begun uint32) {
@@ -51,7 +51,7 @@ func (f *Follower) tellHeld(now rt.Instant, held, begun uint32) {
 	}
 }
 
-// Complaint is of what joint j's motor complains, or has complained last; 0: of nothing.
+// Complaint returns the current or last event.Complaint of joint j's motor, 0 without any.
 //
 //rt:noalloc
 func (f *Follower) Complaint(j int) int64 { return f.complaints.of[j] }

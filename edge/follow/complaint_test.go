@@ -8,7 +8,7 @@ import (
 	"edgert/servo"
 )
 
-// What a motor complains of is told with volts or degrees, once these are known.
+// Goal: the event of a motor's complaint has volts or degrees, as soon as they are known.
 func TestComplaintsHaveTheirValue(t *testing.T) {
 	for _, tt := range []struct {
 		fault servo.Fault

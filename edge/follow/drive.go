@@ -15,7 +15,7 @@ import (
 //rt:noalloc
 func (f *Follower) Drive(now rt.Instant, action []float32) { f.DriveAt(now, action, 1) }
 
-// DriveAt is Drive at a share of the velocity limit.
+// DriveAt is Drive at a share (pace) of the velocity limit.
 //
 //rt:noalloc
 func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
@@ -33,12 +33,12 @@ func (f *Follower) DriveAt(now rt.Instant, action []float32, pace float32) {
 	}
 }
 
-// easePace is the share of the velocity limit while an unknown policy drives the arm, where
-// the robot's slew is larger.
+// easePace is the share of the velocity limit while an unknown policy drives the arm; a smaller
+// slew of the robot applies instead.
 const easePace = 0.3
 
-// ease counts for how long an unknown policy has driven the arm; the slow start then goes on
-// until the arm has caught up.
+// ease measures the time for which an unknown policy has driven the arm. After that time the slow
+// start goes on until the arm has caught up.
 //
 //rt:noalloc
 func (f *Follower) ease(now rt.Instant) {
@@ -51,7 +51,7 @@ func (f *Follower) ease(now rt.Instant) {
 	}
 }
 
-// caughtUp reports whether every joint to be driven is, near enough for full speed.
+// caughtUp reports whether every joint to be driven has caught up, near enough for full speed.
 //
 //rt:noalloc
 func (f *Follower) caughtUp(action []float32) bool {
@@ -72,7 +72,7 @@ func (f *Follower) move(action []float32, pace float32) {
 	if f.silence.bus {
 		return
 	}
-	if f.suspension.Passed() > 0 { // since the joints were read: they may be anywhere
+	if f.suspension.Passed() > 0 { // since the read: the joints may be anywhere
 		f.bus.Recheck()
 		f.slow.active = true
 		return
@@ -100,10 +100,10 @@ func (f *Follower) move(action []float32, pace float32) {
 //rt:noalloc
 func (f *Follower) Rescuing() bool { return f.rescue.active }
 
-// rescuePace is the share of the velocity limit; the servos themselves are slower.
+// rescuePace is the share of the velocity limit in a rescue; the servos themselves are slower.
 const rescuePace = 0.04
 
-// RescueStep moves the joints that stand outside their range one tick towards it.
+// RescueStep moves the joints outside their range one tick towards it.
 func (f *Follower) RescueStep(now rt.Instant) error {
 	for j := range f.scratch {
 		f.scratch[j] = min(f.gate.Max[j], max(f.gate.Min[j], f.Goal[j]))
@@ -111,7 +111,7 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 	f.move(f.scratch, rescuePace)
 	for j, c := range f.joints {
 		if c&(Limp|EncoderFault) != 0 {
-			f.rescue.joints &^= 1 << j // it cannot be driven any more
+			f.rescue.joints &^= 1 << j // the joint cannot be driven any more
 		}
 	}
 	f.rescue.silent.Add(now, event.Lacking{Joints: f.silence.stale})
@@ -123,7 +123,7 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 	}
 	if err := f.bus.EndRescue(); err != nil {
 		if now < f.rescue.end {
-			return nil // a line that loses replies: again in the next tick
+			return nil // the line loses replies: try again in the next tick
 		}
 		return err
 	}
@@ -132,8 +132,8 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 	return nil
 }
 
-// rescueError explains a rescue that took too long, by what lasted: the joints may have been
-// silent, or left may have stayed outside their range.
+// rescueError explains a rescue that took too long by its longest obstacle: joints were silent, or
+// the joints in left stayed outside their range.
 func (f *Follower) rescueError(left uint32) error {
 	silent := f.rescue.silent.Joints()
 	if silent != 0 && (left == 0 || 2*f.rescue.silent.Lasted(event.LackJoints) > rescueLimit) {
@@ -142,15 +142,15 @@ func (f *Follower) rescueError(left uint32) error {
 	return exit.Errorf(exit.Fault, "joint %d does not come into its range: something blocks it, or its load is too high", bits.TrailingZeros32(left)+1)
 }
 
-// ParkLimit is how long parking takes at most.
+// ParkLimit bounds the duration of parking.
 const ParkLimit = 3 * time.Second
 
 const (
 	parkSpeed     = 0.25 // share of the robot's velocity limit
-	parkTolerance = 2.0  // robot units; nearer counts as there
+	parkTolerance = 2.0  // robot units within which a joint has arrived
 )
 
-// Finish ends the armed phase: by parking, where the exit mode says so.
+// Finish ends the armed phase, with parking if the exit mode is ExitPark.
 //
 //rt:noalloc
 func (f *Follower) Finish(now rt.Instant) {
@@ -160,7 +160,7 @@ func (f *Follower) Finish(now rt.Instant) {
 	}
 }
 
-// ParkStep moves one tick towards the parking place; with hurry it ends where it is.
+// ParkStep moves one tick towards the parking place. With hurry it ends the parking.
 //
 //rt:noalloc
 func (f *Follower) ParkStep(now rt.Instant, hurry bool) {
@@ -169,8 +169,8 @@ func (f *Follower) ParkStep(now rt.Instant, hurry bool) {
 	}
 }
 
-// ReturnStep moves one tick towards where the arm was armed first, and reports whether it
-// is there. The arm stays armed.
+// ReturnStep moves one tick towards the pose of the first arming, and reports whether the arm has
+// arrived. The arm stays armed.
 //
 //rt:noalloc
 func (f *Follower) ReturnStep() (there bool) {
@@ -180,7 +180,7 @@ func (f *Follower) ReturnStep() (there bool) {
 	f.move(f.parking.place, parkSpeed)
 	there = true
 	for j := range f.Goal {
-		driven := f.joints[j]&(Torque|HeatOrSupply|Overloaded|EncoderFault|Limp) == Torque // the others stay where they are
+		driven := f.joints[j]&(Torque|HeatOrSupply|Overloaded|EncoderFault|Limp) == Torque // the other joints stay where they are
 		if driven && math.Abs(float64(f.parking.place[j]-f.Place[j])) > parkTolerance {
 			there = false
 		}

@@ -15,8 +15,8 @@ func drained(q *event.Queue) (codes []event.Code) {
 	return codes
 }
 
-// An unknown policy drives the arm slowly for as long as it drives it: not while it rests.
-// Then the arm catches up as after every start.
+// Goal: an unknown policy drives the arm slowly; the time counts only while it drives. Then the arm
+// catches up as after every start.
 func TestAnUnknownPolicyStartsSlowly(t *testing.T) {
 	for _, tt := range []struct{ slew, slow, then float32 }{{0.5, 0.6, 1}, {1, 0.6, 2}, {0.1, 0.2, 0.2}} {
 		events := event.NewQueue(16)
@@ -28,7 +28,7 @@ func TestAnUnknownPolicyStartsSlowly(t *testing.T) {
 		}
 		from := r.Goal[0]
 		r.ticks(t, 10, 90, 50)
-		r.ticks(t, 100) // it rests
+		r.ticks(t, 100) // the arm rests
 		r.StartSlowly(r.now)
 		r.ticks(t, 9, 90, 50)
 		if got, want := r.Goal[0]-from, 19*tt.slow; got > want+0.01 || got < want-0.01 {
@@ -67,12 +67,12 @@ func TestAKnownPolicyDoesNot(t *testing.T) {
 	}
 }
 
-// A rescue that takes too long is explained by what lasted: a joint that was blocked, or that
-// was silent.
+// Goal: the error of a rescue that takes too long names the longest obstacle: a blocked or a silent
+// joint.
 func TestARescueThatFailsNamesWhatLasted(t *testing.T) {
 	for _, tt := range []struct {
 		name        string
-		stale, last uint32 // while it lasts, and on the last tick
+		stale, last uint32 // during the rescue, and on its last tick
 		outside     uint32
 		says        string
 	}{

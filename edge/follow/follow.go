@@ -1,14 +1,14 @@
-// Package follow drives a follower arm. All goals go through a Follower, whether they
-// come from a policy, a leader arm or a person.
+// Package follow drives a follower arm. All goals go through a Follower, whether they come from a
+// policy, a leader arm or a person.
 //
-// A tick of it is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive,
-// RescueStep or ParkStep (drive.go), or nothing: to hold, an arm is sent nothing, because
-// the last goal is not safe to send again. Which goals a joint may get is one table
+// A tick is Read (read.go, stall.go), then one of ArmStep (arming.go), Drive, RescueStep or
+// ParkStep (drive.go), or no call. Without a call nothing is sent and the motors hold, since it is
+// not safe to send the last goal again. One table determines the goals that a joint may get
 // (joint.go), and every goal passes one gate (gate.go).
 //
-// The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away
-// (package hotplug) comes back Unarmed; a joint whose motor has restarted then waits
-// until an operator resumes the run.
+// The arm's phases are Unarmed, Arming, Armed, Parking and Done. An arm that was away (package
+// hotplug) returns Unarmed; a joint whose motor has restarted then waits until an operator resumes
+// the run.
 package follow
 
 import (
@@ -23,54 +23,53 @@ import (
 	"edgert/servo/robot"
 )
 
-// How long a joint may be silent.
+// Limits of a joint's silence.
 const (
-	jointStale = 100 * time.Millisecond // this joint keeps its goal
+	jointStale = 100 * time.Millisecond // the joint keeps its goal
 	busSilence = 200 * time.Millisecond // nothing may move
 )
 
-// Bus is what a Follower needs of an arm: of a *hotplug.Arm, and in tests of joints
-// that need no motors.
+// Bus is the part of a *hotplug.Arm that a Follower needs. Tests have joints without motors.
 type Bus interface {
-	SetPeriod(time.Duration)                                // of the ticks: what a joint may travel between two
-	Read(dst []float32, deadline rt.Instant) (stale uint32) // or without a position that counts: see servo.Arm.Read
+	SetPeriod(time.Duration)                                // period of the ticks: bounds the travel between two reads
+	Read(dst []float32, deadline rt.Instant) (stale uint32) // stale includes joints with an implausible position: see servo.Arm.Read
 	Positions(dst []float32)
-	Goals(dst []float32) // as arming has set them
+	Goals(dst []float32) // as set by arming
 	Write(goal []float32, joints uint32)
 	ArmStep(deadline rt.Instant, joints uint32) (armed bool, err error)
-	Reconnected() (why hotplug.Cause, restarted uint32) // once after the arm was away
+	Reconnected() (why hotplug.Cause, restarted uint32) // once after an absence of the arm
 	Reactions() servo.Reactions
 	DisableTorque(joints uint32)
-	Recheck()             // compares every motor with the values it should have, as after a silence
+	Recheck()             // compares every motor with its expected values, as after a silence
 	Unchecked() uint32    // joints that were silent and have not been compared since
-	GoalMismatch() uint32 // joints whose motors have another goal than they were given, reported once
+	GoalMismatch() uint32 // joints whose motors hold another goal than the last one sent, reported once
 	Complaint(joint int) (fault servo.Fault, value int)
 	Effort(joint int, since rt.Instant) float64
-	Push(joint int, since rt.Instant) (way float32, known bool) // which way its motor pushes
+	Push(joint int, since rt.Instant) (way float32, known bool) // direction in which its motor pushes
 	RenewTorque(joints uint32)
 	Prioritize(joints uint32)
 	OutOfRange() uint32
-	MovedWhileArming() uint32 // limp joints that move while they are armed
+	MovedWhileArming() uint32 // limp joints that move during the arming
 	Rescue() error
 	EndRescue() error
 	BusWatchdogFired() bool // the motors have stopped by themselves and must be armed again
-	Fatal() error           // why the run must end; nil: it need not
+	Fatal() error           // reason why the run must end; nil: the run may go on
 }
 
-// Exit is what becomes of an arm at the end of a run.
+// Exit is the treatment of an arm at the end of a run.
 type Exit uint8
 
-// The exit modes. In each an arm that was never armed is left as it was found.
+// The exit modes. In every mode an arm that was never armed keeps its torque state.
 const (
-	ExitPark Exit = iota // back to where it was armed, then torque off
+	ExitPark Exit = iota // back to the pose of the first arming, then torque off
 	ExitHold             // torque stays on at the last goal
-	ExitOff              // torque off where it stands
+	ExitOff              // torque off at the present pose
 )
 
 // ExitModes are the values of --on-exit.
 var ExitModes = map[string]Exit{"park": ExitPark, "hold": ExitHold, "off": ExitOff}
 
-// CheckExit refuses what --on-exit does not know.
+// CheckExit refuses an unknown value of --on-exit.
 func CheckExit(mode string) error {
 	if _, known := ExitModes[mode]; !known {
 		return exit.Errorf(exit.Usage, "--on-exit is %q, want park, hold or off", mode)
@@ -78,25 +77,25 @@ func CheckExit(mode string) error {
 	return nil
 }
 
-// Phase is how far an arm is.
+// Phase is the phase of an arm in a run.
 type Phase uint8
 
 const (
-	Unarmed Phase = iota // torque is as it was found: nothing is written
+	Unarmed Phase = iota // torque as found at the start: nothing is written
 	Arming               // goal := present, torque on
 	Armed                // goals may be given
-	Parking              // moving back to where it was armed first
+	Parking              // moving back to the pose of the first arming
 	Done
 )
 
-// Config is a follower arm's.
+// Config is the configuration of a follower arm.
 type Config struct {
 	Period time.Duration
 	Safety robot.Safety
 	Gate   Gate // NewGate
 	Exit   Exit
-	EaseIn time.Duration // an unknown policy drives the arm slowly for so long; 0: not
-	Rescue bool          // an arm that stands outside its range is moved into it instead of refused
+	EaseIn time.Duration // time for which an unknown policy drives the arm slowly; 0: no limit
+	Rescue bool          // an arm outside its range is moved into it instead of refused
 	Events *event.Queue  // may be nil
 	Clock  rt.Clock      // nil: the kernel's
 }
@@ -104,9 +103,9 @@ type Config struct {
 // Follower is one follower arm. Owner: tick thread.
 type Follower struct {
 	// Read only.
-	State []float32 // measured, as LeRobot reports it: what a policy sees
+	State []float32 // measured, as LeRobot reports it and a policy sees it
 	Place []float32 // measured, also outside the calibrated range
-	Goal  []float32 // the last one; of joints that are not driven, what they keep
+	Goal  []float32 // the last goals; for joints that are not driven, the goals that they keep
 	Phase Phase
 
 	cfg         Config
@@ -127,37 +126,37 @@ type Follower struct {
 	suspension  *rt.Suspension
 	needsResume bool   // a joint waits for an operator
 	rearmAll    bool   // all joints are armed again, not only those without torque
-	movedLimp   uint32 // limp joints whose movement was reported while the arm is armed
+	movedLimp   uint32 // limp joints whose motion during the arming was reported
 	began       bool
 	failed      error
 }
 
-// silence is which joints do not answer, one bit each.
+// silence tracks the joints that do not answer, one bit each.
 type silence struct {
 	lastReply []rt.Instant // per joint
-	stale     uint32       // no position in this tick: no reply, or one that does not count
-	frozen    uint32       // none for jointStale
+	stale     uint32       // no position in this tick: no reply, or an implausible position
+	frozen    uint32       // no position for jointStale
 	resuming  uint32       // were frozen, and have not been verified since
-	strayed   uint32       // their motors hold another goal than ours, and where they are is not known yet
-	bus       bool         // so many that nothing may move
+	strayed   uint32       // their motors hold another goal than ours, and their places are not known yet
+	bus       bool         // so many joints are silent that nothing may move
 }
 
-// slowStart bounds the velocity until the goals have caught up with what is wanted.
+// slowStart bounds the velocity until the goals have caught up with the actions.
 type slowStart struct {
 	active bool
-	until  rt.Instant    // at least
-	easeIn time.Duration // so long it still has to be driven slowly
+	until  rt.Instant    // earliest end
+	easeIn time.Duration // remaining time of the slow driving
 }
 
-// rescue is the way of joints that were found outside their range into it.
+// rescue is the motion of joints that were found outside their range back into it.
 type rescue struct {
 	active bool
 	joints uint32 // one bit each
 	end    rt.Instant
-	silent event.Lacks // since it began
+	silent event.Lacks // since the rescue began
 }
 
-// parking is the way back to where the arm stood when it was armed first.
+// parking is the way back to the pose of the first arming.
 type parking struct {
 	place []float32
 	known bool
@@ -191,13 +190,14 @@ func New(bus Bus, cfg Config, n int) *Follower {
 	}
 }
 
-// Reserve is what reading the joints leaves of a period; OpenArm refuses other rates.
+// Reserve returns the part of a period that remains after reading the joints; OpenArm refuses rates
+// at which reading takes longer.
 func Reserve(period time.Duration) time.Duration {
 	const most, share = 3 * time.Millisecond, 0.4
 	return min(most, time.Duration(share*float64(period)))
 }
 
-// Resume lets motors that have restarted be armed; an operator asks for it.
+// Resume permits the arming of motors that have restarted, at an operator's command.
 //
 //rt:noalloc
 func (f *Follower) Resume() {
@@ -234,7 +234,7 @@ func (f *Follower) StartSlowly(now rt.Instant) {
 	f.slow.active, f.slow.until = true, now.Add(f.cfg.Safety.SlewFor)
 }
 
-// KeepGoals puts the last goals of these joints, one bit each, into an action.
+// KeepGoals writes the last goals of these joints, one bit each, into an action.
 //
 //rt:noalloc
 func (f *Follower) KeepGoals(action []float32, joints uint32) {
@@ -245,31 +245,31 @@ func (f *Follower) KeepGoals(action []float32, joints uint32) {
 	}
 }
 
-// Silent reports whether so many joints do not answer that nothing may move.
+// Silent reports whether so many joints are silent that nothing may move.
 //
 //rt:noalloc
 func (f *Follower) Silent() bool { return f.silence.bus }
 
-// Stale returns the joints that did not answer in this tick, one bit each.
+// Stale returns the joints without a position in this tick, one bit each.
 //
 //rt:noalloc
 func (f *Follower) Stale() uint32 { return f.silence.stale }
 
-// Frozen returns the joints that have been silent for long and keep their goal.
+// Frozen returns the joints that have been silent for jointStale and keep their goal, one bit each.
 //
 //rt:noalloc
 func (f *Follower) Frozen() uint32 { return f.silence.frozen }
 
-// View is what a Follower knows of its joints, one bit each in the sets.
+// View is the state of a Follower's joints; sets have one bit per joint.
 type View struct {
-	Stale      uint32      // did not answer in this tick
-	Frozen     uint32      // have not answered for so long that they keep their goal
-	Held       uint32      // keep it for another reason
+	Stale      uint32      // no position in this tick
+	Frozen     uint32      // silent for so long that they keep their goal
+	Held       uint32      // keep their goal for another reason
 	Conditions []Condition // [joint]
-	Complaints []int64     // [joint] of heat or supply, event.Complaint; of a joint that has none any more, the last
+	Complaints []int64     // [joint] the current or last event.Complaint about heat or supply
 }
 
-// View fills in v; Conditions has its length.
+// View fills in v, whose slices have one element per joint.
 //
 //rt:noalloc
 func (f *Follower) View(v *View) {
@@ -279,7 +279,7 @@ func (f *Follower) View(v *View) {
 	copy(v.Complaints, f.complaints.of)
 }
 
-// Held returns the joints that keep their goal for another reason than silence.
+// Held returns the joints that keep their goal for another reason than silence, one bit each.
 //
 //rt:noalloc
 func (f *Follower) Held() (joints uint32) {
@@ -290,8 +290,8 @@ func (f *Follower) Held() (joints uint32) {
 	return joints
 }
 
-// AllHeld returns every joint's bit where the arm is armed and none of them is driven, since
-// their motors complain or were let go; else 0. A reply that is lost meanwhile changes nothing.
+// AllHeld returns all joints, one bit each, if the arm is armed and no joint is driven, since their
+// motors complain or were let go; otherwise 0. A lost reply does not change the result.
 //
 //rt:noalloc
 func (f *Follower) AllHeld() (joints uint32) {
@@ -304,7 +304,7 @@ func (f *Follower) AllHeld() (joints uint32) {
 	return held
 }
 
-// Why returns the reason for what joint j may get, in words.
+// Why returns the reason for joint j's permission, in words.
 func (f *Follower) Why(j int) string {
 	if text := f.Complains(j); text != "" {
 		return f.joints[j].Why() + " (" + text + ")"
@@ -312,7 +312,7 @@ func (f *Follower) Why(j int) string {
 	return f.joints[j].Why()
 }
 
-// Complains says of what heat or supply joint j's motor complains now; "" where of nothing.
+// Complains returns the current complaint of joint j's motor about heat or supply, "" without one.
 func (f *Follower) Complains(j int) string {
 	if f.joints[j]&HeatOrSupply == 0 {
 		return ""
@@ -323,7 +323,7 @@ func (f *Follower) Complains(j int) string {
 // Gate returns the arm's gate.
 func (f *Follower) Gate() *Gate { return &f.gate }
 
-// Fatal returns why the run must end, nil when it need not.
+// Fatal returns the reason why the run must end, nil if it may go on.
 func (f *Follower) Fatal() error {
 	if f.failed != nil {
 		return f.failed

@@ -16,7 +16,7 @@ import (
 
 const testPeriod = 10 * time.Millisecond
 
-// motors are two joints on a bus that keeps what it was sent.
+// motors are two joints on a bus that keeps the data it was sent.
 type motors struct {
 	at        [2]float32
 	stale     uint32
@@ -34,10 +34,10 @@ type motors struct {
 	renewed   uint32
 	fatal     error
 	relaxed   uint32
-	armed     uint32 // that ArmStep was asked for last
+	armed     uint32 // joints of the last ArmStep
 	sent      []sent
 	rescued   int
-	follows   bool // joints go where they are told
+	follows   bool // joints reach their goals
 }
 
 type sent struct {
@@ -108,7 +108,7 @@ func newRig(change func(*Config)) *rig {
 	return &rig{New(bus, cfg, 2), bus, rt.Instant(time.Second)}
 }
 
-// tick is one of a policy that wants an action.
+// tick runs one tick of a policy with this action.
 func (r *rig) tick(t testing.TB, want ...float32) {
 	t.Helper()
 	r.now = r.now.Add(testPeriod)
@@ -135,7 +135,7 @@ func (r *rig) ticks(t testing.TB, n int, want ...float32) {
 	}
 }
 
-// armed is a rig whose slow start is over.
+// armed returns a rig after its slow start.
 func armed(t testing.TB, change func(*Config)) *rig {
 	t.Helper()
 	r := newRig(change)
@@ -158,7 +158,7 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 	if len(r.bus.sent) != n || !r.Silent() {
 		t.Errorf("%d goals to a silent arm, silent %v", len(r.bus.sent)-n, r.Silent())
 	}
-	// One answers again, and the arm still counts as silent: so many motors rest.
+	// One joint answers again, and the arm is still silent: so many motors rest.
 	r = armed(t, func(c *Config) { c.Gate.Step = []float32{2, 4} })
 	r.joints[0], r.joints[1] = Torque|Answering|Verified, Torque|Answering|Verified
 	r.may[0], r.may[1], r.silence.bus = mayGoal, mayGoal, true
@@ -169,7 +169,7 @@ func TestNothingIsSentToASilentArm(t *testing.T) {
 	}
 }
 
-// Whose motor falls silent, and whose has restarted, is told once, by joint.
+// Goal: an event names each joint whose motor falls silent or has restarted, once.
 func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
 	events := event.NewQueue(64)
 	r := armed(t, func(c *Config) { c.Events = events })
@@ -191,8 +191,8 @@ func TestWhoIsSilentAndWhoRestartedIsTold(t *testing.T) {
 	}
 }
 
-// After a silence the goals go on slowly from those that the motors have kept, wherever the
-// joints seem to be; a motor that holds another goal goes on from where it is.
+// Goal: after a silence the goals go on slowly from the goals that the motors have kept, whatever
+// places are read; a motor that holds another goal goes on from its place.
 func TestAfterASilence(t *testing.T) {
 	for _, strayed := range []uint32{0, 3} {
 		r := armed(t, nil)
@@ -217,7 +217,7 @@ func TestAfterASilence(t *testing.T) {
 	}
 }
 
-// A joint whose motor holds another goal, and whose place is not known, waits for it.
+// Goal: a joint whose motor holds another goal, and whose place is not known, waits for its place.
 func TestAnotherGoalWaitsForThePlace(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 30, 60, 80)
@@ -233,8 +233,8 @@ func TestAnotherGoalWaitsForThePlace(t *testing.T) {
 	}
 }
 
-// One motor that missed a reply gets nothing until it was compared, and goes on from
-// where it is when it holds something else.
+// Goal: a motor that missed a reply gets no goal until it was compared; if it holds another goal it
+// goes on from its place.
 func TestAMotorThatWasSilent(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.stale, r.bus.doubted = 1, 1
@@ -275,7 +275,7 @@ func TestARestartWaitsForConsent(t *testing.T) {
 	}
 }
 
-// A limp joint is left alone, over a replug too; the others are armed.
+// Goal: a limp joint stays limp, after a replug too; the others are armed.
 func TestLimpStaysLimp(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.says.Limp = 1
@@ -295,7 +295,7 @@ func TestLimpStaysLimp(t *testing.T) {
 	}
 }
 
-// Parking passes the same gate, and leaves joints alone that may not be driven.
+// Goal: parking passes the same gate, and leaves joints alone that may not be driven.
 func TestParking(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 60, 60, 80)
@@ -361,8 +361,8 @@ func TestOutsideTheRange(t *testing.T) {
 	}
 }
 
-// A joint that works hard and does not move is told of and held, and gives way when
-// it is asked to.
+// Goal: a joint with high effort and without motion is reported and held, and gives way to a goal
+// that relieves it.
 func TestStall(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.follows, r.bus.effort = false, 0.9
@@ -386,7 +386,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// A joint that moves, is near its goal, or takes little effort does not stall.
+// Goal: a joint that moves, is near its goal, or has little effort does not stall.
 func TestNoStall(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.effort = 0.9

@@ -7,29 +7,29 @@ import (
 	"edgert/servo"
 )
 
-// Gate is what every goal passes on its way to a motor: a finite number, inside the
-// joint's range, within one tick's travel of the goal before, and near where the
-// joint really is. It counts what it clips. Nothing behind it moves a joint further.
+// Gate checks every goal on its way to a motor: a finite number, inside the joint's range, within
+// one tick's travel of the previous goal, and near the joint's measured place. It counts the goals
+// that it clips. No code after the gate moves a joint further.
 //
-// A joint that stands outside its range may stay there and may come in; its range
-// begins where its goal is until it is inside.
+// A joint outside its range may stay there and may come in: until it is inside, its range is
+// extended to its goal.
 //
 // Owner: tick thread.
 type Gate struct {
 	Min, Max []float32 // [dof] robot units
 	Step     []float32 // [dof] farthest travel per tick
-	Lead     []float32 // [dof] farthest a goal may be from the measured position; empty: anywhere
-	Pace     float32   // share of Step that is allowed now; 0 counts as 1
+	Lead     []float32 // [dof] farthest distance of a goal from the measured position; empty: no limit
+	Pace     float32   // permitted share of Step; 0 means 1
 
 	RangeClips, StepClips uint64
-	ranged, stepped       uint32 // joints clipped since Clipped, one bit each
+	ranged, stepped       uint32 // joints clipped since the last Clipped, one bit each
 }
 
-// leadTime is how far goals may run ahead of a joint, as time at its velocity limit. A
-// servo moves by its position error; a blocked joint's goal goes no further.
+// leadTime bounds the distance of a goal from its joint, as time at the velocity limit. A servo
+// moves by its position error; the goal of a blocked joint goes no further.
 const leadTime = 250 * time.Millisecond
 
-// NewGate is the gate of an arm at a tick's period.
+// NewGate returns the gate of an arm at this period of ticks.
 func NewGate(arm *servo.Arm, period time.Duration) (g Gate) {
 	step, far := arm.Limits(period.Seconds())
 	g.Step = step
@@ -51,7 +51,7 @@ const slack = 1e-3
 func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	wanted := action
 	if !notFinite(action) && j < len(g.Lead) {
-		// Still at the velocity limit, even if a damaged reply makes the place jump.
+		// The velocity limit holds even if a damaged reply makes the place jump.
 		action = min(place+g.Lead[j], max(place-g.Lead[j], action))
 	}
 	next, ranged, stepped := g.next(j, goal, action, 1)
@@ -67,8 +67,8 @@ func (g *Gate) Pass(j int, goal, action, place float32) float32 {
 	return next
 }
 
-// Settle returns the goal of a joint, at place, whose motor holds another goal than the last
-// one: where it is, which moves nothing. Pass goes on from there.
+// Settle returns the goal of a joint, at place, whose motor holds another goal than the last one:
+// its place, which moves nothing. Pass goes on from there.
 //
 //rt:noalloc
 func (g *Gate) Settle(goal, place float32) float32 {
@@ -78,8 +78,7 @@ func (g *Gate) Settle(goal, place float32) float32 {
 	return place
 }
 
-// Clipped returns the joints whose goals were clipped since it was called last, one bit
-// each.
+// Clipped returns the joints whose goals were clipped since the last call, one bit each.
 //
 //rt:noalloc
 func (g *Gate) Clipped() (ranged, stepped uint32) {
@@ -88,8 +87,8 @@ func (g *Gate) Clipped() (ranged, stepped uint32) {
 	return ranged, stepped
 }
 
-// Preview writes what Pass would make of rows [n*dof], each for ticks, from goal on, with
-// joints that follow at once, without counting. It overwrites rows.
+// Preview overwrites rows, [n*dof], with the goals that Pass would return, starting at goal. Each
+// row lasts for ticks, and joints are assumed to follow at once. It counts nothing.
 //
 //rt:noalloc
 func (g *Gate) Preview(goal, rows []float32, ticks int) {
@@ -103,7 +102,7 @@ func (g *Gate) Preview(goal, rows []float32, ticks int) {
 	}
 }
 
-// next returns where joint j may go from its goal within so many ticks.
+// next returns the goal of joint j after this number of ticks.
 //
 //rt:noalloc
 func (g *Gate) next(j int, goal, action, ticks float32) (next float32, ranged, stepped bool) {

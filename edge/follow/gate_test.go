@@ -39,8 +39,8 @@ func TestGatePass(t *testing.T) {
 	}
 }
 
-// A goal runs ahead of a joint that something stops by so much and no more, and a
-// joint that is pushed away does not make it jump.
+// Goal: a goal runs ahead of a blocked joint by its lead at most, and does not jump when the joint
+// is pushed away.
 func TestGateLead(t *testing.T) {
 	g := testGate()
 	g.Lead = []float32{5, 5}
@@ -56,7 +56,7 @@ func TestGateLead(t *testing.T) {
 	}
 }
 
-// The robot's own max_step holds in every tick.
+// Goal: the robot's own max_step holds in every tick.
 func TestGateMaxStep(t *testing.T) {
 	g := testGate()
 	g.Lead = []float32{1, 1}
@@ -65,7 +65,7 @@ func TestGateMaxStep(t *testing.T) {
 	}
 }
 
-// The prefix that conditions the policy must be what Pass will really do.
+// Goal: Preview equals Pass, since the preview conditions the policy.
 func TestPreviewEqualsPass(t *testing.T) {
 	rows := []float32{9, 50, 9, 50, -9, 200, -20, 0}
 	ahead := append([]float32(nil), rows...)
@@ -85,8 +85,8 @@ func TestPreviewEqualsPass(t *testing.T) {
 	}
 }
 
-// Property: whatever is wanted, and wherever the joint is, the goal moves by one
-// step at most, stays finite, and is never further outside the range than it was.
+// Property: for every action and place the goal moves by one step at most, stays finite, and is
+// never further outside the range than before.
 func FuzzGate(f *testing.F) {
 	f.Add(float32(0), float32(9), float32(0))
 	f.Add(float32(20), float32(-9), float32(3))

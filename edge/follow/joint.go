@@ -6,18 +6,18 @@ import "strings"
 type Condition uint8
 
 const (
-	Torque        Condition = 1 << iota // it was switched on here, and has not been lost since
-	Answering                           // it answered in this tick
-	Verified                            // since its last silence its motor was found to have the values it should
+	Torque        Condition = 1 << iota // switched on by this run, and not lost since
+	Answering                           // gave a position in this tick
+	Verified                            // since its last silence its motor was compared and has its expected values
 	HeatOrSupply                        // its motor reports a fault of heat or supply
-	Overloaded                          // or stalled: it pushes against something
-	EncoderFault                        // its motor reports one
+	Overloaded                          // its motor reports an overload, or the joint has stalled: it pushes against something
+	EncoderFault                        // its motor reports an encoder fault
 	Restarted                           // its motor has restarted, and no operator has resumed the run since
 	Limp                                // its torque was taken for the rest of the run
 	numConditions = 1 << 8
 )
 
-// conditionNames are what documents, the page and its JSON show.
+// conditionNames are the names in documents, on the page and in its JSON.
 var conditionNames = [...]string{"torque", "answering", "known", "heated", "pushing", "blind", "restarted", "limp"}
 
 func (c Condition) String() string {
@@ -30,26 +30,28 @@ func (c Condition) String() string {
 	return strings.Join(names, " ")
 }
 
-// permission is what a joint may be told. Each allows what those before it do, but
-// for mayArm: goal := present and torque on are the way to the two behind it.
+// permission is the set of commands that a joint may get. Each permission includes the ones before
+// it, except mayArm: goal := present and torque on lead to the two after it.
 type permission uint8
 
 const (
-	mayNothing permission = iota // nothing is sent to it
+	mayNothing permission = iota // no command
 	mayRelax                     // torque off
 	mayArm                       // goal := present, torque on
-	mayRelieve                   // a goal that takes load off it
+	mayRelieve                   // a goal that reduces its load
 	mayGoal                      // any goal that passes the gate
 )
 
-// rule is one line of the table, for joints with all of has and none of lacks.
+// rule is one line of the table. It matches a joint that has all conditions in has and no condition
+// in lacks.
 type rule struct {
 	has, lacks Condition
 	may        permission
 	why        string
 }
 
-// rules is what a joint may be told: the first line that fits counts, one always does.
+// rules is the table of permissions. The first matching line applies; the last line matches every
+// joint.
 var rules = [...]rule{
 	{Limp, 0, mayRelax, "limp: its torque was taken for the rest of the run"},
 	{Restarted, 0, mayNothing, "its motor has restarted, or its arm was away: waits for an operator (edge-rt ctl resume)"},
@@ -64,7 +66,7 @@ var rules = [...]rule{
 
 type jointEvent uint8
 
-// The events; effects describes each.
+// The events. The table effects describes them.
 const (
 	noReply jointEvent = iota
 	replied
@@ -84,7 +86,7 @@ const (
 	numEvents
 )
 
-// effect is what an event does to a joint: conditions that begin, and that end.
+// effect is the effect of an event on a joint: conditions that begin, and conditions that end.
 type effect struct {
 	name        string
 	begin, ends Condition
@@ -114,7 +116,7 @@ func (c Condition) after(e jointEvent) Condition { return c&^effects[e].ends | e
 //rt:noalloc
 func (c Condition) permission() permission { return rules[c.rule()].may }
 
-// Why returns the reason for that, in words.
+// Why returns the reason for the permission, in words.
 func (c Condition) Why() string { return rules[c.rule()].why }
 
 //rt:noalloc

@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables into docs/control.md anew")
 
-// reachable returns every set of conditions that events can lead to from one.
+// reachable returns every set of conditions to which events can lead from one set.
 func reachable(from Condition, without jointEvent) map[Condition]bool {
 	seen := map[Condition]bool{from: true}
 	for queue := []Condition{from}; len(queue) > 0; queue = queue[1:] {
@@ -24,7 +24,7 @@ func reachable(from Condition, without jointEvent) map[Condition]bool {
 	return seen
 }
 
-// What must hold of every joint, whatever has happened to it.
+// Goal: the invariants of every joint hold in all reachable sets of conditions.
 func TestEveryCondition(t *testing.T) {
 	for c := range Condition(numConditions - 1) {
 		check(t, c)
@@ -58,8 +58,8 @@ func check(t *testing.T, c Condition) {
 	}
 }
 
-// No way leads from a restart to a goal but by an operator's consent, none from
-// limp to torque, and none from a silence to a goal but by a comparison.
+// Goal: a joint gets from a restart to a goal only by an operator's consent, from limp never to
+// torque, and from a silence to a goal only by a comparison.
 func TestNoWayAround(t *testing.T) {
 	for c := range reachable(Torque|Answering|Verified, numEvents) {
 		for next := range reachable(c.after(motorRestarted), operatorResumed) {
@@ -85,7 +85,7 @@ func TestNoWayAround(t *testing.T) {
 	}
 }
 
-// And there is a way out of everything but limp.
+// Goal: every condition except limp can end.
 func TestEveryFaultEnds(t *testing.T) {
 	for c := range reachable(0, torqueTaken) {
 		driven := false
@@ -98,12 +98,12 @@ func TestEveryFaultEnds(t *testing.T) {
 	}
 }
 
-// permissionNames are as documents show them.
+// permissionNames are the names in documents.
 var permissionNames = [...]string{"nothing", "torque off", "goal := present, torque on", "a goal that relieves the load", "any goal that passes the gate"}
 
 func (p permission) String() string { return permissionNames[p] }
 
-// tables draws what a joint may be told, and what events do, as documents show them.
+// tables formats the tables of permissions and of events' effects for documents.
 func tables() string {
 	var b strings.Builder
 	b.WriteString("| is | is not | may be told | which is |\n|---|---|---|---|\n")
@@ -123,7 +123,7 @@ const (
 	ends     = "<!-- end -->\n"
 )
 
-// The document shows the tables that run: go test ./edge/follow -update.
+// Goal: the document has the tables of the program; go test ./edge/follow -update writes them.
 func TestDocumentShowsTheTable(t *testing.T) {
 	text, err := os.ReadFile(document)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"edgert/servo/servosim"
 )
 
-// Dynamixels at 10 fps and below, or at 15 with a tick that is skipped.
+// Goal: Dynamixels work at 10 fps and below, and at 15 with a skipped tick.
 func TestKochAtLowRates(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {

@@ -11,8 +11,7 @@ import (
 
 const elbow = 2 // its motor has id 3
 
-// misread has the line change the next n positions that a motor answers with, so that their
-// checksums fit.
+// misread makes the line change the next n positions in a motor's replies, with valid checksums.
 func (a *simArm) misread(offset, n int, ids ...uint8) {
 	a.t.Helper()
 	fault := servosim.Fault{Kind: "misread", IDs: ids, Offset: offset, Count: n}
@@ -27,7 +26,7 @@ func (a *simArm) mute(on bool, ids ...uint8) {
 	}
 }
 
-// travelled ticks for a while and returns how far the shafts went from where they stood.
+// travelled ticks for a while and returns the travel of the shafts.
 func (a *simArm) travelled(d time.Duration) (most int) {
 	a.t.Helper()
 	before := a.bus.States()
@@ -43,7 +42,8 @@ func (a *simArm) travelled(d time.Duration) (most int) {
 
 var everyMotor = []uint8{1, 2, 3, 4, 5, 6}
 
-// The first replies after a silence carry wrong positions whose checksums fit. Nothing moves.
+// Goal: when the first replies after a silence have wrong positions with valid checksums, nothing
+// moves.
 func TestAWrongPositionAfterASilence(t *testing.T) {
 	rttest.RealTime(t)
 	silences := []struct {
@@ -53,7 +53,7 @@ func TestAWrongPositionAfterASilence(t *testing.T) {
 	}{{"elbow", []uint8{3}, 150 * time.Millisecond}, {"all", everyMotor, 300 * time.Millisecond}, {"one reply", []uint8{3}, 15 * time.Millisecond}}
 	wrongs := []struct {
 		name    string
-		offsets []int // of the replies after the silence; 0: right
+		offsets []int // of the replies after the silence; 0: correct
 	}{
 		{"first", []int{885}}, {"first, the other way", []int{-600}}, {"first, near", []int{150}},
 		{"second", []int{0, 885}}, {"both, different", []int{885, -600}}, {"three, different", []int{885, -600, 300}},
@@ -93,14 +93,14 @@ func TestAWrongPositionAfterASilence(t *testing.T) {
 	}
 }
 
-// answered returns a condition that holds one tick after it was asked for.
+// answered returns a condition that holds one tick after its first check.
 func (a *simArm) answered() func() bool {
 	n := a.arm.Stats().Cycles
 	return func() bool { return a.arm.Stats().Cycles > n }
 }
 
-// A position that stays wrong cannot be told from a joint that has moved: the goal walks at
-// the velocity limit, and never jumps.
+// Goal: a position that stays wrong looks like a joint that has moved: the goal moves at the
+// velocity limit, and never jumps.
 func TestAPositionThatStaysWrong(t *testing.T) {
 	for _, offset := range []int{885, -885} {
 		a := newSimArm(t, servosim.Config{}, nil)
@@ -123,8 +123,8 @@ func TestAPositionThatStaysWrong(t *testing.T) {
 	}
 }
 
-// One wrong position in the middle of a movement, or of a rest, is not seen, moves nothing
-// and ends nothing.
+// Goal: a single wrong position during a motion or a rest is ignored, moves nothing and ends
+// nothing.
 func TestAWrongPositionOnTheWay(t *testing.T) {
 	rttest.RealTime(t)
 	a := newSimArm(t, servosim.Config{}, nil)
@@ -151,7 +151,8 @@ func TestAWrongPositionOnTheWay(t *testing.T) {
 	a.clean()
 }
 
-// A wrong position in any tick of arming, on servos that take torque with a goal, moves nothing.
+// Goal: a wrong position in any tick of arming, on servos that take torque with a goal, moves
+// nothing.
 func TestAWrongPositionWhileArming(t *testing.T) {
 	rttest.RealTime(t)
 	for phase := range 8 {
@@ -182,7 +183,7 @@ func TestAWrongPositionWhileArming(t *testing.T) {
 	}
 }
 
-// The first positions after the adapter was away are wrong: the arm is armed where it is.
+// Goal: when the first positions after a replug are wrong, the arm is armed at its true place.
 func TestAWrongPositionAfterAReplug(t *testing.T) {
 	rttest.RealTime(t)
 	for n := 1; n <= 4; n++ {
@@ -206,7 +207,7 @@ func TestAWrongPositionAfterAReplug(t *testing.T) {
 	}
 }
 
-// After a suspension the goals are those that the motors have kept.
+// Goal: after a suspension the goals are those that the motors have kept.
 func TestAWrongPositionAfterASuspension(t *testing.T) {
 	rttest.RealTime(t)
 	a := newSimArm(t, servosim.Config{}, nil)

@@ -12,21 +12,21 @@ import (
 	"edgert/servo/robot"
 )
 
-// push is which way an overloaded joint pushes.
+// push is the direction in which an overloaded joint pushes.
 type push struct {
 	way   float32    // above 0: towards higher values; 0: not known
 	since rt.Instant // when the overload began, or was taken off
-	read  bool       // way is from its motor's load, which a movement has, too: it is read again and again
+	read  bool       // way is the direction of its motor's load, which a motion causes, too: it is read repeatedly
 	idle  bool       // its motor has no load: it does not push
 }
 
 const (
-	pushLeast  = 1.0 // robot units from its goal to its place that say which way a joint pushes
-	reliefPast = 3.0 // robot units that a goal may go past an overloaded joint, which may be wedged
+	pushLeast  = 1.0 // robot units between goal and place from which their difference shows the direction
+	reliefPast = 3.0 // robot units by which a goal may pass an overloaded joint, which may be wedged
 )
 
-// newPush is that of a joint whose overload has just begun. One at its goal pushes all the
-// same, against its weight or something that leans on it: its load says which way.
+// newPush returns the push of a joint whose overload has just begun. A joint at its goal pushes,
+// too, against its weight or an object that leans on it: then its load gives the direction.
 //
 //rt:noalloc
 func newPush(now rt.Instant, goal, place float32) push {
@@ -37,7 +37,7 @@ func newPush(now rt.Instant, goal, place float32) push {
 	return p
 }
 
-// findPush learns from its motor's load which way an overloaded joint pushes.
+// findPush derives the direction of an overloaded joint's push from its motor's load.
 //
 //rt:noalloc
 func (f *Follower) findPush(j int) {
@@ -50,8 +50,8 @@ func (f *Follower) findPush(j int) {
 	f.bus.Prioritize(1 << j)
 }
 
-// relief returns as much of an action as takes load off a joint that pushes. One without a
-// load moves near its place; if that meets something, its load says which way.
+// relief returns the part of an action that takes load off a joint that pushes. A joint without
+// load moves near its place; when it meets an obstacle, its load gives the direction.
 //
 //rt:noalloc
 func relief(goal, action float32, p *push, place float32) float32 {
@@ -66,18 +66,18 @@ func relief(goal, action float32, p *push, place float32) float32 {
 	return min(action, max(goal, place+reliefPast))
 }
 
-// unloading is an operator's request to the tick, and its answer.
+// unloading carries an operator's request to the tick, and the tick's answer.
 type unloading struct {
-	asked  atomic.Uint32 // joints; 0: nothing
-	answer atomic.Int64  // the joints that were unloaded; -1: none yet
+	asked  atomic.Uint32 // joints, one bit each; 0: no request
+	answer atomic.Int64  // the joints that were unloaded; -1: no answer yet
 }
 
-// unloadTimeout is for the tick to answer.
+// unloadTimeout is the time within which the tick must answer.
 const unloadTimeout = time.Second
 
-// Unload has the tick take the load off an overloaded joint, off all of them where name is
-// empty: the goal is where the joint is, and its motor forgets the overload. It returns the
-// joints by name. Any thread but the tick, one at a time.
+// Unload makes the tick take the load off an overloaded joint, or off all overloaded joints when
+// name is empty: the joint's place becomes its goal, and its motor forgets the overload. It returns
+// the names of the joints. Any thread but the tick's may call it, one at a time.
 func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err error) {
 	joints := ^uint32(0)
 	if name != "" {
@@ -106,7 +106,7 @@ func (f *Follower) Unload(r robot.Robot, name string) (unloaded string, err erro
 	return unloaded, nil
 }
 
-// unload answers the operator's request.
+// unload carries out the operator's request.
 //
 //rt:noalloc
 func (f *Follower) unload(now rt.Instant) {

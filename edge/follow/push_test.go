@@ -10,12 +10,12 @@ import (
 	"edgert/servo/robot"
 )
 
-// A joint that is overloaded at its goal gives way to what its motor's load says.
+// Goal: a joint that is overloaded at its goal gives way in the direction of its motor's load.
 func TestOverloadAtItsGoalFollowsItsLoad(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
 		pushes float32
-		wants  [2]float32 // of the second joint, which stands at 50 and does not move
+		wants  [2]float32 // of the second joint, which is at 50 and does not move
 		goals  [2]float32
 	}{
 		{"it pushes up", 1, [2]float32{90, 10}, [2]float32{50, 50 - reliefPast}},
@@ -39,7 +39,8 @@ func TestOverloadAtItsGoalFollowsItsLoad(t *testing.T) {
 	}
 }
 
-// One without a load follows, near its place; when it meets something it does not push on.
+// Goal: an overloaded joint without load follows near its place; when it meets an obstacle it does
+// not push further.
 func TestAnOverloadWithoutALoadMoves(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 5, 5, 50)
@@ -55,7 +56,7 @@ func TestAnOverloadWithoutALoadMoves(t *testing.T) {
 	}
 }
 
-// An operator takes the load off a joint that pushes, and off no other.
+// Goal: an operator takes the load off a joint that pushes, and off no other.
 func TestUnload(t *testing.T) {
 	ask := func(r *rig, joints uint32) uint32 {
 		r.unloading.answer.Store(-1)
@@ -65,7 +66,7 @@ func TestUnload(t *testing.T) {
 	}
 	r := armed(t, nil)
 	r.bus.follows = false
-	r.ticks(t, 8, 5, 20) // closes on something at 50
+	r.ticks(t, 8, 5, 20) // closes on an object at 50
 	r.bus.says.Overload = 2
 	r.ticks(t, 5, 5, 20)
 	pressed := r.Goal[1]
@@ -89,7 +90,7 @@ func TestUnload(t *testing.T) {
 	}
 }
 
-// What is wrong with a request is told by name, and the tick has to be there.
+// Goal: the error of a refused request names the joint, and a missing tick is an error.
 func TestUnloadIsRefused(t *testing.T) {
 	arm, err := robot.ByName("so101")
 	if err != nil {

@@ -11,14 +11,14 @@ import (
 	"edgert/servo/robot"
 )
 
-// Read reads the joints and works out what each of them may get in this tick.
+// Read reads the joints and determines each joint's permission in this tick.
 //
 //rt:noalloc
 func (f *Follower) Read(t rt.Tick) {
 	f.ReadBy(t, t.Deadline.Add(f.cfg.Period-Reserve(f.cfg.Period)))
 }
 
-// ReadBy is Read with another deadline, where a second arm is read in the same tick.
+// ReadBy is Read with another deadline, for a second arm that is read in the same tick.
 //
 //rt:noalloc
 func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
@@ -46,7 +46,7 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	for j := range f.joints {
 		f.may[j] = f.joints[j].permission()
 		if f.joints[j]&Torque == 0 {
-			f.Goal[j] = f.Place[j] // nothing holds it
+			f.Goal[j] = f.Place[j] // no motor holds it
 		}
 		if f.Phase == Armed && f.may[j] == mayArm {
 			f.Phase = Arming // it could not be armed with the others
@@ -55,7 +55,8 @@ func (f *Follower) ReadBy(t rt.Tick, deadline rt.Instant) {
 	f.unload(t.Woke)
 }
 
-// updateSilence applies silence; a joint that answers goes on once it is verified.
+// updateSilence updates the joints' silence. A joint that answers again goes on once it is
+// verified.
 //
 //rt:noalloc
 func (f *Follower) updateSilence(now rt.Instant) {
@@ -90,7 +91,7 @@ func (f *Follower) updateSilence(now rt.Instant) {
 		resumed = ^uint32(0)
 	}
 	if f.driving() && resumed != 0 {
-		f.StartSlowly(now) // from the goals that the motors were found to have kept
+		f.StartSlowly(now) // from the goals that the motors have kept
 	}
 	f.settle(now)
 	s.bus = silent
@@ -99,9 +100,9 @@ func (f *Follower) updateSilence(now rt.Instant) {
 //rt:noalloc
 func (f *Follower) driving() bool { return f.Phase == Armed || f.Phase == Parking }
 
-// settle has joints whose motors hold another goal than ours go on from where they are, once
-// that is known, but not overloaded ones. A motor that has kept its goal keeps it: where it
-// stands may be read wrong, and the gate walks from a goal that is known.
+// settle makes joints whose motors hold another goal than ours go on from their place, as soon as
+// it is known, except overloaded joints. A motor that has kept its goal goes on from that goal: its
+// place may be read wrong, and the gate starts at a goal that is known.
 //
 //rt:noalloc
 func (f *Follower) settle(now rt.Instant) {
@@ -129,8 +130,8 @@ func (f *Follower) apply(j int, is bool, yes, no jointEvent) {
 	}
 }
 
-// onReconnect has an arm that was away armed again where it stands; motors that have
-// restarted wait for an operator, if the robot's description says so.
+// onReconnect prepares an arm that was away for arming at its present pose. If the robot's
+// description demands it, motors that have restarted wait for an operator.
 func (f *Follower) onReconnect(now rt.Instant, why hotplug.Cause, restarted uint32) {
 	policy, which := f.cfg.Safety.AfterReplug, restarted
 	if why == hotplug.Restarted {
@@ -188,7 +189,7 @@ func (f *Follower) applyReactions(now rt.Instant) {
 			f.findPush(j)
 		}
 		if (f.reactions.Encoder&^r.Encoder)&bit != 0 {
-			f.StartSlowly(now) // its motor has driven to its goal by itself, wherever it was
+			f.StartSlowly(now) // its motor has driven to its goal by itself, from anywhere
 		}
 		if r.Limp&bit != 0 {
 			f.joints[j] = f.joints[j].after(torqueTaken)
@@ -200,6 +201,6 @@ func (f *Follower) applyReactions(now rt.Instant) {
 	f.emitEach(now, event.JointLimp, r.Limp&^f.reactions.Limp)
 	f.reactions = r
 	if f.Phase == Armed && f.bus.BusWatchdogFired() {
-		f.Phase, f.rearmAll = Arming, true // where it stands, and slowly from there
+		f.Phase, f.rearmAll = Arming, true // at its present pose, and slowly from there
 	}
 }

@@ -14,7 +14,7 @@ import (
 
 var _ servo.Reactions
 
-// A stalled joint that is made limp gets no goal in the same tick.
+// Goal: a stalled joint that is made limp gets no goal in the same tick.
 func TestStallLimpGetsNoGoal(t *testing.T) {
 	r := armed(t, func(c *Config) { c.Safety.Stall = robot.Limp })
 	r.bus.follows, r.bus.effort = false, 0.9
@@ -32,7 +32,7 @@ func TestStallLimpGetsNoGoal(t *testing.T) {
 	}
 }
 
-// A joint outside that goes limp does not keep the arm from ever being driven.
+// Goal: a joint outside its range that goes limp does not prevent the arm from being driven.
 func TestRescueWithALimpJoint(t *testing.T) {
 	r := newRig(func(c *Config) { c.Rescue = true })
 	r.bus.at[0], r.bus.outside = 95, 1
@@ -51,7 +51,7 @@ func TestRescueWithALimpJoint(t *testing.T) {
 	t.Error("rescuing for ever a joint that has no torque")
 }
 
-// A suspend between the loop's measurement and the read is not swallowed.
+// Goal: a suspension between the loop's measurement and the read is not lost.
 func TestSuspendBeforeRead(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	r := armed(t, func(c *Config) { c.Clock = clock })
@@ -63,10 +63,10 @@ func TestSuspendBeforeRead(t *testing.T) {
 	}
 }
 
-// An arm that is armed again while paused is still one to be parked.
+// Goal: an arm that is armed again while paused is still parked at the end.
 func TestPostponeOfAnArmedArm(t *testing.T) {
 	r := armed(t, nil)
-	r.Phase = Arming // asleep: its bus watchdogs have fired
+	r.Phase = Arming // its bus watchdogs have fired
 	r.CancelArming() // paused
 	r.Finish(r.now)
 	t.Logf("phase after Postpone+Depart %v", r.Phase)
@@ -78,7 +78,7 @@ func TestPostponeOfAnArmedArm(t *testing.T) {
 	}
 }
 
-// A blind joint that is well again does not make the gripper let go.
+// Goal: the recovery of a blind joint does not make the gripper let go.
 func TestRearmDropsTheGrip(t *testing.T) {
 	r := newRig(nil)
 	r.bus.says.Encoder = 1
@@ -89,7 +89,7 @@ func TestRearmDropsTheGrip(t *testing.T) {
 	}
 	r.bus.follows = false
 	r.bus.says.Overload = 2
-	r.ticks(t, 20, 5, 20) // closes on something at 50
+	r.ticks(t, 20, 5, 20) // closes on an object at 50
 	r.bus.armed = 0
 	r.bus.says.Encoder = 0
 	r.ticks(t, 3, 5, 20)
@@ -98,7 +98,7 @@ func TestRearmDropsTheGrip(t *testing.T) {
 	}
 }
 
-// Refused outside of the range: the arm was not touched.
+// Goal: an arm that is refused outside its range was not touched.
 func TestOutsideIsUntouched(t *testing.T) {
 	r := newRig(nil)
 	r.bus.at[0], r.bus.outside = 95, 1
@@ -111,7 +111,7 @@ func TestOutsideIsUntouched(t *testing.T) {
 	}
 }
 
-// A restarted joint that is also blind: the others are not armed.
+// Goal: with a restarted joint that is also blind, the others are not armed.
 func TestRestartedAndBlind(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.back, r.bus.restarted, r.bus.says.Encoder = hotplug.Restarted, 1, 1
@@ -124,12 +124,12 @@ func TestRestartedAndBlind(t *testing.T) {
 	}
 }
 
-// Slow start ends for a policy that keeps moving at half of the limit.
+// Goal: the slow start ends for a policy that moves constantly at half of the limit.
 func TestSlowEnds(t *testing.T) {
 	r := newRig(func(c *Config) { c.Safety.Slew = 0.3 })
 	r.StartArming()
 	r.ticks(t, 3, 5, 50)
-	// closed loop: wants 0.9 (of 2) beyond where it is, there and back
+	// closed loop: the action is 0.9 (of 2) beyond the place, to and fro
 	dir := float32(1)
 	for range 2000 {
 		if r.bus.at[0] > 80 {
@@ -144,7 +144,7 @@ func TestSlowEnds(t *testing.T) {
 	}
 }
 
-// Slow does not end while one that is far off is not driven in that tick.
+// Goal: the slow start does not end while a distant joint is not driven in that tick.
 func TestSlowStaleJoint(t *testing.T) {
 	r := newRig(nil)
 	r.StartArming()
@@ -156,7 +156,7 @@ func TestSlowStaleJoint(t *testing.T) {
 	}
 }
 
-// What is said names the joint that it is about.
+// Goal: an event names only its own joint.
 func TestEventsNameTheNewJoint(t *testing.T) {
 	events := event.NewQueue(64)
 	r := armed(t, func(c *Config) { c.Events = events })
@@ -172,7 +172,7 @@ func TestEventsNameTheNewJoint(t *testing.T) {
 	})
 }
 
-// A gripper that pushes keeps its force when its goal register is not ours after a lost reply.
+// Goal: a gripper that pushes keeps its force when its goal register differs after a lost reply.
 func TestStrayedGripper(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.follows = false
@@ -188,7 +188,7 @@ func TestStrayedGripper(t *testing.T) {
 	}
 }
 
-// Max_step does not pass by the velocity limit.
+// Goal: with a lead, too, a goal moves by one step at most, even after a damaged position.
 func TestLeadKeepsTheStep(t *testing.T) {
 	g := testGate()
 	g.Lead = []float32{5, 5}
@@ -197,10 +197,7 @@ func TestLeadKeepsTheStep(t *testing.T) {
 	}
 }
 
-// A stall is told by what was read while it stood, not by an effort from before.
-// (servo: the effort of a Koch motor is in the third of its windows, and is up to 0.9 s old.)
-
-// An overload while goal and place are the same lets nothing but relief through.
+// Goal: an overload with equal goal and place lets only relief through.
 func TestOverloadAtItsGoal(t *testing.T) {
 	r := armed(t, nil)
 	r.ticks(t, 5, 5, 50)
@@ -218,8 +215,8 @@ func TestOverloadAtItsGoal(t *testing.T) {
 	}
 }
 
-// A joint that is wedged and overloaded is not driven through to push as hard
-// the other way; one that is free follows.
+// Goal: a wedged and overloaded joint is not driven through to push as hard in the other direction;
+// a free joint follows.
 func TestReliefEndsAtTheJoint(t *testing.T) {
 	r := armed(t, nil)
 	r.bus.follows = false
@@ -236,8 +233,8 @@ func TestReliefEndsAtTheJoint(t *testing.T) {
 	}
 }
 
-// An arm that was unplugged on its way in is walked in again, and not refused:
-// its motors know nothing of the first rescue.
+// Goal: an arm that was unplugged during a rescue is rescued again, and not refused: its motors do
+// not remember the first rescue.
 func TestRescueAgainAfterAReplug(t *testing.T) {
 	r := newRig(func(c *Config) { c.Rescue = true })
 	r.bus.at[0], r.bus.outside = 95, 1

@@ -10,8 +10,7 @@ import (
 	"edgert/servo/table"
 )
 
-// narrowed is an arm with --rescue whose shoulder stands far outside its range, in the
-// servo too.
+// narrowed returns an arm with --rescue whose shoulder is far outside its range, in the servo too.
 func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 	return func(cfg *servo.ArmConfig, f *Config) {
 		f.Rescue = true
@@ -30,7 +29,7 @@ func narrowed(t *testing.T) func(*servo.ArmConfig, *Config) {
 	}
 }
 
-// A plug pulled in the middle of a rescue does not let the servo go at full speed.
+// Goal: unplugging during a rescue does not make the servo move at full speed.
 func TestReplugInARescue(t *testing.T) {
 	a := newSimArm(t, servosim.Config{Fitted: true}, narrowed(t))
 	a.until("armed", func() bool { return a.Phase == Armed })
@@ -40,7 +39,7 @@ func TestReplugInARescue(t *testing.T) {
 		t.Fatal(err)
 	}
 	a.until("away", a.arm.Away)
-	a.begins = false // the next chunk takes its time, or after_replug: operator
+	a.begins = false // the next chunk is late, or after_replug is operator
 	if err := a.bus.Replug(); err != nil {
 		t.Fatal(err)
 	}
@@ -59,7 +58,7 @@ func TestReplugInARescue(t *testing.T) {
 	}
 }
 
-// Arming on a bus that loses what is borne.
+// Goal: arming succeeds on a bus with a permitted rate of losses.
 func TestArmingOnALossyBus(t *testing.T) {
 	for _, p := range []float64{0.05, 0.1, 0.18} {
 		a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{{Kind: "drop", Probability: p, From: 3 * time.Second}}}}, nil)
@@ -72,7 +71,7 @@ func TestArmingOnALossyBus(t *testing.T) {
 	}
 }
 
-// Goal is what a joint that is not driven holds, as its comment says.
+// Goal: Follower.Goal is the place of a joint that is not driven, as its comment specifies.
 func TestGoalOfALimpJoint(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	a.drive()
@@ -91,7 +90,7 @@ func TestGoalOfALimpJoint(t *testing.T) {
 	}
 }
 
-// Supply off and on while the arm parks, and while it is armed.
+// Goal: a break of the supply while the arm parks, or is armed, breaks no rule.
 func TestPowerBlipWhileParking(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()

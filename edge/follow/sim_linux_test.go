@@ -24,8 +24,8 @@ const (
 	simPatience = 30 * time.Second // only a broken test waits so long
 )
 
-// simArm is a Follower on simulated motors that behave like real ones where it is
-// worse for a driver, and a referee that sees what they receive.
+// simArm is a Follower on simulated motors, which behave like real ones in the ways that are harder
+// for a driver, with a referee that checks the commands they receive.
 type simArm struct {
 	*Follower
 	t       *testing.T
@@ -35,13 +35,13 @@ type simArm struct {
 	robot   robot.Robot
 	tick    rt.Tick
 	want    []float32
-	begins  bool // a policy's chunks come
+	begins  bool // chunks of a policy arrive
 }
 
-// stage opens an SO-101 whose joints stand in the middle.
+// stage opens an SO-101 with its joints in the middle.
 func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfig, *Config)) *simArm {
 	t.Helper()
-	rttest.RealTime(t) // the simulated motors keep their own time, as silences and stalls are judged by
+	rttest.RealTime(t) // the simulated motors run in real time, by which silences and stalls are judged
 	if testing.Short() {
 		t.Skip("seconds of real time")
 	}
@@ -90,7 +90,7 @@ func newSimArm(t *testing.T, motors servosim.Config, change func(*servo.ArmConfi
 	return a
 }
 
-// step is one tick of a run whose policy wants a.want.
+// step is one tick of a run whose policy sends a.want.
 func (a *simArm) step() error {
 	clock := rt.KernelClock()
 	a.tick.Deadline = max(a.tick.Deadline.Add(simPeriod), clock.Now())
@@ -116,7 +116,7 @@ func (a *simArm) step() error {
 	return nil
 }
 
-// until ticks until something holds.
+// until ticks until a condition holds.
 func (a *simArm) until(what string, holds func() bool) {
 	a.t.Helper()
 	for end := time.Now().Add(simPatience); !holds(); {
@@ -135,7 +135,7 @@ func (a *simArm) during(d time.Duration) {
 	a.until("a while", func() bool { return time.Now().After(end) })
 }
 
-// clean wants no broken rule.
+// clean fails the test for a broken rule.
 func (a *simArm) clean() {
 	a.t.Helper()
 	a.referee.CheckAt(rt.KernelClock().Now())
@@ -167,9 +167,9 @@ func within(a, b []float32, reach float32) bool {
 	return true
 }
 
-// The supply goes off, the arm slumps, and the supply is back: nothing moves until
-// an operator says so, and then it begins where the arm is. Whether a goal write
-// takes torque, and whether servos boot with torque, documents do not agree on.
+// Goal: when the supply goes off, the arm sags and the supply returns, nothing moves until an
+// operator resumes, and then the motion begins at the arm's place. The documents disagree on
+// whether a goal write takes torque, and on whether servos boot with torque.
 func TestPowerBlip(t *testing.T) {
 	for _, goalTakes := range []bool{true, false} {
 		for _, boots := range []bool{true, false} {
@@ -209,7 +209,7 @@ func TestPowerBlip(t *testing.T) {
 	}
 }
 
-// Unplugged, power cycled and plugged in again is a restart, each time.
+// Goal: unplugging, a power cycle and plugging in again are a restart, each time.
 func TestPowerCycleWhileUnplugged(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
@@ -237,7 +237,7 @@ func TestPowerCycleWhileUnplugged(t *testing.T) {
 	a.clean()
 }
 
-// A plug alone is none: the motors kept torque, marks and goals.
+// Goal: a replug alone is not a restart: the motors kept torque, marks and goals.
 func TestReplugIsNoRestart(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
@@ -256,8 +256,8 @@ func TestReplugIsNoRestart(t *testing.T) {
 	a.clean()
 }
 
-// A gripper that holds something keeps its force when its protection trips, opens
-// when it is asked to, and is free again.
+// Goal: a gripper that holds an object keeps its force when its protection trips, opens on a goal
+// that opens it, and is free again.
 func TestOverloadedGripper(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	const gripper = 5
@@ -280,8 +280,8 @@ func TestOverloadedGripper(t *testing.T) {
 	a.clean()
 }
 
-// A motor complains of an overload while its goal is where it is, which says nothing of a
-// direction: the joint is not frozen, and an operator has its motor forget the overload.
+// Goal: a motor reports an overload at its goal, which gives no direction: the joint is not frozen,
+// and an operator can make its motor forget the overload.
 func TestOverloadWithoutADirection(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
@@ -295,7 +295,7 @@ func TestOverloadWithoutADirection(t *testing.T) {
 	a.want[elbow] = -15
 	a.referee.PolicyGoal(rt.KernelClock().Now(), 3, 1880)
 	a.until("the joint follows", func() bool { return a.Place[elbow] < -12 })
-	a.clean() // which knows of no operator that has torque switched off and on
+	a.clean() // the referee does not expect an operator's torque off and on
 	trip()
 	at := a.bus.States()[elbow].Position
 	told := make(chan error)
@@ -321,7 +321,7 @@ func TestOverloadWithoutADirection(t *testing.T) {
 	}
 }
 
-// A joint whose encoder lies is not driven, on the way out neither, and the run ends.
+// Goal: a joint with a faulty encoder is not driven, not even at the end, and the run ends.
 func TestEncoderFault(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, nil)
 	a.drive()
@@ -337,7 +337,7 @@ func TestEncoderFault(t *testing.T) {
 	a.clean()
 }
 
-// A joint that was made limp stays so over further goals, and over a replug.
+// Goal: a joint that was made limp stays limp over further goals, and over a replug.
 func TestLimpJointOfMotors(t *testing.T) {
 	a := newSimArm(t, servosim.Config{}, func(_ *servo.ArmConfig, c *Config) { c.Safety.StallFor = time.Hour })
 	a.drive()
@@ -360,13 +360,13 @@ func TestLimpJointOfMotors(t *testing.T) {
 	a.clean()
 }
 
-// An arm that stands outside its range is refused in words; with rescue it comes in
-// slowly, where the servo's own range does not include its place too.
+// Goal: an arm outside its range is refused with a reason; with rescue it moves in slowly, even if
+// the servo's own range does not include its place.
 func TestOutsideOfMotors(t *testing.T) {
 	narrow := func(eeprom bool) func(*servo.ArmConfig, *Config) {
 		return func(cfg *servo.ArmConfig, _ *Config) {
 			c := cfg.Calibration["shoulder_lift"]
-			c.RangeMin, c.RangeMax = 500, 1800 // it stands at 2048, 22 degrees beyond
+			c.RangeMin, c.RangeMax = 500, 1800 // it is at 2048, 22 degrees beyond
 			cfg.Calibration["shoulder_lift"] = c
 			if !eeprom {
 				return
@@ -417,7 +417,7 @@ func TestOutsideOfMotors(t *testing.T) {
 	}
 }
 
-// Lost replies cost a joint a goal or two, and never a wrong one.
+// Goal: lost replies cost a joint a goal or two, and never cause a wrong one.
 func TestLossyBus(t *testing.T) {
 	a := newSimArm(t, servosim.Config{Faults: servosim.Script{Seed: 7, Faults: []servosim.Fault{
 		{Kind: "drop", Probability: 0.1, From: 2 * time.Second}, {Kind: "corrupt", Probability: 0.05, From: 2 * time.Second},

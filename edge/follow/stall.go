@@ -10,21 +10,21 @@ import (
 	"edgert/servo/robot"
 )
 
-// A joint stalls when its effort is high and its goal comes no nearer.
+// A joint stalls when its effort is high and it comes no nearer to its goal.
 const (
-	stallEffort = 0.8 // share of what its motor's limits allow
+	stallEffort = 0.8 // share of its motor's limits
 	stallOff    = 3.0 // robot units from its goal
-	stallTravel = 1.0 // robot units; less is no movement
+	stallTravel = 1.0 // robot units; a smaller travel is not a motion
 )
 
 // stall is one joint's progress towards its goal.
 type stall struct {
-	from     float32    // where it was when it moved last
-	since    rt.Instant // then; 0: it is not asked to move
+	from     float32    // its place at the last motion
+	since    rt.Instant // instant of the last motion; 0: at its goal
 	reported bool
 }
 
-// watchStalls reports joints that stall, and reacts as the robot's description says.
+// watchStalls reports joints that stall, and reacts as the robot's description demands.
 //
 //rt:noalloc
 func (f *Follower) watchStalls(now rt.Instant) {
@@ -48,7 +48,7 @@ func (f *Follower) watchStalls(now rt.Instant) {
 			continue
 		}
 		f.bus.Prioritize(1 << j)
-		if f.bus.Effort(j, s.since) >= stallEffort {
+		if f.bus.Effort(j, s.since) >= stallEffort { // read since the last motion: the effort of a Koch motor is up to 0.9 s old
 			s.reported = true
 			begun |= 1 << j
 			f.push[j] = newPush(now, f.Goal[j], f.Place[j])
@@ -65,7 +65,7 @@ func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
 	case robot.Limp:
 		for j := range f.joints {
 			if joints&(1<<j) != 0 {
-				f.joints[j] = f.joints[j].after(torqueTaken) // before this tick's goals leave
+				f.joints[j] = f.joints[j].after(torqueTaken) // before this tick's goals are sent
 			}
 		}
 		f.bus.DisableTorque(joints)
@@ -74,14 +74,14 @@ func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
 	}
 }
 
-// stopStalled allocates once, at the end of a run.
+// stopStalled ends the run. It allocates, once.
 func (f *Follower) stopStalled(joints uint32) {
 	if f.failed == nil {
 		f.failed = exit.Errorf(exit.Fault, "joint %d is stalled: it works hard and does not move; see what is in its way", bits.TrailingZeros32(joints)+1)
 	}
 }
 
-// stalled returns the joints that stall, where the reaction is to hold them.
+// stalled returns the joints that stall, one bit each, if the reaction is to hold them, else 0.
 //
 //rt:noalloc
 func (f *Follower) stalled() (joints uint32) {
