@@ -21,8 +21,8 @@ import (
 
 const sceneW, sceneH = 96, 64
 
-// scenes are a camera's picture as it should be, with the four stray bytes of a
-// Logitech C270, and with damage that its markers do not show.
+// scenes are a camera's correct picture, the same with the four stray bytes of a Logitech C270, and
+// with damage that the markers do not show.
 func testPictures(t testing.TB) (good, stray, half, garbled []byte) {
 	t.Helper()
 	good, err := os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg"))
@@ -41,9 +41,8 @@ func brokenCamera(shots ...[]byte) *fakeCamera {
 	return &fakeCamera{format: camera.Format{Width: sceneW, Height: sceneH, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1000), pictures: shots}
 }
 
-// One with stray bytes is the picture and counted. A broken one is counted, and
-// the picture before it stays what it was, with its age, however pictures are
-// made for the policy.
+// Goal: a picture with stray bytes is used and counted. A broken one is counted, and the previous
+// picture stays in its place with its age, in every form that a policy needs.
 func TestBrokenPicturesAreSkipped(t *testing.T) {
 	good, stray, half, garbled := testPictures(t)
 	for name, tt := range map[string]struct {
@@ -69,7 +68,7 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 			{false, 1006, 1, 4}, {false, 1007, 2, 4},
 		} {
 			captureOne(t, e)
-			for range 2 { // asked again, the same picture is not counted again
+			for range 2 { // the second call does not count the same picture again
 				var m wire.Image
 				at, err := v.Picture(&m)
 				if at != want.at || (err != nil) != want.fails || err != nil && !errors.Is(err, jpeg.ErrCorrupt) {
@@ -95,7 +94,7 @@ func TestBrokenPicturesAreSkipped(t *testing.T) {
 	}
 }
 
-// Nor does a broken picture make garbage: the collector is off.
+// Goal: a broken picture makes no garbage, either: the collector is off.
 func TestBrokenPictureNoAlloc(t *testing.T) {
 	good, stray, half, _ := testPictures(t)
 	e := New("front", brokenCamera(good, half, stray), 0)
@@ -106,7 +105,7 @@ func TestBrokenPictureNoAlloc(t *testing.T) {
 	}
 }
 
-// A camera's own JPEG goes to the policy with its stray bytes.
+// Goal: a camera's own JPEG is sent with its stray bytes.
 func TestStrayBytesPassThrough(t *testing.T) {
 	good, stray, _, _ := testPictures(t)
 	front := slices.Insert(slices.Clone(good), bytes.Index(good, []byte{0xff, 0xdb}), 0x55)
@@ -121,8 +120,8 @@ func TestStrayBytesPassThrough(t *testing.T) {
 	}
 }
 
-// A camera that gives nothing usable is said to, in words, once its bound is
-// over, and again not once it does.
+// Goal: Err returns a reason once a camera has given no usable picture for its bound, and nil as
+// soon as it gives one again.
 func TestCameraErr(t *testing.T) {
 	good, _, half, _ := testPictures(t)
 	clock := rttest.NewClock(rt.Instant(time.Second))
@@ -185,19 +184,19 @@ func TestCameraErr(t *testing.T) {
 	}
 }
 
-// sized is a picture with another height in its header.
+// sized returns a picture with another height in its header.
 func sized(src []byte) []byte {
 	out := slices.Clone(src)
 	out[bytes.Index(out, []byte{0xff, 0xc0})+6] /= 2
 	return out
 }
 
-// A camera has shown nothing before a picture of it could be used.
+// Goal: a camera is pending until a picture of it can be used.
 func TestPendingUntilAPictureDecodes(t *testing.T) {
 	good, _, half, _ := testPictures(t)
 	for name, tt := range map[string]struct {
 		d     Encoding
-		after []int32 // each picture: how many cameras are blind
+		after []int32 // pending cameras after each picture
 	}{
 		"encoded":      {Encoding{Quality: 90, Reencode: true}, []int32{1, 1, 0, 0}},
 		"pass-through": {Encoding{Quality: 90}, []int32{0, 0, 0, 0}},

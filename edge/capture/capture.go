@@ -16,46 +16,46 @@ import (
 // ImageKey begins LeRobot's name of a camera's feature.
 const ImageKey = "observation.images."
 
-// errBackoff is how long a capture thread waits after a failed Grab.
+// errBackoff is the pause of a capture thread after a failed Grab.
 const errBackoff = 50 * time.Millisecond
 
-// Frame is a captured picture; JPEG holds its markers, if it is one.
+// Frame is a captured picture. If it is a JPEG, JPEG holds its markers.
 type Frame struct {
 	camera.Frame
 	JPEG jpeg.Picture
 }
 
-// Camera is an open camera, whose capture thread keeps the newest picture.
+// Camera is an open camera. Its capture thread keeps the newest picture.
 type Camera struct {
 	// Constant after Open.
 	Name       string // as on the command line: top
 	ImageName  string // as on the wire: observation.images.top
 	Source     camera.Source
 	MaxAge     time.Duration
-	mustDecode bool // its first picture counts once it is decoded, not when it is captured
+	mustDecode bool // its first picture is usable only when it has been decoded
 
 	Newest *rt.Latest[Frame] // producer: capture thread; reader: sender
-	tap    *Tap              // nil: nobody else wants pictures
+	tap    *Tap              // nil: no second reader
 
 	// Written by the sender.
-	Age               *rt.Hist      // the picture's age when it left
+	Age               *rt.Hist      // age of the picture when the observation leaves
 	Stale             atomic.Uint64 // observations whose picture was older than MaxAge
 	warned, undecoded atomic.Uint64
 	decodeOutage      outage // pictures that do not decode
 
 	// Written by the capture thread.
 	captured, dropped, torn, errors atomic.Uint64
-	same                            atomic.Uint64 // pictures of a live camera that were there before
+	same                            atomic.Uint64 // repeated pictures of a live camera
 	repeats                         repeats
-	repeatOutage                    outage                        // since the first of them
+	repeatOutage                    outage                        // since the first of the repeated pictures
 	lost                            atomic.Bool                   // the last Grab failed
 	grabOutage                      outage                        // failed Grabs and torn pictures
-	baseline                        atomic.Pointer[camera.Counts] // the source's counts with the first frame; nil before
+	baseline                        atomic.Pointer[camera.Counts] // the source's counts at the first frame; nil before
 }
 
 type outage struct {
 	since rt.Instant            // 0: the last attempt succeeded. Owner: the thread that tries
-	err   atomic.Pointer[error] // once it has lasted; any thread may read it
+	err   atomic.Pointer[error] // set when the outage has lasted; any thread may read it
 }
 
 //rt:noalloc
@@ -77,7 +77,7 @@ func (o *outage) succeeded() {
 	}
 }
 
-// New returns a camera on an open source; maxAge 0 is DefaultMaxAge.
+// New returns a camera on an open source; maxAge 0 means DefaultMaxAge.
 func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 	size := source.Format().FrameBytes()
 	if _, lends := source.(camera.Lender); lends {
@@ -91,8 +91,8 @@ func New(name string, source camera.Source, maxAge time.Duration) *Camera {
 	}
 }
 
-// Run captures until stop is set. pending, the cameras without a picture yet, falls by
-// one with the first. Owner: the camera's capture thread.
+// Run captures until stop is set. The first picture lowers pending, the number of cameras without a
+// picture, by one. Owner: the camera's capture thread.
 func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 	last, any := uint64(0), false
 	for !stop.Load() {
@@ -132,14 +132,14 @@ func (e *Camera) Run(clock rt.Clock, stop *atomic.Bool, pending *atomic.Int32) {
 		if e.tap != nil {
 			e.tap.offer(s)
 		}
-		e.Newest.Publish(int64(s.At)) // which gives the slot away
+		e.Newest.Publish(int64(s.At)) // gives the slot away
 		if e.captured.Add(1) == 1 && !e.mustDecode {
 			pending.Add(-1)
 		}
 	}
 }
 
-// checkFrame refuses a torn JPEG, and one of another size than was negotiated.
+// checkFrame refuses a torn JPEG, and a JPEG of another size than the negotiated one.
 //
 //rt:noalloc
 func checkFrame(s *Frame) (err error) {
@@ -157,10 +157,12 @@ func checkFrame(s *Frame) (err error) {
 	return nil
 }
 
-// Spoilt reports whether a picture had stray bytes, or did not decode. For any thread.
+// Spoilt reports whether a picture was torn, had stray bytes or did not decode. Any thread may call
+// it.
 func (e *Camera) Spoilt() bool { return e.warned.Load()+e.undecoded.Load()+e.torn.Load() > 0 }
 
-// Err is why no usable picture has come for MaxAge, else nil. For any thread.
+// Err returns the reason why no usable picture has arrived for MaxAge, else nil. Any thread may
+// call it.
 func (e *Camera) Err() error {
 	for _, b := range [...]*outage{&e.grabOutage, &e.repeatOutage, &e.decodeOutage} {
 		if why := b.err.Load(); why != nil {
@@ -170,15 +172,15 @@ func (e *Camera) Err() error {
 	return nil
 }
 
-// Stats counts what happened to the pictures.
+// Stats are the counts of a camera's pictures.
 type Stats struct {
-	Captured  uint64        // handed on
-	Dropped   uint64        // gaps in the device's numbers: missed, skipped or broken
-	Torn      uint64        // JPEG that was not whole
-	Warned    uint64        // JPEG decoded here that had stray bytes, used all the same
-	Undecoded uint64        // JPEG that was whole by its markers and did not decode; the picture before it was used
-	Repeated  uint64        // of a live camera: the picture before again, which was used
-	Errors    uint64        // failed attempts to get one
+	Captured  uint64        // passed on
+	Dropped   uint64        // gaps in the device's numbers: missed, skipped or broken pictures
+	Torn      uint64        // incomplete JPEG
+	Warned    uint64        // JPEG with stray bytes that was decoded here, used nevertheless
+	Undecoded uint64        // JPEG with complete markers that did not decode; the previous picture was used
+	Repeated  uint64        // live camera: repetitions of the previous picture, which was used
+	Errors    uint64        // failed attempts to get a picture
 	Stale     uint64        // observations with a picture older than its bound
 	Lost      bool          // the device is away now
 	Source    camera.Counts // since the first frame
@@ -201,7 +203,7 @@ func (e *Camera) Stats() Stats {
 	return t
 }
 
-// setBaseline keeps the counts before the first frame: those losses are not ours.
+// setBaseline stores the source's counts before the first frame: earlier losses are not counted.
 func (e *Camera) setBaseline() {
 	if c, ok := e.Source.(camera.Counter); ok {
 		before := c.Counts()

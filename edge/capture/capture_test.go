@@ -71,14 +71,14 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// corners is a picture of which every side is different: 4x2, red, green, blue,
-// white above black, grey, yellow, cyan.
+// corners returns a picture whose sides all differ: 4x2, red, green, blue, white above black, grey,
+// yellow, cyan.
 var corners = []byte{
 	255, 0, 0, 0, 255, 0, 0, 0, 255, 255, 255, 255,
 	0, 0, 0, 128, 128, 128, 255, 255, 0, 0, 255, 255,
 }
 
-// letters names the pixels of a picture of corners' colours, row by row.
+// letters names the pixels of a picture in the colours of corners, row by row.
 func pixelNames(pix []byte, w int) (out string) {
 	names := map[[3]byte]string{
 		{255, 0, 0}: "r", {0, 255, 0}: "g", {0, 0, 255}: "b", {255, 255, 255}: "w", {0, 0, 0}: "k", {128, 128, 128}: "e", {255, 255, 0}: "y", {0, 255, 255}: "c",
@@ -129,7 +129,7 @@ func TestTransformCropsAndRotates(t *testing.T) {
 	}
 }
 
-// Scaling keeps what is level, averages what it covers, and follows a ramp.
+// Goal: scaling keeps even areas, averages the pixels that it covers, and follows a ramp.
 func TestTransformScales(t *testing.T) {
 	for _, size := range [][4]int{{640, 480, 160, 120}, {320, 180, 240, 135}, {160, 120, 640, 480}, {7, 5, 3, 2}, {5, 3, 5, 7}, {1, 1, 9, 9}, {9, 9, 1, 1}} {
 		w, h, ow, oh := size[0], size[1], size[2], size[3]
@@ -160,7 +160,7 @@ func TestTransformScales(t *testing.T) {
 	}
 }
 
-// film is a source that lends the pictures it is given, one after the other.
+// film is a source that lends its pictures one after the other.
 type fakeCamera struct {
 	format   camera.Format
 	clock    rt.Clock
@@ -193,7 +193,7 @@ func (f *fakeCamera) Grab(dst *camera.Frame) error {
 	dst.Format, dst.Pix, dst.At = f.format, f.pictures[f.next], f.clock.Now()+rt.Instant(f.taken)
 	f.next++
 	f.taken++
-	dst.Sequence += max(f.step, 1) // every slot has its own, which is enough for one
+	dst.Sequence += max(f.step, 1) // every slot has its own number, which is enough for one slot
 	return nil
 }
 
@@ -251,8 +251,8 @@ func captureOne(t testing.TB, e *Camera) *Frame {
 	return s
 }
 
-// A camera's own JPEG goes into the message byte by byte, and with the tables
-// where they lack; its memory is not copied before that.
+// Goal: a camera's own JPEG goes into the message unchanged, with added tables if it has no tables;
+// its memory is not copied before that.
 func TestPassThrough(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
 	padded := append(bytes.Clone(whole), 1, 2, 3)
@@ -286,7 +286,7 @@ func TestPassThrough(t *testing.T) {
 	}
 }
 
-// What is asked for of a picture takes the pass-through away.
+// Goal: each option that changes the picture ends the pass-through.
 func TestPassThroughEnds(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
 	for name, tt := range map[string]struct {
@@ -359,7 +359,8 @@ func TestNewEncoderRefuses(t *testing.T) {
 	}
 }
 
-// A torn picture is counted, not sent; an error is counted and tried again.
+// Goal: a torn picture is counted and not sent; an error is counted and followed by another
+// attempt.
 func TestCaptureKeepsWholePicturesOnly(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
 	other, _ := motionJPEG(t, 32, 48)
@@ -378,8 +379,8 @@ func TestCaptureKeepsWholePicturesOnly(t *testing.T) {
 	}
 }
 
-// From the captured frame to the bytes of the message nothing is allocated, in
-// every layout and with everything done to the picture.
+// Goal: the way from the captured frame to the bytes of the message allocates nothing, in every
+// layout and with every transformation.
 func TestPictureNoAlloc(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
 	for _, f := range []*fakeCamera{
@@ -411,7 +412,7 @@ func TestPictureNoAlloc(t *testing.T) {
 	}
 }
 
-// Nor is anything allocated for the first picture: the collector is off by then.
+// Goal: the first picture allocates nothing, either: the collector is off by then.
 func TestFirstPictureNoAlloc(t *testing.T) {
 	const w, h = 640, 480
 	for _, f := range []*fakeCamera{
@@ -433,7 +434,7 @@ func TestFirstPictureNoAlloc(t *testing.T) {
 					t.Fatal(err)
 				}
 				runtime.ReadMemStats(&after)
-				if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 { // the runtime's own threads may take some
+				if n := after.TotalAlloc - before.TotalAlloc; n > 64<<10 { // the runtime's own threads may allocate some
 					t.Errorf("%v, %s, quality %d: the first picture allocates %d bytes", f.format, name, quality, n)
 				}
 			}
@@ -490,8 +491,8 @@ func TestSnapshot(t *testing.T) {
 	}
 }
 
-// The synthetic camera's number survives the encoder and every layer between, so
-// the picture at the far end is the one that was taken.
+// Goal: the number in the synthetic camera's picture survives the encoder and all layers between,
+// so that the picture at the far end is the captured one.
 func TestPatternIsEncoded(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})

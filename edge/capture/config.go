@@ -1,12 +1,11 @@
-// Package capture takes pictures for observations. In the order of the data: a
-// --camera flag is parsed (config.go), its device, file or simulation opened
-// (open.go), a capture thread keeps its newest frame (capture.go), the sender
-// thread crops, rotates, scales (transform.go) and encodes it (encode.go), and a
-// browser may see what was sent (preview.go). snapshot.go serves edge-rt cameras.
+// Package capture takes pictures for observations. In the order of the data: Parse reads a --camera
+// flag (config.go), Open opens its device, file or simulation (open.go), a capture thread keeps its
+// newest frame (capture.go), the sender thread crops, rotates, scales (transform.go) and encodes it
+// (encode.go), and a browser may show the sent picture (preview.go). snapshot.go serves edge-rt
+// cameras.
 //
-// A camera's own JPEG is sent as it came: one copy from the driver's buffer into
-// the message, no decoding, no encoding, unless quality, size, crop or rotation
-// are asked for.
+// A camera's own JPEG is sent unchanged: one copy from the driver's buffer into the message,
+// without decoding and encoding, unless the configuration sets quality, size, crop or rotation.
 package capture
 
 import (
@@ -23,44 +22,44 @@ import (
 	"edgert/record"
 )
 
-// Limits of what a --camera may ask for.
+// Limits of a --camera flag.
 const (
 	maxSide   = 4096
 	maxFPS    = 1000
 	maxOption = 32
 )
 
-// The sources that are no path.
+// The sources that are not paths.
 const (
 	Sim     = "sim"     // the simulated arm's world
 	Pattern = "pattern" // colour bars
 
-	simOf = Sim + ":" // and a path: the world that edge-rt sim-bus --scene shows there
+	simOf = Sim + ":" // followed by the path of the world of edge-rt sim-bus --scene
 )
 
-// DefaultMaxAge is the age from which a picture is called stale.
+// DefaultMaxAge is the age from which a picture is stale.
 const DefaultMaxAge = 500 * time.Millisecond
 
 // Config is one --camera.
 type Config struct {
 	Name          string             // top: observation.images.top on the wire
 	Source        string             // sim, sim:SOCKET, pattern, a device, a picture or a folder of pictures
-	Width, Height int                // 0: what the policy wants, or near it
+	Width, Height int                // 0: the policy's size, or close to it
 	FPS           int                // 0: 60 for a simulated camera that the policy uses, else 30
-	Pixels        camera.PixelFormat // 0: the best
-	Crop          Rect               // part of the camera's picture; zero: all of it
+	Pixels        camera.PixelFormat // 0: the best available
+	Crop          Rect               // part of the camera's picture; zero: the whole picture
 	Rotate        int                // 0, 90, 180, 270 degrees clockwise, after Crop
-	SendW, SendH  int                // what is sent, after Rotate; 0: what the policy wants, else as it is
+	SendW, SendH  int                // size in the message, after Rotate; 0: the policy's size, else unchanged
 	Quality       int                // JPEG quality; 0: the run's
-	MaxAge        time.Duration      // older pictures are called stale; 0: DefaultMaxAge
-	Live          *bool              // a picture that comes again is an old one; nil: of a device
+	MaxAge        time.Duration      // older pictures are stale; 0: DefaultMaxAge
+	Live          *bool              // whether a repeated picture is an old one; nil: for devices only
 	Controls      []v4l2.Setting
 }
 
 // Rect is a part of a picture, in pixels.
 type Rect struct{ W, H, X, Y int }
 
-// Syntax says how a --camera is written.
+// Syntax is the syntax of a --camera flag.
 const Syntax = "NAME=SOURCE[:WxH][@FPS][,option=value]..."
 
 var (
@@ -120,7 +119,7 @@ func Parse(text string) (c Config, err error) {
 	return c, nil
 }
 
-// expandSource expands the path of a source, which may be a world's socket behind sim:.
+// expandSource expands the path of a source, also a socket's path after sim:.
 func expandSource(source string) string {
 	if path, ok := strings.CutPrefix(source, simOf); ok {
 		return simOf + userpath.Expand(path)
@@ -128,10 +127,10 @@ func expandSource(source string) string {
 	return userpath.Expand(source)
 }
 
-// Simulated reports whether the pictures are of a simulated world.
+// Simulated reports whether the pictures show a simulated world.
 func (c *Config) Simulated() bool { return c.Source == Sim || strings.HasPrefix(c.Source, simOf) }
 
-// synthetic reports whether the pictures are painted here.
+// synthetic reports whether a program draws the pictures.
 func (c *Config) synthetic() bool {
 	return c.Source == Pattern || c.Simulated()
 }

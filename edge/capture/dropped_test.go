@@ -8,11 +8,11 @@ import (
 	"edgert/rt/rttest"
 )
 
-// driver is a source that counts as a camera of the kernel's does.
+// driver is a source that counts like a camera of the kernel.
 type gapCamera struct {
 	frames []struct {
 		sequence uint64
-		counts   camera.Counts // in all, when that frame is handed on
+		counts   camera.Counts // total counts when that frame is passed on
 	}
 	next int
 	stop *atomic.Bool
@@ -30,8 +30,7 @@ func (d *gapCamera) Grab(dst *camera.Frame) error {
 	return nil
 }
 
-// Goal: every gap has a reason, and none has two: what passed before anybody
-// looked is in neither count.
+// Goal: every gap has exactly one reason; frames before the first look are in neither count.
 func TestDroppedFramesAreCounted(t *testing.T) {
 	var stop atomic.Bool
 	var blind atomic.Int32

@@ -13,40 +13,40 @@ import (
 	"edgert/wire"
 )
 
-// Encoding is how pictures are sent, for all cameras of a run.
+// Encoding is the form in which pictures are sent, for all cameras of a run.
 type Encoding struct {
 	Quality  int  // JPEG quality, 1 to 100; 0: raw
 	Reencode bool // encode a camera's own JPEG anew, in this quality
-	WantW    int  // what the policy wants, 0: anything
+	WantW    int  // the policy's size; 0: any size
 	WantH    int
 }
 
-// aspectSlack is how far two pictures' shapes may differ before scaling shows it.
+// aspectSlack is the relative difference of two aspect ratios above which scaling is visible.
 const aspectSlack = 0.02
 
-// Encoder turns a camera's pictures into those of an observation.
+// Encoder turns a camera's pictures into the pictures of an observation.
 //
 // Owner: the sender thread.
 type Encoder struct {
 	camera      *Camera
-	passthrough bool // the camera's own JPEG leaves as it came
+	passthrough bool // the camera's own JPEG is sent unchanged
 	transform   *transform
 	encoder     *jpeg.Encoder // nil: raw
-	decoder     *jpeg.Decoder // nil: the camera's layout goes into the encoder as it is
+	decoder     *jpeg.Decoder // nil: the encoder takes the camera's layout
 	rgb         []byte        // decoded or converted
-	nextRGB     []byte        // the next rgb, where that itself is sent; else nil
+	nextRGB     []byte        // the next rgb if rgb itself is sent, else nil
 	file        []byte        // encoded
 	picture     jpeg.Image
 
-	image     wire.Image // the last one that was encoded
-	imageAt   rt.Instant // 0: none yet
-	lastKey   int64      // key of the frame that was encoded, or failed, last
-	err       error      // why that frame failed; nil: it did not
-	undecoded bool       // no picture has been decoded yet, and the camera must
+	image     wire.Image // the last encoded picture
+	imageAt   rt.Instant // 0: no picture yet
+	lastKey   int64      // key of the last frame that was encoded, or failed
+	err       error      // error of that frame
+	undecoded bool       // the camera's pictures must decode, and no picture has decoded yet
 }
 
-// CheckBuild refuses cameras in a program that was built without cgo and has no JPEG: the
-// session would open, and end when the first picture is to leave.
+// CheckBuild refuses cameras in a program that was built without cgo and therefore without JPEG:
+// otherwise the session would open, and end at the first picture.
 func CheckBuild() error {
 	d, err := jpeg.NewDecoder()
 	if err != nil {
@@ -55,7 +55,7 @@ func CheckBuild() error {
 	return d.Close()
 }
 
-// NewEncoder plans what is done to the pictures and allocates it; Close frees it.
+// NewEncoder plans the processing of the pictures and allocates its memory; Close frees it.
 func NewEncoder(e *Camera, c *Config, d Encoding) (*Encoder, error) {
 	f := e.Source.Format()
 	quality := cmp.Or(c.Quality, d.Quality)
@@ -118,7 +118,7 @@ func (v *Encoder) unchanged() bool {
 	return v.encoder == nil && v.decoder == nil && v.transform.identity()
 }
 
-// cropHint names the part of the picture that has the policy's shape.
+// cropHint suggests the part of the picture that has the policy's aspect ratio.
 func cropHint(f camera.Format, c *Config, r *transform) string {
 	w, h := r.outW, r.outH
 	if c.Rotate == 90 || c.Rotate == 270 {
@@ -131,7 +131,7 @@ func cropHint(f camera.Format, c *Config, r *transform) string {
 	return fmt.Sprintf("add crop=%dx%d+%d+%d, or choose another size of the camera (edge-rt cameras)", cw, ch, (f.Width-cw)/2, (f.Height-ch)/2)
 }
 
-// String says what is done.
+// String describes the processing, for a log.
 func (v *Encoder) String() string {
 	how := "encoded"
 	switch {
@@ -146,7 +146,7 @@ func (v *Encoder) String() string {
 	return how
 }
 
-// MaxBytes is the most that a picture takes in a message.
+// MaxBytes returns the largest size of a picture in a message.
 func (v *Encoder) MaxBytes() int {
 	switch {
 	case v.passthrough:
@@ -158,15 +158,16 @@ func (v *Encoder) MaxBytes() int {
 	return raw.H * raw.W * raw.C
 }
 
-// Raw returns the size of the pictures when they are sent raw.
+// Raw returns the shape of the pictures, and whether they are sent raw.
 func (v *Encoder) Raw() (s wire.CameraShape, raw bool) {
 	raw = v.encoder == nil && !v.passthrough
 	return wire.CameraShape{Name: v.camera.ImageName, H: v.transform.outH, W: v.transform.outW, C: 3}, raw
 }
 
-// Picture makes m the newest picture that is not broken and returns when it was
-// taken, 0 when there is none yet. The error is why a newer one is left out: one
-// of package jpeg's, which Explain details. m is lent until the next call.
+// Picture sets m to the newest picture that is not broken and returns the instant at which it was
+// taken, 0 if there is no such picture yet. The error is the reason for leaving out a newer
+// picture: an error of package jpeg, for which Explain gives details. m is lent until the next
+// call.
 //
 //rt:noalloc
 func (v *Encoder) Picture(m *wire.Image) (rt.Instant, error) {
@@ -218,15 +219,15 @@ func (v *Encoder) encode(s *Frame) error {
 	}
 	n, err := v.encoder.Encode(v.file, &v.picture)
 	if err != nil {
-		v.imageAt = 0 // v.file holds anything now
+		v.imageAt = 0 // the content of v.file is undefined now
 		return err
 	}
 	v.image = wire.Image{Name: v.camera.ImageName, Codec: wire.JPEG, Data: v.file[:n]}
 	return nil
 }
 
-// AwaitFirst decodes the newest picture until one succeeds, which lowers pending by one.
-// Owner: the sender thread.
+// AwaitFirst decodes the newest picture until it succeeds once, which lowers pending by one. Owner:
+// the sender thread.
 //
 //rt:noalloc
 func (v *Encoder) AwaitFirst(pending *atomic.Int32) {
@@ -286,7 +287,7 @@ func jpegImage(f *camera.Frame) jpeg.Image {
 	return m
 }
 
-// Explain details the error that Picture returned. Call it before the next.
+// Explain adds details to the error that Picture returned. Call it before the next Picture.
 func (v *Encoder) Explain(err error) error {
 	s, _, _ := v.camera.Newest.Front()
 	return fmt.Errorf("camera %s: %w", v.camera.Name, v.explain(err, s))

@@ -26,16 +26,17 @@ const (
 	usualFPS    = 30
 )
 
-// Options is what Open needs beside the flag.
+// Options are the parameters of Open beside the flag.
 type Options struct {
 	Clock        rt.Clock
 	World        func() *sim.Live // called for a simulated camera
-	WantW, WantH int              // what the policy wants, 0: anything
+	WantW, WantH int              // the policy's size; 0: any size
 	SimFPS       int              // rate of a simulated camera that the policy uses
-	Decoded      bool             // pictures will be decoded: sent raw, or in another quality
+	Decoded      bool             // the pictures will be decoded: they are sent raw, or in another quality
 }
 
-// OpenFiles opens a camera of files and refuses what can be none; nil is left to Open.
+// OpenFiles opens a camera of files and refuses impossible sources. It returns nil for a source
+// that Open must open.
 func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, err error) {
 	if c.synthetic() {
 		return nil, "", checkSynthetic(c)
@@ -43,7 +44,7 @@ func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, 
 	info, err := os.Stat(c.Source)
 	switch {
 	case err != nil && strings.HasPrefix(c.Source, "/dev/"):
-		return nil, "", nil // it may be plugged in later
+		return nil, "", nil // the device may be plugged in later
 	case err != nil:
 		return nil, "", exit.Errorf(exit.Usage, "camera %s: %w", c.Name, err)
 	case info.Mode()&os.ModeCharDevice != 0:
@@ -66,7 +67,7 @@ func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, 
 // videoMajor is the kernel's major number of video devices.
 const videoMajor = 81
 
-// checkDevice refuses character devices that are no video devices.
+// checkDevice refuses character devices that are not video devices.
 func checkDevice(c *Config, info os.FileInfo) error {
 	if at, ok := info.Sys().(*syscall.Stat_t); ok && unix.Major(uint64(at.Rdev)) != videoMajor {
 		return openError(c.Name, fmt.Errorf("%w: %s; edge-rt cameras lists those that are here", v4l2.ErrNoVideo, c.Source))
@@ -74,7 +75,7 @@ func checkDevice(c *Config, info os.FileInfo) error {
 	return nil
 }
 
-// Open opens the camera; an absent device, which may appear, is v4l2.ErrAbsent.
+// Open opens the camera. The error of an absent device, which may appear, is v4l2.ErrAbsent.
 func Open(c *Config, p Options) (source camera.Source, picked string, err error) {
 	source, picked, err = OpenFiles(c, p.Clock)
 	switch {
@@ -86,7 +87,7 @@ func Open(c *Config, p Options) (source camera.Source, picked string, err error)
 	return openDevice(c, p)
 }
 
-// checkSynthetic refuses what simulations and the pattern cannot do.
+// checkSynthetic refuses options that simulations and the pattern do not support.
 func checkSynthetic(c *Config) error {
 	switch {
 	case c.Pixels != 0 && c.Pixels != camera.RGB8:
@@ -101,7 +102,7 @@ func patternTooSmall(c *Config, w, h int) error {
 	return exit.Errorf(exit.Usage, "camera %s: the pattern needs %dx%d or more, got %dx%d", c.Name, pattern.MinWidth, pattern.MinHeight, w, h)
 }
 
-// openSynthetic opens a simulation or the pattern, in a given, trained or usual size.
+// openSynthetic opens a simulation or the pattern, in the given, the policy's or the usual size.
 func openSynthetic(c *Config, p Options) (camera.Source, string, error) {
 	f := camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8, FPS: c.FPS}
 	if f.FPS == 0 && p.WantW > 0 && c.Source != Pattern {

@@ -13,52 +13,52 @@ import (
 )
 
 const (
-	// PreviewDelay is how long a request waits for the next observation before the
+	// PreviewDelay is the time for which a request waits for the next observation, before the
 	// sender encodes a picture for the preview alone.
 	PreviewDelay = 500 * time.Millisecond
 	// previewMaxAge is the age up to which one copy serves several requests.
 	previewMaxAge   = 150 * time.Millisecond
 	previewMaxBytes = 8 << 20 // size of a picture
-	previewQuality  = 80      // JPEG quality of pictures that are sent raw and encoded to be shown
+	previewQuality  = 80      // JPEG quality of the preview of pictures that are sent raw
 )
 
-// ErrNoPicture means that there is none now; one may come.
+// ErrNoPicture means that no picture is available now; one may arrive later.
 var ErrNoPicture = errors.New("no picture")
 
-// Preview shows people pictures of observations; the sender copies requested ones.
+// Preview shows people the pictures of observations; the sender copies requested ones.
 type Preview struct {
 	camera   *Camera
 	maxBytes int           // size of one picture to show
-	encoder  *jpeg.Encoder // encodes raw pictures; nil: they are JPEG; guarded by mu
+	encoder  *jpeg.Encoder // encodes raw pictures; nil: the pictures are JPEG. Guarded by mu
 
 	// Owner: the sender thread.
 	source  *Encoder
 	picture wire.Image
 	count   int64
 
-	requested atomic.Int64            // when; 0: no request waits
-	tooLarge  atomic.Int64            // bytes of the last picture, when they are more than is shown
+	requested atomic.Int64            // instant of the request; 0: no request
+	tooLarge  atomic.Int64            // bytes of the last picture if it exceeds the limit, else 0
 	failed    atomic.Bool             // the last picture could not be made
 	newest    *rt.Latest[pictureCopy] // producer: the sender; consumer: the holder of mu
 
-	mu sync.Mutex // among readers
+	mu sync.Mutex // serializes readers
 }
 
-// pictureCopy is a picture on its way from the sender to readers.
+// pictureCopy is a picture on its way from the sender to the readers.
 type pictureCopy struct {
 	taken  rt.Instant // by the camera
 	copied rt.Instant
-	w, h   int // size of a raw one
+	w, h   int // size of a raw picture
 	data   []byte
 }
 
 // Still is a picture to show.
 type Still struct {
-	At   rt.Instant // when it was taken
+	At   rt.Instant // instant at which the camera took it
 	Data []byte     // JPEG, in the memory given to Read
 }
 
-// NewPreview allocates what previews of the encoder's pictures need; Close frees it.
+// NewPreview allocates the memory for previews of the encoder's pictures; Close frees it.
 func NewPreview(v *Encoder) (*Preview, error) {
 	p := &Preview{camera: v.camera, source: v}
 	room := min(v.MaxBytes(), previewMaxBytes)
@@ -74,13 +74,13 @@ func NewPreview(v *Encoder) (*Preview, error) {
 	return p, nil
 }
 
-// Name is the camera's.
+// Name returns the camera's name.
 func (p *Preview) Name() string { return p.camera.Name }
 
-// MaxBytes is how large Read's buffer must be.
+// MaxBytes returns the necessary size of Read's buffer.
 func (p *Preview) MaxBytes() int { return p.maxBytes }
 
-// Close frees the encoder. Read may be called still.
+// Close frees the encoder. Read may still be called.
 func (p *Preview) Close() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -89,10 +89,10 @@ func (p *Preview) Close() {
 	}
 }
 
-// Request asks the sender for a picture. Any goroutine may call it.
+// Request requests a picture from the sender. Any goroutine may call it.
 func (p *Preview) Request(now rt.Instant) { p.requested.CompareAndSwap(0, int64(now)) }
 
-// Publish copies a requested picture that was sent. Owner: the sender thread.
+// Publish copies a sent picture if one was requested. Owner: the sender thread.
 //
 //rt:noalloc
 func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
@@ -114,8 +114,8 @@ func (p *Preview) Publish(m *wire.Image, taken, now rt.Instant) {
 	p.newest.Publish(p.count)
 }
 
-// Refresh encodes a picture for a request that has waited for PreviewDelay, as in a
-// paused run. One that needs no encoding is taken at once. Owner: the sender thread.
+// Refresh encodes a picture for a request that has waited for PreviewDelay, as in a paused run. It
+// takes a picture that needs no encoding at once. Owner: the sender thread.
 //
 //rt:noalloc
 func (p *Preview) Refresh(now rt.Instant) {
@@ -133,8 +133,8 @@ func (p *Preview) Refresh(now rt.Instant) {
 	}
 }
 
-// Read returns the newest picture in room, [MaxBytes], copied after since or shortly
-// before. ErrNoPicture says why there is none yet; any other error is permanent.
+// Read returns the newest picture in room, [MaxBytes], copied after since or shortly before.
+// ErrNoPicture wraps the reason for a missing picture; any other error is permanent.
 func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -23,8 +23,8 @@ func newTestPreview(t *testing.T, v *Encoder) *Preview {
 	return p
 }
 
-// A camera's own JPEG is shown at once and as it came, with Huffman tables where it
-// has none; a request a moment later gets the same copy.
+// Goal: a camera's own JPEG is shown at once and unchanged, with Huffman tables if it has no
+// tables; a request a moment later gets the same copy.
 func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	whole, bare := motionJPEG(t, 64, 48)
 	f := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole, bare}}
@@ -40,7 +40,7 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 		captureOne(t, e)
 		p.Request(now)
 		p.Refresh(now)
-		p.Refresh(now + 1) // nobody waits any more
+		p.Refresh(now + 1) // no request waits any more
 		for range 2 {
 			still, err := p.Read(room, now)
 			if err != nil {
@@ -66,7 +66,8 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	}
 }
 
-// What cannot be shown is said, and is over with the next picture that can.
+// Goal: the error of a picture that cannot be shown gives the reason, and ends with the next
+// picture that can be shown.
 func TestPreviewSaysWhyNot(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
 	torn := append(bytes.Clone(whole[:len(whole)-100]), 0xff, 0xd9)
@@ -107,8 +108,8 @@ func TestPreviewSaysWhyNot(t *testing.T) {
 	}
 }
 
-// A raw picture that has to be decoded or scaled first is made for who looks only
-// when none has left for a while: the sender has better things to do.
+// Goal: a raw picture that must first be decoded or scaled is made for the preview only when no
+// observation has left for a while: the sender has other work.
 func TestPreviewDelaysCostlyPictures(t *testing.T) {
 	whole, _ := motionJPEG(t, 64, 48)
 	jpegs := &fakeCamera{format: camera.Format{Width: 64, Height: 48, Pixels: camera.MJPEG, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{whole}}
@@ -137,7 +138,7 @@ func TestPreviewDelaysCostlyPictures(t *testing.T) {
 	}
 }
 
-// Raw pictures are encoded for who looks, and one too large for that is not.
+// Goal: raw pictures are encoded for the preview, unless they are too large.
 func TestPreviewOfRawPictures(t *testing.T) {
 	e := New("top", &fakeCamera{format: camera.Format{Width: 4096, Height: 2160, Pixels: camera.RGB8, FPS: 30}, clock: rttest.NewClock(1), pictures: [][]byte{make([]byte, 3*4096*2160)}}, 0)
 	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{}))

@@ -10,31 +10,32 @@ import (
 )
 
 const (
-	// repeatLimit is for how long a live camera may repeat pictures until that is reported.
+	// repeatLimit is the time for which a live camera may repeat pictures before that is reported.
 	repeatLimit = time.Second
 
-	// remembered is more pictures than a driver has buffers: one that hangs may show them in turn.
+	// remembered exceeds the number of a driver's buffers: a driver that hangs may return them in
+	// turn.
 	remembered = 16
 )
 
-// repeats finds pictures that were there before. A sensor's noise makes each another, so a
-// live camera that repeats one hangs, or its driver does, whatever times it gives them.
+// repeats finds pictures that have occurred before. A sensor's noise makes all pictures different,
+// so a live camera that repeats one hangs, or its driver does, whatever times the pictures have.
 //
 // Owner: the capture thread.
 type repeats struct {
 	seed  maphash.Seed
 	live  bool
-	sums  [remembered]uint64 // of the last pictures that were new
-	known int                // so many are new so far
-	first rt.Instant         // when the newest of them was taken
+	sums  [remembered]uint64 // of the last new pictures
+	known int                // number of new pictures so far
+	first rt.Instant         // instant of the newest new picture
 }
 
-// SetLive says whether the camera's pictures come from a sensor, whatever its source is. Call
-// it before Run.
+// SetLive sets whether the camera's pictures come from a sensor, instead of the default for its
+// source. Call it before Run.
 func (e *Camera) SetLive(live bool) { e.repeats.live = live }
 
-// again reports whether a picture was there before. Of a JPEG the coded picture counts, since
-// its header may hold a time.
+// again reports whether a picture has occurred before. For a JPEG it compares the coded picture,
+// since the header may hold a time.
 //
 //rt:noalloc
 func (r *repeats) again(s *Frame) bool {
@@ -56,8 +57,7 @@ func (r *repeats) again(s *Frame) bool {
 	return false
 }
 
-// repeated takes a picture that was there before: the newest one stays that, and its age
-// counts.
+// repeated handles a repeated picture: the newest new picture stays the newest and ages.
 func (e *Camera) repeated(s *Frame) {
 	e.same.Add(1)
 	o := &e.repeatOutage

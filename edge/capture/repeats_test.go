@@ -18,13 +18,13 @@ type liveCamera struct{ *fakeCamera }
 
 func (liveCamera) Live() {}
 
-// commented is a JPEG whose header says something else.
+// commented returns a JPEG with another header.
 func commented(src []byte, text string) []byte {
 	return slices.Insert(slices.Clone(src), 2, append([]byte{0xff, 0xfe, 0, byte(2 + len(text))}, text...)...)
 }
 
-// watch runs a camera for so many pictures, one every 100 ms, and returns after which of them
-// it complains.
+// watch runs a camera for this number of pictures, one every 100 ms, and returns the pictures after
+// which it reports an error.
 func watch(t *testing.T, e *Camera, f *fakeCamera, clock *rttest.Clock, pictures int) (complains int) {
 	t.Helper()
 	var stop atomic.Bool
@@ -44,8 +44,8 @@ func watch(t *testing.T, e *Camera, f *fakeCamera, clock *rttest.Clock, pictures
 	return complains
 }
 
-// A live camera that repeats pictures with new times hangs: the newest one that was new stays
-// the newest and gets old, and after a second that is said, until pictures move again.
+// Goal: a live camera that repeats pictures with new times hangs: the newest new picture stays the
+// newest and ages, and after a second this is an error, until new pictures arrive.
 func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 	good, stray, _, garbled := testPictures(t)
 	gray := func(v byte) []byte { return slices.Repeat([]byte{v}, sceneW*sceneH) }
@@ -95,7 +95,7 @@ func TestALiveCameraThatRepeatsAPictureHangs(t *testing.T) {
 	}
 }
 
-// Pictures of files, of a pattern and of a simulation may stand still; SetLive changes that.
+// Goal: pictures of files, of a pattern and of a simulation may repeat; SetLive changes this.
 func TestPicturesThatMayStandStill(t *testing.T) {
 	good, _, _, _ := testPictures(t)
 	for _, tt := range []struct {
@@ -123,7 +123,8 @@ func TestPicturesThatMayStandStill(t *testing.T) {
 	}
 }
 
-// Of a camera whose JPEG leaves as it came the observation has the first picture, and its age.
+// Goal: when a camera's own JPEG is sent unchanged and repeats, the observation has the first
+// picture with its age.
 func TestARepeatedPictureLeavesWithItsAge(t *testing.T) {
 	good, _, _, _ := testPictures(t)
 	clock := rttest.NewClock(rt.Instant(time.Second))

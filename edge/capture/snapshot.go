@@ -20,7 +20,8 @@ import (
 	"edgert/wire"
 )
 
-// The first frames of many cameras are dark, until the automatics have settled.
+// Limits of the warm-up: the first frames of many cameras are dark until the automatics have
+// settled.
 const (
 	snapshotFrames = 10
 	snapshotLimit  = 5 * time.Second
@@ -84,7 +85,7 @@ func (e *Camera) warmUp(clock rt.Clock) error {
 	return fmt.Errorf("no whole picture in %v: %w", snapshotLimit, last)
 }
 
-// encodeFile returns the picture as a file of the kind that ext names.
+// encodeFile returns the picture as a file of the type with extension ext.
 func encodeFile(m *wire.Image, ext string) ([]byte, error) {
 	file := m.Data
 	if m.Codec == wire.JPEG {

@@ -8,10 +8,10 @@ import (
 	"edgert/rt"
 )
 
-// Tap copies a camera's frames for a second reader, which has all the time that it
-// wants: what finds no room is missed.
+// Tap copies a camera's frames for a second reader, which may be slow. A frame without room is
+// counted as missed.
 type Tap struct {
-	Frames *Camera // holds the copy that Next has made the newest, for an Encoder of its own
+	Frames *Camera // holds the newest copy after Next, for an Encoder of its own
 	Every  time.Duration
 
 	queue  *rt.Ring[Frame]
@@ -19,8 +19,8 @@ type Tap struct {
 	next   rt.Instant // owner: the capture thread
 }
 
-// Tap begins to copy frames, at most one in so long (0: all), of which so many, a power of
-// two, wait for their reader. Call it before Run.
+// Tap begins to copy frames, at most one per every (0: all). waiting frames, a power of two, can
+// wait for their reader. Call it before Run.
 func (e *Camera) Tap(every time.Duration, waiting int) *Tap {
 	size := e.Source.Format().FrameBytes()
 	room := func(s *Frame) { s.Pix = make([]byte, 0, size) }
@@ -32,12 +32,12 @@ func (e *Camera) Tap(every time.Duration, waiting int) *Tap {
 	return e.tap
 }
 
-// Missed returns how many frames found no room, or were followed by another before they
+// Missed returns the number of frames that found no room, or were replaced by another before they
 // were fetched. Any thread may call it.
 func (t *Tap) Missed() uint64 { return t.missed.Load() + t.Frames.Newest.Replaced() }
 
-// Next makes the oldest copy that waits the newest of Frames, if there is one. Owner: the
-// reader.
+// Next makes the oldest waiting copy the newest of Frames, and reports whether there was one.
+// Owner: the reader.
 //
 //rt:noalloc
 func (t *Tap) Next() bool {
@@ -77,15 +77,15 @@ func (t *Tap) offer(s *Frame) {
 	t.queue.Commit()
 }
 
-// Torn is how many pictures were dropped because their markers say that they are torn, or of
-// another size. Any thread may call it.
+// Torn returns the number of pictures that were dropped because of torn markers or another size.
+// Any thread may call it.
 func (e *Camera) Torn() uint64 { return e.torn.Load() }
 
-// NewestAt is when the newest picture was taken. Owner: the reader of Newest.
+// NewestAt returns the instant of the newest picture. Owner: the reader of Newest.
 func (e *Camera) NewestAt() rt.Instant {
 	s, _, _ := e.Newest.Front()
 	return s.At
 }
 
-// AsItCame reports whether a camera's own JPEG leaves without being decoded.
+// AsItCame reports whether a camera's own JPEG is sent without being decoded.
 func (v *Encoder) AsItCame() bool { return v.passthrough }

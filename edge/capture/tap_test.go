@@ -12,8 +12,8 @@ import (
 	"edgert/wire"
 )
 
-// A tap has its own copies of the pictures, at most one in so long, and an encoder makes of
-// them what the sender's makes; some wait for their reader, and what finds no room is counted.
+// Goal: a tap has its own copies of the pictures, at most one per interval, and an encoder makes
+// the same of them as the sender's; some wait for their reader, and those without room are counted.
 func TestTapCopiesPictures(t *testing.T) {
 	clock := rttest.NewClock(rt.Instant(time.Second))
 	source := pattern.NewSource(clock, camera.Format{Width: 160, Height: 120, Pixels: camera.RGB8, FPS: 30})
@@ -53,7 +53,7 @@ func TestTapCopiesPictures(t *testing.T) {
 	if fetched < 14 || fetched > 20 || tap.Missed() != 0 {
 		t.Errorf("%d pictures in two seconds, %d missed, want one each 0.1 s", fetched, tap.Missed())
 	}
-	var wanted []rt.Instant // that wait, while the reader does something else
+	var wanted []rt.Instant // waiting while the reader does something else
 	for range 12 {
 		grabOne(cam, clock, &stop, &missing)
 		if at := tap.next.Add(-100 * time.Millisecond); len(wanted) == 0 || wanted[len(wanted)-1] != at {

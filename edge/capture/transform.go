@@ -13,7 +13,7 @@ type transform struct {
 	rotate     int
 	outW, outH int
 
-	rotated            []byte // cropped and rotated, where that is asked for
+	rotated            []byte // cropped and rotated; nil: neither
 	rotatedW, rotatedH int
 	scaler             *jpeg.Scaler
 	scaled             []byte
@@ -56,7 +56,7 @@ func (r *transform) apply(pix []byte) []byte {
 		pix = r.rotated
 	}
 	if r.scaled != nil {
-		_ = r.scaler.Scale(r.scaled, r.outW, r.outH, pix, r.rotatedW, r.rotatedH) // it was made for these sizes
+		_ = r.scaler.Scale(r.scaled, r.outW, r.outH, pix, r.rotatedW, r.rotatedH) // the scaler was made for these sizes
 		pix = r.scaled
 	}
 	return pix
@@ -64,7 +64,7 @@ func (r *transform) apply(pix []byte) []byte {
 
 //rt:noalloc
 func (r *transform) cropAndRotate(pix []byte) {
-	// The byte of the input for the output's first pixel, and the steps from there.
+	// The input's byte for the output's first pixel, and the steps from there.
 	row := 3 * r.w
 	origin := r.crop.Y*row + 3*r.crop.X
 	right, bottom := 3*(r.crop.W-1), (r.crop.H-1)*row
