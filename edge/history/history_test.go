@@ -12,7 +12,7 @@ import (
 	"edgert/wire"
 )
 
-// device is a camera whose own JPEG leaves as it came.
+// device is a camera whose own JPEG is sent unchanged.
 type device struct{}
 
 func (device) Format() camera.Format {
@@ -59,8 +59,8 @@ func (r *rig) show(value byte, at rt.Instant) {
 	r.camera.Newest.Publish(int64(at))
 }
 
-// A camera's own buffers go back to its driver: what is kept is a copy, whose Huffman
-// tables come along where the camera leaves them out.
+// Goal: a camera's own buffers return to its driver, so the history keeps copies, with Huffman
+// tables if the camera omits them.
 func TestPicturesOutliveTheCamerasBuffers(t *testing.T) {
 	r := newRig(t, 6)
 	for value := range byte(8) {
@@ -81,8 +81,8 @@ func TestPicturesOutliveTheCamerasBuffers(t *testing.T) {
 	}
 }
 
-// However late the sender is, a camera's pictures go on: one that is younger than the
-// step in hand waits for one that is not.
+// Goal: however late the sender is, it takes all of a camera's pictures in turn: a picture newer
+// than the present step waits for a later step.
 func TestPicturesGoOnForALateSender(t *testing.T) {
 	const period, late, last = 10 * time.Millisecond, 3, 40 // late: steps
 	r := newRig(t, 2)

@@ -8,11 +8,11 @@ import (
 	"edgert/wire"
 )
 
-// Newest is the key of whatever step is the newest.
+// Newest is a key that includes the newest step.
 const Newest = math.MaxInt64
 
-// Past holds the last action steps with their pictures. Each picture is copied once,
-// however many steps it stands for.
+// Past holds the last action steps with their pictures. Each picture is copied once, however many
+// steps share it.
 //
 // Owner: the sender thread.
 type Past struct {
@@ -23,9 +23,9 @@ type Past struct {
 	films  []film    // each camera's
 	kept   []step    // [max], a ring
 	newest int       // in kept
-	n      int       // steps since the history began, at most max
-	key    int64     // the newest one's
-	begin  Step      // of an observation whose own step was left out
+	n      int       // steps since the beginning of the history, at most max
+	key    int64     // of the newest step
+	begin  Step      // step of an observation whose own step was left out
 	states []float32 // [max-1][dof], lent to an observation
 }
 
@@ -35,22 +35,22 @@ type step struct {
 	pictures []int // each camera's, in film.slots
 }
 
-// film is the last pictures of one camera. A step takes in one of them at most, and one
-// may wait for the next step, so that as many as there are steps and one are enough.
+// film holds the last pictures of one camera. A step takes one of them at most, and one picture may
+// wait for the next step, so the number of steps plus one is enough.
 type film struct {
 	source *capture.Encoder
 	slots  []picture // [max+1], a ring
-	used   int       // the last step's
-	newest int       // used, or behind it the one that waits
+	used   int       // picture of the last step
+	newest int       // equal to used, or the picture after it, which waits
 }
 
 type picture struct {
-	at    rt.Instant // 0: none yet
+	at    rt.Instant // 0: no picture yet
 	image wire.Image
 }
 
-// NewPast allocates room for the steps that go together, of dof joints and the cameras'
-// largest pictures.
+// NewPast allocates room for the steps of one observation, with dof joints and the cameras' largest
+// pictures.
 func NewPast(from *Steps, dof int, cameras []*capture.Encoder) *Past {
 	max := from.N
 	p := &Past{from: from, max: max, kept: make([]step, max), states: make([]float32, 0, (max-1)*dof)}
@@ -67,8 +67,7 @@ func NewPast(from *Steps, dof int, cameras []*capture.Encoder) *Past {
 	return p
 }
 
-// Take takes what the tick has put in, up to the step key. A picture from before since
-// counts for none.
+// Take takes the tick's steps up to the step key. Pictures from before since are ignored.
 //
 //rt:noalloc
 func (p *Past) Take(key int64, since rt.Instant) {
@@ -78,8 +77,8 @@ func (p *Past) Take(key int64, since rt.Instant) {
 	}
 }
 
-// Reach is Take up to the step of an observation, which begins the history itself when
-// the tick had no room for it. It reports false when a camera has no picture.
+// Reach takes the steps up to that of an observation. If the tick had no room for this step, the
+// observation itself begins the history. Reach reports false when a camera has no picture.
 //
 //rt:noalloc
 func (p *Past) Reach(key int64, at rt.Instant, state []float32, since rt.Instant) bool {
@@ -110,9 +109,9 @@ func (p *Past) take(s *Step, since rt.Instant) {
 	p.n = min(p.n+1, p.max)
 }
 
-// take returns the slot of the picture at a step: the newest, unless that was taken after
-// the step. Then it waits for the next one, and the one before is the step's: a camera
-// whose pictures come shortly after each tick is one step behind, and goes on.
+// take returns the slot of the picture at a step: the newest, unless it was taken after the step.
+// Then it waits for the next step, and the step gets the previous picture. A camera whose pictures
+// come shortly after each tick is thus one step late, and stays so.
 //
 //rt:noalloc
 func (f *film) take(step, since rt.Instant, first bool) (slot int, ok bool) {
@@ -131,11 +130,11 @@ func (f *film) take(step, since rt.Instant, first bool) (slot int, ok bool) {
 			f.used = f.newest
 		}
 		return f.used, true
-	case at <= step: // one that waits is passed over
+	case at <= step: // skips a waiting picture
 	case waits && held <= step:
 		f.used = f.newest
 	case waits:
-		return f.used, true // the one that waits comes first
+		return f.used, true // the waiting picture comes first
 	}
 	f.newest = (f.newest + 1) % len(f.slots)
 	p := &f.slots[f.newest]
@@ -147,8 +146,8 @@ func (f *film) take(step, since rt.Instant, first bool) (slot int, ok bool) {
 	return f.used, true
 }
 
-// Picture returns a camera's picture at the newest step, and when it was taken. It is
-// lent until the next Take.
+// Picture returns a camera's picture at the newest step, and the instant at which it was taken. The
+// picture is lent until the next Take.
 //
 //rt:noalloc
 func (p *Past) Picture(camera int) (m wire.Image, at rt.Instant) {
@@ -156,8 +155,8 @@ func (p *Past) Picture(camera int) (m wire.Image, at rt.Instant) {
 	return held.image, held.at
 }
 
-// Fill makes the last steps, the newest among them, those of an observation: its states
-// and pictures before the newest. Both are lent until the next Take.
+// Fill fills in an observation's states and pictures before the newest, from the last steps, the
+// newest included. Both are lent until the next Take.
 //
 //rt:noalloc
 func (p *Past) Fill(o *wire.Observation, steps int) {
@@ -183,7 +182,7 @@ func (p *Past) Fill(o *wire.Observation, steps int) {
 	}
 }
 
-// back lends the step so many before the newest, the first where there is none.
+// back lends the n-th step before the newest, or the first step if there are fewer.
 //
 //rt:noalloc
 func (p *Past) back(n int) *step {

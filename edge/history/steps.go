@@ -1,9 +1,9 @@
-// Package history keeps the last action steps of a run for a policy that looks back, as
-// LeRobot's queue of n_obs_steps does: every action step goes in, and at the beginning
-// the first one stands for those before it.
+// Package history keeps the last action steps of a run for a policy that looks back, as LeRobot's
+// queue of n_obs_steps does: it holds every action step, and at the beginning the first step fills
+// the places of the missing ones.
 //
-// The tick puts each step's state into Steps (steps.go) and wakes the sender, whose Past
-// (past.go) adds the pictures of that moment and fills observations.
+// The tick puts each step's state into Steps (steps.go) and wakes the sender. The sender's Past
+// (past.go) adds the pictures of that instant and fills in observations.
 package history
 
 import (
@@ -12,25 +12,24 @@ import (
 	"edgert/rt"
 )
 
-// stepSlots is how many action steps the sender may be behind: about a second.
+// stepSlots bounds the steps by which the sender may be late: about a second.
 const stepSlots = 64
 
-// Step is what the tick knows of one action step.
+// Step is one action step in the tick.
 type Step struct {
 	Key    int64 // counts action steps from 1
-	Begins bool  // the history begins anew with it
+	Begins bool  // the history begins anew with this step
 	At     rt.Instant
 	State  []float32 // [dof], as measured
 }
 
-// Run is what ends a history when it changes.
+// Run identifies the session and episode of a history, which ends when either changes.
 type Run struct{ Epoch, Episode uint32 }
 
-// Steps carries action steps from the tick to the sender. A step that did not happen, or
-// was measured badly, cannot be told from one that was not far away, so that the next
-// good one begins the history anew.
+// Steps carries action steps from the tick to the sender. A missing or badly measured step breaks
+// the history, and the next good step begins it anew: the sender could not notice the gap.
 type Steps struct {
-	N    int // observations that go together, at most; constant
+	N    int // largest number of observations that belong together; constant
 	ring *rt.Ring[Step]
 
 	// Owner: the tick thread.
@@ -41,16 +40,17 @@ type Steps struct {
 	anew, full atomic.Uint64
 }
 
-// NewSteps returns the way for states of dof joints, to a policy that looks at n together.
+// NewSteps returns the queue for states of dof joints and a policy that looks at n observations
+// together.
 func NewSteps(n, dof int) *Steps {
 	s := &Steps{N: n, ring: rt.NewRing[Step](stepSlots), broken: true}
 	s.ring.Prepare(func(step *Step) { step.State = make([]float32, dof) })
 	return s
 }
 
-// Put hands one action step to the sender and returns its key. Whole says that every
-// joint answered: a step that is not begins the history, and so does the one after it.
-// Without room the step is counted and left out. Owner: the tick thread.
+// Put hands one action step to the sender and returns its key. whole reports that every joint
+// answered; otherwise this step begins the history, and so does the next one. If the queue is full,
+// the step is counted and left out. Owner: the tick thread.
 //
 //rt:noalloc
 func (s *Steps) Put(at rt.Instant, run Run, state []float32, whole bool) (key int64) {
@@ -71,8 +71,8 @@ func (s *Steps) Put(at rt.Instant, run Run, state []float32, whole bool) (key in
 	return s.key
 }
 
-// Break has the next step begin the history anew: one before it is missing. Owner: the
-// tick thread.
+// Break makes the next step begin the history anew, since a step is missing. Owner: the tick
+// thread.
 //
 //rt:noalloc
 func (s *Steps) Break() {
@@ -82,6 +82,6 @@ func (s *Steps) Break() {
 	}
 }
 
-// Counts returns how often the history began anew, after its first beginning, and how
-// many steps were left out for want of room. Any thread may call it.
+// Counts returns how often the history began anew after its first beginning, and how many steps
+// were left out for lack of room. Any thread may call it.
 func (s *Steps) Counts() (anew, full uint64) { return s.anew.Load(), s.full.Load() }
