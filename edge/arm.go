@@ -167,7 +167,7 @@ func (e *Edge) measureBus(ctx context.Context, arm *servo.Arm) error {
 			all.P99.Round(10*time.Microsecond), e.cfg.rate(), want)
 	}
 	if motors, cure := arm.LossReport(all); motors != "" && e.simBus == nil {
-		e.log.Warn("the bus loses or spoils replies, which the run bears", "replies", motors, "damaged", all.Corrupt, "cure", cure)
+		e.log.Warn("the bus loses or spoils replies, at a rate that the run tolerates", "replies", motors, "damaged", all.Corrupt, "cure", cure)
 	}
 	return nil
 }
@@ -192,7 +192,7 @@ func (e *Edge) openLeader(ctx context.Context) error {
 		return err
 	}
 	if e.cfg.Takeover == TakeoverPush && !place.Robot.Actuated {
-		return exit.Errorf(exit.Usage, "--takeover push wants a leader that can be brought to the follower, and a %s cannot: the follower would go wherever somebody has knocked it. Leave it out, or say actuated: true in the leader's description", place.Robot.Name)
+		return exit.Errorf(exit.Usage, "--takeover push needs a leader whose motors can bring it to the follower, and those of a %s cannot: the follower would go to any place to which the leader was knocked. Leave the flag out, or set actuated: true in the leader's description", place.Robot.Name)
 	}
 	calibration, err := place.Load()
 	if err != nil {

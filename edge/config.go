@@ -136,7 +136,7 @@ func (c *Config) Check() error {
 	case len(c.Cameras) > maxCameras:
 		return usage("%d cameras, at most %d", len(c.Cameras), maxCameras)
 	case c.Fallback == "zero":
-		return usage("--fallback is zero, which is for joints that are driven by velocity, and this arm has none: want hold or %s", fallbackRepeat)
+		return usage("--fallback is zero, which is for joints that are driven by velocity, and this arm has no such joint: want hold or %s", fallbackRepeat)
 	case c.Fallback != "hold" && c.Fallback != fallbackRepeat:
 		return usage("--fallback is %q, want hold or %s", c.Fallback, fallbackRepeat)
 	}
@@ -182,7 +182,7 @@ func (c *Config) checkLeader() error {
 		}
 	}
 	if c.Takeover == TakeoverPush {
-		return exit.Errorf(exit.Usage, "--takeover push wants a leader to push: give its serial port as --leader")
+		return exit.Errorf(exit.Usage, "--takeover push needs a leader to push: give its serial port as --leader")
 	}
 	return nil
 }
@@ -244,7 +244,7 @@ func (c *Config) checkConnect() error {
 	case (c.TLS.Cert == "") != (c.TLS.Key == ""):
 		return exit.Errorf(exit.Usage, "--tls-cert and --tls-key go together, got only one of them")
 	case c.TLS != TLS{} && !encrypted:
-		return exit.Errorf(exit.Usage, "--tls-ca, --tls-cert and --tls-key are for tls/ endpoints, and --connect has none: write tls/HOST:PORT there, or leave them out")
+		return exit.Errorf(exit.Usage, "--tls-ca, --tls-cert and --tls-key are for tls/ endpoints, and --connect has no such endpoint: write tls/HOST:PORT there, or leave them out")
 	}
 	if err := network.Check(c.transport()); err != nil {
 		return exit.Errorf(exit.Config, "--connect, --tls-ca, --tls-cert, --tls-key: %w", err)
@@ -264,7 +264,7 @@ func (c *Config) checkCameras(usage func(string, ...any) error) error {
 	for _, cam := range c.Cameras {
 		switch {
 		case cam.Name == "" || cam.Source == "":
-			return usage("--camera wants NAME=SOURCE, such as top=sim")
+			return usage("--camera needs NAME=SOURCE, such as top=sim")
 		case seen[cam.Name]:
 			return usage("--camera %s is given twice", cam.Name)
 		}
@@ -312,18 +312,18 @@ func (c *Config) CheckSchedule() error {
 		{"--aggregate-fn-name", s.Aggregate != "", []string{"async", "v1"}},
 	} {
 		if f.given && !slices.Contains(f.with, s.Schedule) {
-			return exit.Errorf(exit.Usage, "%s says nothing to --schedule %s: it is for %s", f.flag, s.Schedule, strings.Join(f.with, ", "))
+			return exit.Errorf(exit.Usage, "%s has no effect with --schedule %s: it is for %s", f.flag, s.Schedule, strings.Join(f.with, ", "))
 		}
 	}
 	switch {
 	case s.Cooldown == chunk.Cooldowns[0] && s.Compat:
-		return exit.Errorf(exit.Usage, "--cooldown %s is ours, and --compat is the original, which counts: leave one out, or want one of %s", s.Cooldown, strings.Join(chunk.Cooldowns[1:], ", "))
+		return exit.Errorf(exit.Usage, "--cooldown %s is not part of the original that --compat runs: leave one of the flags out, or give --cooldown one of %s", s.Cooldown, strings.Join(chunk.Cooldowns[1:], ", "))
 	case s.EstimatorK != 0 && s.Estimator != "jk":
 		return exit.Errorf(exit.Usage, "--estimator-k is for --estimator jk, which has to be given with it")
 	case s.EstimatorFixed != 0 && s.Estimator != "fixed":
 		return exit.Errorf(exit.Usage, "--estimator-fixed is for --estimator fixed, which has to be given with it")
 	case s.Estimator != "" && s.Compat && !slices.Contains([]string{"drtc", "rtc"}, s.Schedule):
-		return exit.Errorf(exit.Usage, "--estimator says nothing to --schedule %s --compat, which estimates nothing", s.Schedule)
+		return exit.Errorf(exit.Usage, "--estimator has no effect with --schedule %s --compat, which makes no estimates", s.Schedule)
 	}
 	return nil
 }
@@ -335,7 +335,7 @@ func (c *Config) CheckSchedule() error {
 func (c *Config) agreedFPS(trained float64, log *slog.Logger) (float64, error) {
 	switch {
 	case c.FPS == 0 && trained == 0:
-		return 0, exit.Errorf(exit.Config, "the server does not say at which rate its policy was trained: give it as --fps")
+		return 0, exit.Errorf(exit.Config, "the server does not announce the rate at which its policy was trained: give it as --fps")
 	case trained == 0:
 		return c.FPS, nil
 	case c.FPS == 0 && !(trained >= 1 && trained <= maxFPS):
@@ -379,10 +379,10 @@ func (c *Config) otherRobot(id string) string {
 	switch {
 	case err != nil:
 	case !slices.Contains(shown.Names, id):
-		return fmt.Sprintf("the certificate %s names %s, and this robot is %s: where robots are known by their certificates it may do nothing (--id)",
-			c.TLS.Cert, cmp.Or(strings.Join(shown.Names, ", "), "nobody"), id)
+		return fmt.Sprintf("the certificate %s names %s, and this robot is %s: servers and routers that identify robots by their certificates refuse it (--id)",
+			c.TLS.Cert, cmp.Or(strings.Join(shown.Names, ", "), "no robot"), id)
 	case shown.CommonName != id:
-		return fmt.Sprintf("the common name of the certificate %s is %q, and this robot is %s: an official router, which looks at no other name, lets it do nothing",
+		return fmt.Sprintf("the common name of the certificate %s is %q, and this robot is %s: an official router reads no other name, and refuses the robot",
 			c.TLS.Cert, shown.CommonName, id)
 	}
 	return ""
@@ -401,7 +401,7 @@ func (c *Config) realArm() string {
 	}
 	for i := range c.Cameras {
 		if cam := &c.Cameras[i]; !cam.Simulated() {
-			return fmt.Sprintf("--bus %s is a pseudo-terminal, which counts as simulated only where all cameras are, and --camera %s=%s is no simulated one; give --camera %[2]s=sim, or %[2]s=sim:SOCKET of an edge-rt sim-bus --scene SOCKET; else %s", c.Bus, cam.Name, cam.Source, cure)
+			return fmt.Sprintf("--bus %s is a pseudo-terminal, which is simulated only if all cameras are, and --camera %s=%s is not; give --camera %[2]s=sim, or %[2]s=sim:SOCKET of an edge-rt sim-bus --scene SOCKET; else %s", c.Bus, cam.Name, cam.Source, cure)
 		}
 	}
 	return ""

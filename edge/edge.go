@@ -17,8 +17,8 @@
 // A person takes the arm over with a leader (package leader). The takeover in state.go records
 // whether the policy or the person drives the arm.
 //
-// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags. Package tick decides what
-// a tick does, and package follow limits the arm's motion.
+// The threads meet the tick only in rt.Latest, rt.Ring and atomic flags. Package tick decides the
+// work of a tick, and package follow limits the arm's motion.
 //
 // All threads count in stats.go. state.go is the state machine of the run, status.go the JSON that
 // page, ctl and summary share, and config.go the values of the flags.
@@ -121,7 +121,7 @@ type outcome struct {
 	heap    heapWindow
 	score   sim.Score // the simulated world's, read before the arm parks
 	scored  bool
-	held    bool // the arm stays under torque, as --on-exit asks
+	held    bool // the arm stays under torque, as --on-exit selects
 }
 
 // heapWindow counts allocations from the end of the warm-up to the stop.

@@ -109,7 +109,7 @@ func (l *link) find(ctx context.Context) (string, error) {
 	case had != "" && slices.Contains(found, had):
 		return had, nil
 	case had != "" && len(found) > 0:
-		return "", fmt.Errorf("%s, which this run began with, is away: waiting for it; others are there (%s), and a new start may choose one", had, strings.Join(found, ", "))
+		return "", fmt.Errorf("%s, the service of this run, is away: waiting for it; others are in reach (%s), and a new start may choose one of them", had, strings.Join(found, ", "))
 	case len(found) == 1:
 		return found[0], nil
 	case len(found) > 1 && want == "":
@@ -165,7 +165,7 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 		}
 		id := servers[i].ServerID
 		if l.contract.sha256 != "" && !replica.Serves(&servers[i], model) && l.servers.Beside(id) {
-			passing = fmt.Errorf("the servers of this run's policy are away; %s, which was there beside them, serves another bundle (sha256 %.12s)", id, servers[i].ModelSHA256)
+			passing = fmt.Errorf("the servers of this run's policy are away; %s, which ran beside them, serves another bundle (sha256 %.12s)", id, servers[i].ModelSHA256)
 			break
 		}
 		if id == "" && len(servers) > 1 {
@@ -194,7 +194,7 @@ func (l *link) choose(ctx context.Context, prefix string) (*wire.SessionAck, con
 	case passing != nil:
 		return nil, contract{}, passing
 	case !all:
-		return nil, contract{}, &temporaryError{fmt.Errorf("not every server of %s has answered, and those that have refuse: %s", prefix, refused), unheardWait, event.WaitOther}
+		return nil, contract{}, &temporaryError{fmt.Errorf("not every server of %s has answered, and the others refuse: %s", prefix, refused), unheardWait, event.WaitOther}
 	}
 	return nil, contract{}, refused
 }
@@ -244,7 +244,7 @@ func (l *link) conditioned(s *wire.Status) bool {
 		return c.Conditioned()
 	}
 	if !l.toldUnconditioned {
-		l.log.Info("this policy cannot continue the chunk before: chunks are joined as they come")
+		l.log.Info("this policy cannot continue the previous chunk: chunks are joined as they arrive")
 		l.toldUnconditioned = true
 	}
 	return false
@@ -365,7 +365,7 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 		}
 	}
 	if ack.ChunkSize < 2 || ack.ChunkSize > maxHorizon {
-		return t, exit.Errorf(exit.Config, "%s says chunk_size %d, want 2 to %d", prefix, ack.ChunkSize, maxHorizon)
+		return t, exit.Errorf(exit.Config, "%s announces chunk_size %d, want 2 to %d", prefix, ack.ChunkSize, maxHorizon)
 	}
 	if len(ack.ActionNames) == 0 {
 		log.Warn("the server does not name its action columns: their order cannot be checked, make sure it is this robot's", "want", l.names)
@@ -380,7 +380,7 @@ func (l *link) checkContract(prefix string, ack *wire.SessionAck) (contract, err
 		return t, err
 	}
 	if want := l.cfg.ExpectModel; !strings.HasPrefix(t.sha256, want) {
-		return t, exit.Errorf(exit.Config, "%s serves %s@%s with sha256 %s, want one that begins with %s (--expect-model): another policy, or another export of it",
+		return t, exit.Errorf(exit.Config, "%s serves %s@%s with sha256 %s, want one beginning with %s (--expect-model): another policy, or another export of it",
 			prefix, t.model, t.revision, cmp.Or(t.sha256, "unknown"), want)
 	}
 	if l.contract.prefix == "" {

@@ -259,7 +259,7 @@ func (l *link) lossReason() (event.Loss, string) {
 	case own == replica.Unseen && l.serverToken.Load() == tokenUnseen:
 		// The token may have disappeared before this subscription.
 		if l.clock.Now().Sub(l.openedAt) > tokenGrace {
-			return event.LossUnseen, "the server's liveliness token does not show"
+			return event.LossUnseen, "the server's liveliness token has not appeared"
 		}
 	}
 	if l.flags.evicted.Load() {

@@ -436,8 +436,8 @@ func TestLinkGivesUpOnAnotherModel(t *testing.T) {
 func TestLinkWantsTheExpectedModel(t *testing.T) {
 	for _, tt := range []struct{ expect, has, says string }{
 		{"", "", ""}, {"", "ab12", ""}, {"ab", "ab12", ""}, {"ab12", "ab12", ""},
-		{"ab13", "ab12", "sha256 ab12, want one that begins with ab13 (--expect-model)"},
-		{"ab", "", "sha256 unknown, want one that begins with ab"},
+		{"ab13", "ab12", "sha256 ab12, want one beginning with ab13 (--expect-model)"},
+		{"ab", "", "sha256 unknown, want one beginning with ab"},
 	} {
 		s := newScripted(t, "demo")
 		s.answer(func(a *wire.SessionAck) { a.ModelSHA256 = tt.has })

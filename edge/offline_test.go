@@ -35,7 +35,7 @@ func TestTheReasonOfAnEndIsWhatLasted(t *testing.T) {
 		{"the server, which is there again at last", []func(*rig){gone, func(r *rig) { r.flags.epoch.Store(2) }}, event.LackSession, []string{"no session: no server answers"}, "silent"},
 		{"pictures, and at last the bus", []func(*rig){blind, silent(3)}, event.LackPictures, []string{"no chunk for 2s: gave up; a camera gave no picture for 2s"}, "silent"},
 		{"answers, and at last the server", []func(*rig){func(*rig) {}, gone}, event.LackAnswers, []string{"no chunk for 2s: gave up"}, "session"},
-		{"a server that stands still, at last without a session", []func(*rig){func(*rig) {}, func(r *rig) { gone(r); r.flags.unheard.Store(true) }}, event.LackAnswers, []string{"the server does not answer: no server answers; look whether"}, "cables"},
+		{"a server that stands still, at last without a session", []func(*rig){func(*rig) {}, func(r *rig) { gone(r); r.flags.unheard.Store(true) }}, event.LackAnswers, []string{"the server does not answer: no server answers; check that"}, "cables"},
 		{"a server that comes and goes", []func(*rig){func(r *rig) {
 			for n := 0; n < 6; n++ {
 				r.flags.epoch.Store(uint32(1 + n%2))

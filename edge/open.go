@@ -33,7 +33,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	}
 	e = &Edge{cfg: cfg, clock: rt.KernelClock(), log: cfg.Log}
 	if e.notifier, err = notify.Open(); err != nil {
-		e.log.Warn("the service manager is not told how the run goes", "why", err)
+		e.log.Warn("the service manager gets no status of the run", "why", err)
 	}
 	e.onClose(func() { e.notifier.Close() })
 	defer func() {
@@ -47,7 +47,7 @@ func Open(ctx context.Context, cfg Config) (e *Edge, err error) {
 	}
 	e.joints = jointLists(e.robot)
 	if e.robot.Leader {
-		return e, exit.Errorf(exit.Usage, "--robot %s is a leader, which a person moves and no policy: give the follower's, or run edge-rt teleop", e.robot.Name)
+		return e, exit.Errorf(exit.Usage, "--robot %s is a leader, which only a person moves: give the follower's, or run edge-rt teleop", e.robot.Name)
 	}
 	cameras := make([]capture.Config, len(cfg.Cameras)) // under the policy's names
 	for i, c := range cfg.Cameras {
@@ -160,7 +160,7 @@ func (e *Edge) build(context.Context) error {
 	e.control.repeats = e.cfg.Fallback == fallbackRepeat
 	e.control.returns = e.cfg.Episodes.Strategy == episode.Episodic
 	e.episodes = e.newEpisodes()
-	e.resume = "nothing moves until an operator says so: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
+	e.resume = "nothing moves until an operator resumes the run: look at the arm, then edge-rt ctl resume --id " + e.identity.ID
 	if e.leader != nil {
 		e.control.takeover.leader, e.control.takeover.action = e.leader, make([]float32, 0, settings.DOF)
 	}

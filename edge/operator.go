@@ -39,25 +39,25 @@ var Commands = []Command{
 	{Word: "pause", Label: "Pause", Help: "hold and keep the queue", run: (*Edge).pause, works: (*Edge).moves},
 	{Word: "resume", Label: "Resume", Help: "go on; after a correction the policy has the arm again", run: (*Edge).resumeRun, works: (*Edge).canResume},
 	{
-		Word: "correct", Label: "Take over", Ask: "Take the arm over with the leader? Hold it: it goes limp where the follower is, and the follower goes where it goes.",
-		Help: "a person takes the arm over with the leader of --leader: hold it, it goes limp where the follower is", run: (*Edge).correction, works: (*Edge).canCorrect,
+		Word: "correct", Label: "Take over", Ask: "Take the arm over with the leader? Hold the leader: it goes limp at the follower's pose, and then the follower follows it.",
+		Help: "a person takes the arm over with the leader of --leader: hold the leader, it goes limp at the follower's pose", run: (*Edge).correction, works: (*Edge).canCorrect,
 	},
 	{Word: "reset", Label: "New episode", Help: "new episode, the queue is dropped", run: (*Edge).resetBoth},
 	{Word: operator.Task, Text: "TEXT", Help: "new episode with another task, for policies that read it", run: (*Edge).runTask},
-	{Word: episode.Start, Label: "Start episode", Text: "TASK", May: true, Help: "begin an episode, with another task where one is given; wants --record all", run: (*Edge).beginEpisode, works: episodeTakes(episode.Start)},
-	{Word: record.Success, Label: "Success", Help: "end the episode: it went well", run: endsAs(record.Success), works: episodeTakes(record.Success)},
-	{Word: record.Failure, Label: "Failure", Help: "end it: it did not", run: endsAs(record.Failure), works: episodeTakes(record.Failure)},
-	{Word: record.Discard, Label: "Discard", Help: "end it, and leave it out of a data set", run: endsAs(record.Discard), works: episodeTakes(record.Discard)},
-	{Word: record.Rerecord, Label: "Rerecord", Help: "likewise, and have the next take its place", run: endsAs(record.Rerecord), works: episodeTakes(record.Rerecord)},
+	{Word: episode.Start, Label: "Start episode", Text: "TASK", May: true, Help: "begin an episode, with another task if one is given; needs --record all", run: (*Edge).beginEpisode, works: episodeTakes(episode.Start)},
+	{Word: record.Success, Label: "Success", Help: "end the episode as a success", run: endsAs(record.Success), works: episodeTakes(record.Success)},
+	{Word: record.Failure, Label: "Failure", Help: "end the episode as a failure", run: endsAs(record.Failure), works: episodeTakes(record.Failure)},
+	{Word: record.Discard, Label: "Discard", Help: "end the episode, and leave it out of a data set", run: endsAs(record.Discard), works: episodeTakes(record.Discard)},
+	{Word: record.Rerecord, Label: "Rerecord", Help: "as discard, and the next episode takes its place", run: endsAs(record.Rerecord), works: episodeTakes(record.Rerecord)},
 	{
 		Word: unloadWord, Label: "Take load off", Text: "JOINT", May: true,
 		Help: "take the load off an overloaded joint, or all: its goal is where it is, and its motor forgets the overload", run: (*Edge).unload,
 	},
-	{Word: "save", Label: "Save the record", Help: "write what --record ring has in memory", run: (*Edge).save, works: func(e *Edge) bool { return e.cfg.Record == record.Ring }},
-	{Word: "stop", Label: "Stop", Ask: "End the run? The arm does what --on-exit says, and the program ends.", Help: "end the run as Ctrl-C does", run: (*Edge).stopRun},
+	{Word: "save", Label: "Save the record", Help: "write the memory of --record ring to disk", run: (*Edge).save, works: func(e *Edge) bool { return e.cfg.Record == record.Ring }},
+	{Word: "stop", Label: "Stop", Ask: "End the run? The arm is left as --on-exit selects, and the program ends.", Help: "end the run as Ctrl-C does", run: (*Edge).stopRun},
 	{
-		Word: "release", Label: "Torque off", Ask: "Take the torque now? The arm falls where nobody holds it, and the program ends.",
-		Help: "end the run where the arm stands and let it go, whatever --on-exit says: hold on to it", run: (*Edge).releaseArm,
+		Word: "release", Label: "Torque off", Ask: "Take the torque now? The arm falls unless a person holds it, and the program ends.",
+		Help: "end the run at once and take the torque, whatever --on-exit selects: hold on to the arm", run: (*Edge).releaseArm,
 	},
 	{Word: ctlStatus, Help: "print the state", run: func(*Edge, context.Context, string) (bool, error) { return false, nil }},
 }
@@ -126,7 +126,7 @@ func (e *Edge) command(ctx context.Context, line string) operator.Reply {
 	switch text = strings.TrimSpace(text); {
 	case err != nil:
 	case c.Text == "" && text != "":
-		err = fmt.Errorf("%s takes nothing behind it, got %q", word, text)
+		err = fmt.Errorf("%s takes no argument, got %q", word, text)
 	default:
 		acked, err = c.run(e, ctx, text)
 	}
@@ -172,7 +172,7 @@ func (e *Edge) runTask(ctx context.Context, text string) (acked bool, err error)
 func (e *Edge) unload(_ context.Context, joint string) (bool, error) {
 	unloaded, err := e.control.arm.Unload(e.robot, joint)
 	if err == nil {
-		e.log.Info("the load was taken off, as an operator wanted", "joints", unloaded)
+		e.log.Info("the load was taken off at an operator's command", "joints", unloaded)
 	}
 	return false, err
 }
@@ -256,9 +256,9 @@ func (e *Edge) checkCorrection() error {
 	case e.waits() != "":
 		return errors.New(e.waits())
 	case st.leaderStiff.Load() && e.control.holder() < aligning:
-		return errors.New("the leader is stiff and does not let go: see its cable and supply")
+		return errors.New("the leader is under torque and does not let go: check its cable and supply")
 	case age >= leaderSilent+leaderGrace:
-		return fmt.Errorf("the leader does not answer%s: see its cable and supply", e.leaderAway())
+		return fmt.Errorf("the leader does not answer%s: check its cable and supply", e.leaderAway())
 	}
 	return nil
 }
@@ -417,7 +417,7 @@ func (a policyArm) NotReady() string {
 	case c.flags.missingCameras.Load() > 0:
 		return "a camera has not given its first picture" + a.cameraErrors()
 	case !c.stats.armed.Load():
-		return "the arm is not under torque: no chunk has come"
+		return "the arm is not under torque: no chunk has arrived"
 	}
 	return ""
 }

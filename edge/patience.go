@@ -159,7 +159,7 @@ func (c *Config) patience(horizon int, fps float64) patience {
 	return p
 }
 
-// waited returns the age of an observation at the begin of its inference.
+// waited returns the age of an observation at the beginning of its inference.
 //
 //rt:noalloc
 func (p *patience) waited(s serverPace) time.Duration {
@@ -276,15 +276,15 @@ func (p *patience) notes(s serverPace, horizon, sMin int, fps float64) (notes []
 	}
 	switch step := time.Duration(float64(time.Second) / fps); {
 	case s.least >= p.chunk:
-		note("SLOW POLICY: a chunk takes %s, and its %d actions last %s: the arm moves, stands and moves again (%.2g of %g actions per second at most); a faster device or fewer inference steps help",
+		note("SLOW POLICY: a chunk takes %s, and its %d actions last %s: the arm moves, stops and moves again (%.2g of %g actions per second at most); a faster device or fewer inference steps help",
 			took, horizon, seconds(p.chunk), float64(horizon)/(s.least+p.chunk).Seconds(), fps)
 	case whole > time.Duration(horizon-sMin)*step && whole < time.Duration(horizon-1)*step:
-		note("a chunk takes %s, and the next one is asked for when %s of actions are left: the arm stands in between; --s-min %d or less asks earlier",
+		note("a chunk takes %s, and the next one is asked for when %s of actions are left: the arm stops in between; --s-min %d or less asks earlier",
 			took, seconds(time.Duration(horizon-sMin)*step), max(1, horizon-int(whole/step)-1))
 	}
 	switch age := p.age(s); {
 	case age > p.maxAge:
-		note("--max-action-age is %v for this policy instead of %v, so that its actions run: what they answer was seen up to %s before; give the flag to fix it", age, p.maxAge, seconds(s.most+p.waited(s)))
+		note("--max-action-age is %v for this policy instead of %v, so that its actions run: their observations are up to %s old; give the flag to fix it", age, p.maxAge, seconds(s.most+p.waited(s)))
 	case age > 0 && age < s.most+p.waited(s)+p.chunk/2:
 		works := p.ageThatWorks(serverPace{s.most, s.most, s.queue})
 		if p.given.MaxActionAge {

@@ -275,7 +275,7 @@ func TestLinkWaitsForItsBundleBesideAnother(t *testing.T) {
 	}
 }
 
-// Goal: a robot waits for a server's retry interval, whatever its own back-off.
+// Goal: a robot waits for a server's retry interval instead of its own back-off.
 func TestLinkDoesNotAskBeforeItMay(t *testing.T) {
 	router, all := replicas(t, "a", "b")
 	all["a"].change(refuse("server full: 4/4 sessions active", 3_600_000))

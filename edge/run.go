@@ -58,7 +58,7 @@ func (e *Edge) Run(ctx context.Context) (*Summary, error) {
 	tickErr := e.watch(ctx, ticked)
 	off := e.torqueOff(tickErr) // before the other threads end, which may take long
 	if e.held && e.control.stats.touched.Load() && e.cfg.Bus != device.Sim {
-		e.log.Warn("the arm is held, as --on-exit hold says", "next", device.TorqueOff(e.cfg.Bus, e.robot)+" lets it go")
+		e.log.Warn("the arm stays under torque, since --on-exit is hold", "next", device.TorqueOff(e.cfg.Bus, e.robot)+" lets it go")
 	}
 	cancel()
 	e.ending.Store(true)
@@ -189,7 +189,7 @@ func (e *Edge) offlineError() error {
 		text += fmt.Sprintf("; no session: %s; start lean-server, or check --connect and --id", e.sessionError())
 	case event.LackAnswers:
 		if e.control.flags.unheard.Load() {
-			text += fmt.Sprintf("; the server does not answer: %s; look whether lean-server runs, or check --connect", e.sessionError())
+			text += fmt.Sprintf("; the server does not answer: %s; check that lean-server runs, or check --connect", e.sessionError())
 			break
 		}
 		text += e.cameraErrors()

@@ -40,7 +40,7 @@ func TestWhichArmIsReal(t *testing.T) {
 		{bus.Path(), nil, ""},
 		{link, nil, ""},
 		{link, []string{"top=sim", "side=sim:/tmp/scene"}, ""},
-		{link, []string{"top=sim", "side=pattern"}, "--camera side=pattern is no simulated one; give --camera side=sim, or side=sim:SOCKET"},
+		{link, []string{"top=sim", "side=pattern"}, "--camera side=pattern is not; give --camera side=sim, or side=sim:SOCKET"},
 		{link, []string{"top=/dev/video0"}, "--camera top=/dev/video0"},
 		{link, []string{"top=./pictures"}, "--camera top=./pictures"},
 		{"/dev/null", []string{"top=sim"}, "--bus /dev/null is a serial port"},

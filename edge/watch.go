@@ -113,7 +113,7 @@ func (w *tickWatch) look(e *Edge, now rt.Instant) {
 	}
 	if w.missing += gap; w.missing-w.told >= max(tickMissing, tickPeriods*e.cfg.period()) {
 		w.told = w.missing
-		e.recording.Note(event.TickMissing, record.LevelError, int64(w.missing), 0, "the tick hangs: none has ended for "+w.missing.Round(time.Millisecond).String())
+		e.recording.Note(event.TickMissing, record.LevelError, int64(w.missing), 0, "the tick hangs: no tick has ended for "+w.missing.Round(time.Millisecond).String())
 		e.record.Save(&recording.SavedFault, true)
 	}
 }
@@ -184,7 +184,7 @@ func (e *Edge) report(ev event.Event) {
 				e.log.Warn(note)
 			}
 		}
-		attrs[1] = slog.String("next", "it is armed where it stands, with the next chunk")
+		attrs[1] = slog.String("next", "the next chunk arms it at its present pose")
 		if ev.B&1 != 0 {
 			attrs[1] = slog.String("next", e.resume)
 		}

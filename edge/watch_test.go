@@ -41,7 +41,7 @@ func TestReport(t *testing.T) {
 		e.report(ev)
 	}
 	for _, want := range []string{"from=STREAMING to=STALLED", "silent_joints=1099511627776", "took=21ms host_took=1ms",
-		"joint=lift joint_bits=2 hottest_celsius=66 lowest_volts=6.3", "armed where it stands", "next=\"edge-rt ctl resume\"", "its joint gets no goal\" joint=pan", "motor complains\" joint=\"pan, lift\"",
+		"joint=lift joint_bits=2 hottest_celsius=66 lowest_volts=6.3", "arms it at its present pose", "next=\"edge-rt ctl resume\"", "its joint gets no goal\" joint=pan", "motor complains\" joint=\"pan, lift\"",
 		"motor complains\" joint=pan joint_bits=1 complaint=supply volts=12.4", "nothing moves\" joint=\"pan, lift\" joint_bits=3 complaint=heat celsius=71", "ctl resume\" joint=\"pan, lift\""} {
 		if !strings.Contains(b.String(), want) {
 			t.Errorf("log lacks %q:\n%s", want, &b)

@@ -109,7 +109,7 @@ func TestTaskOfARun(t *testing.T) {
 	}
 
 	code, _, said := edgeRT(t, "--bus", "sim", "--camera", "top=sim,send=64x48", "--connect", endpoint, "--expect-model", strings.Repeat("0", 64), "--rt", "off")
-	if code != 3 || !strings.Contains(said, "want one that begins with 000") {
+	if code != 3 || !strings.Contains(said, "want one beginning with 000") {
 		t.Errorf("another model than expected: code %d, %s", code, said)
 	}
 }

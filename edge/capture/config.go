@@ -174,7 +174,7 @@ func (c *Config) setOption(key, value string) (reason string) {
 		}
 	case "live":
 		if value != "yes" && value != "no" {
-			return "want yes (a picture that comes again is an old one) or no"
+			return "want yes (a repeated picture is an old one) or no"
 		}
 		c.Live = new(value == "yes")
 	case "max-age":

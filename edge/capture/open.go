@@ -59,7 +59,7 @@ func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, 
 		return nil, "", exit.Errorf(exit.Config, "camera %s: %w", c.Name, err)
 	}
 	if f := r.Format(); c.Width > 0 && (c.Width != f.Width || c.Height != f.Height) || c.Pixels != 0 && c.Pixels != f.Pixels {
-		return nil, "", exit.Errorf(exit.Config, "camera %s: the files are %v, asked for was another size or format", c.Name, f)
+		return nil, "", exit.Errorf(exit.Config, "camera %s: the files are %v, and the flag has another size or format", c.Name, f)
 	}
 	return r, fmt.Sprintf("files of %s: %v", c.Source, r.Format()), nil
 }

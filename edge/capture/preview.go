@@ -145,7 +145,7 @@ func (p *Preview) Read(room []byte, since rt.Instant) (Still, error) {
 	case p.failed.Load():
 		return Still{}, fmt.Errorf("%w: the last one was broken", ErrNoPicture)
 	case key == rt.NoKey && p.camera.captured.Load() == 0:
-		return Still{}, fmt.Errorf("%w: none has come since the start, %d attempts failed", ErrNoPicture, p.camera.errors.Load())
+		return Still{}, fmt.Errorf("%w since the start, %d attempts failed", ErrNoPicture, p.camera.errors.Load())
 	case key == rt.NoKey || since.Sub(c.copied) > previewMaxAge:
 		return Still{}, fmt.Errorf("%w: the sender is busy", ErrNoPicture)
 	case p.encoder == nil:

@@ -31,7 +31,7 @@ func TestPreviewOfACamerasOwnJPEG(t *testing.T) {
 	e := New("top", f, 0)
 	p := newTestPreview(t, newTestEncoder(t, e, Config{Name: "top"}, Encoding{Quality: 90}))
 	room, now := make([]byte, p.MaxBytes()), rt.Instant(1e9)
-	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "none has come since the start") {
+	if _, err := p.Read(room, now); !errors.Is(err, ErrNoPicture) || !strings.Contains(err.Error(), "no picture since the start") {
 		t.Errorf("before the first picture: %v", err)
 	}
 	p.Request(now)

@@ -137,7 +137,7 @@ func (f *Follower) RescueStep(now rt.Instant) error {
 func (f *Follower) rescueError(left uint32) error {
 	silent := f.rescue.silent.Joints()
 	if silent != 0 && (left == 0 || 2*f.rescue.silent.Lasted(event.LackJoints) > rescueLimit) {
-		return exit.Errorf(exit.Fault, "joint %d was silent while it was to come into its range: check the arm's cables and power", bits.TrailingZeros32(silent)+1)
+		return exit.Errorf(exit.Fault, "joint %d was silent during the rescue into its range: check the arm's cables and power", bits.TrailingZeros32(silent)+1)
 	}
 	return exit.Errorf(exit.Fault, "joint %d does not come into its range: something blocks it, or its load is too high", bits.TrailingZeros32(left)+1)
 }

@@ -55,9 +55,9 @@ type rule struct {
 var rules = [...]rule{
 	{Limp, 0, mayRelax, "limp: its torque was taken for the rest of the run"},
 	{Restarted, 0, mayNothing, "its motor has restarted, or its arm was away: waits for an operator (edge-rt ctl resume)"},
-	{0, Answering, mayNothing, "silent: it gave no position that counts in this tick"},
-	{0, Verified, mayNothing, "was silent: compared with what it held before it gets a goal"},
-	{EncoderFault, 0, mayNothing, "its encoder complains: what it says of its place is not believed"},
+	{0, Answering, mayNothing, "silent: it gave no valid position in this tick"},
+	{0, Verified, mayNothing, "was silent: gets no goal before its motor is compared with its last values"},
+	{EncoderFault, 0, mayNothing, "its encoder complains: its position is ignored"},
 	{0, Torque, mayArm, "not armed"},
 	{HeatOrSupply, 0, mayNothing, "its motor complains of heat or supply: keeps its goal"},
 	{Overloaded, 0, mayRelieve, "pushes against something: follows what relieves it"},

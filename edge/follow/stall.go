@@ -77,7 +77,7 @@ func (f *Follower) stallBegins(now rt.Instant, joints uint32) {
 // stopStalled ends the run. It allocates, once.
 func (f *Follower) stopStalled(joints uint32) {
 	if f.failed == nil {
-		f.failed = exit.Errorf(exit.Fault, "joint %d is stalled: it works hard and does not move; see what is in its way", bits.TrailingZeros32(joints)+1)
+		f.failed = exit.Errorf(exit.Fault, "joint %d is stalled: it works hard and does not move; look for an obstacle", bits.TrailingZeros32(joints)+1)
 	}
 }
 

@@ -54,7 +54,7 @@ func (l *Leader) alignStep(now rt.Instant, order *Order) {
 	case !order.Align || order.Number != l.answered:
 		l.endAlignment(Limp)
 	case l.cfg.Arm.Away() || a.arm.NeedsResume():
-		l.fail(errors.New("it was unplugged, or a motor restarted; one that is unplugged stays as it is until it is plugged in again, or its supply is off"))
+		l.fail(errors.New("it was unplugged, or a motor restarted; an unplugged leader stays as it is until it is plugged in again, or its supply is off"))
 	case a.arm.Fatal() != nil:
 		l.fail(a.arm.Fatal())
 	case now >= a.by:
@@ -94,7 +94,7 @@ func (l *Leader) checkArrival(now rt.Instant, order *Order) {
 	case now.Sub(a.there) < settleFor:
 	case l.cfg.Push:
 		a.settled, a.by = slices.Clone(a.arm.Place), now.Add(handLimit)
-		l.say(false, "the leader is where the follower is: take it")
+		l.say(false, "the leader is at the follower's pose: take it")
 	default:
 		l.endAlignment(Ready)
 	}
@@ -104,7 +104,7 @@ func (l *Leader) checkArrival(now rt.Instant, order *Order) {
 func (l *Leader) obstacle(place []float32) error {
 	a := l.align
 	if a.settled != nil {
-		return fmt.Errorf("nobody took it within %v", handLimit)
+		return fmt.Errorf("no hand took it within %v", handLimit)
 	}
 	j, far := farthest(a.arm.Place, place)
 	m := l.cfg.Robot.Motors[j]
@@ -112,7 +112,7 @@ func (l *Leader) obstacle(place []float32) error {
 		return fmt.Errorf("it could not be switched on within %v: hold it still", alignLimit)
 	}
 	low, high := a.arm.Gate().Min[j], a.arm.Gate().Max[j]
-	return fmt.Errorf("its %s is at %.1f %s, %.1f from the follower's %.1f, after %v: its range is %.1f to %.1f; see what is in its way",
+	return fmt.Errorf("its %s is at %.1f %s, %.1f from the follower's %.1f, after %v: its range is %.1f to %.1f; look for an obstacle",
 		m.Name, a.arm.Place[j], m.Norm, far, place[j], alignLimit, low, high)
 }
 

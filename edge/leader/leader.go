@@ -245,7 +245,7 @@ func (l *Leader) relax(now rt.Instant) {
 	}
 	if !l.told {
 		l.told = true
-		l.say(true, fmt.Sprintf("the leader may be stiff, and is told to let go until it does: %v", err))
+		l.say(true, fmt.Sprintf("the leader may be stiff, and its torque is taken again until it is limp: %v", err))
 	}
 }
 

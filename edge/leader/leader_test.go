@@ -311,7 +311,7 @@ func TestHandThatDoesNotCome(t *testing.T) {
 	s.until("there", func(*Pose) bool { return s.align != nil && s.align.settled != nil })
 	s.align.by = s.cfg.Clock.Now()
 	s.until("given up", func(p *Pose) bool { return p.State == Failed })
-	if s.stiff() || !s.says("nobody took it") {
+	if s.stiff() || !s.says("no hand took it") {
 		t.Errorf("torque %v, it says %q", s.bus.TorqueEnabled(), s.said)
 	}
 }

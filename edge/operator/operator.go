@@ -102,7 +102,7 @@ func Ctl(id, line string) (Reply, error) {
 		if id != "" {
 			path = strings.Join(socketPaths(dirs, id), " or ")
 		}
-		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of one that runs, or leave it out when there is only one; one that looks for its arm or a server still does not answer%s", path, err, hint)
+		return reply, exit.Errorf(exit.Absent, "no edge answers at %s: %w; give the --id of a running edge, or no --id if only one runs; an edge that still looks for its arm or a server does not answer%s", path, err, hint)
 	}
 	defer c.Close()
 	c.SetDeadline(time.Now().Add(timeout))
@@ -151,7 +151,7 @@ func findSocket(dirs []string, id string) (path string, err error) {
 	}
 	switch len(found) {
 	case 0:
-		return "", exit.Errorf(exit.Absent, "no edge answers here (no socket in %s): one that looks for its arm or a server still has none, and ends with SIGTERM", strings.Join(dirs, " or "))
+		return "", exit.Errorf(exit.Absent, "no edge answers here (no socket in %s): an edge that still looks for its arm or a server has no socket; SIGTERM ends it", strings.Join(dirs, " or "))
 	case 1:
 		return found[0], nil
 	}
@@ -163,7 +163,7 @@ func findSocket(dirs []string, id string) (path string, err error) {
 func CheckTask(what, text string) error {
 	switch {
 	case text == "":
-		return exit.Errorf(exit.Usage, "%s is empty, want what the arm shall do, such as: pick up the cube", what)
+		return exit.Errorf(exit.Usage, "%s is empty, want the arm's task, such as: pick up the cube", what)
 	case !utf8.ValidString(text):
 		return exit.Errorf(exit.Usage, "%s is not UTF-8: %q", what, text)
 	case strings.ContainsAny(text, "\r\n"):

@@ -179,7 +179,7 @@ func TestWhatIsAnswered(t *testing.T) {
 			t.Errorf("%s: age %q", name, a.head.Get("X-Frame-Age-Ms"))
 		}
 	}
-	s.get(t, "/camera/dark").wants(t, "a camera without a picture", 503, "text/plain", "camera dark: no picture: none has come since the start")
+	s.get(t, "/camera/dark").wants(t, "a camera without a picture", 503, "text/plain", "camera dark: no picture since the start")
 	s.get(t, "/camera/nose").wants(t, "no camera", 404, "text/plain", `no camera "nose": there are front, wrist, dark`)
 	s.get(t, "/etc/passwd").wants(t, "no page", 404, "text/plain", "not found")
 	s.do(t, "HEAD", "/", "", nil).wants(t, "HEAD", 200, "text/html", "")

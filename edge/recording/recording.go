@@ -163,7 +163,7 @@ func (r *Recording) Ending() bool { return r.writing.Load() }
 func (r *Recording) write() {
 	if r.cfg.Mode == record.Ring {
 		if err := record.Probe(r.cfg.Dir); err != nil {
-			r.cfg.Log.Warn("what happens cannot be saved for now, the arm goes on", "folder", r.cfg.Dir, "why", err, "next", "name another --record-dir")
+			r.cfg.Log.Warn("the run cannot be saved for now, the arm goes on", "folder", r.cfg.Dir, "why", err, "next", "name another --record-dir")
 		}
 	}
 	r.Recorder.Write(&r.writing)
@@ -301,7 +301,7 @@ func (r *Recording) End(err error) (end error, stuck bool) {
 	r.collected.Wait() // this thread never blocks
 	r.writing.Store(true)
 	if !device.Within(r.cfg.Clock, endTimeout, &r.written) {
-		return exit.Keep(err, fmt.Errorf("what was to be recorded was not written within %v: the folder of --record-dir hangs", endTimeout)), true
+		return exit.Keep(err, fmt.Errorf("the record was not written within %v: the folder of --record-dir hangs", endTimeout)), true
 	}
 	if why := r.panicked.Load(); why != nil {
 		return exit.Keep(err, *why), false
@@ -333,10 +333,10 @@ func (r *Recording) report(m record.Report) {
 	case m.Why == record.Deleted:
 		if r.cfg.Mode == record.All && !r.shortened {
 			r.shortened = true
-			log.Warn("--record-size is reached, or the disk full: from now on the oldest files go, and what this run has recorded goes with them", "deleted", m.File, "next", "give a larger --record-size, or make room")
+			log.Warn("--record-size is reached, or the disk full: from now on the oldest files are deleted, and this run's own files with them", "deleted", m.File, "next", "give a larger --record-size, or make room")
 		}
 	case m.Why == record.Unreserved:
-		log.Warn("another robot that records into this folder may delete this run's episodes: that they stay cannot be noted there", "file", m.File, "why", m.Err)
+		log.Warn("another robot that records into this folder may delete this run's episodes: the note that protects them cannot be written there", "file", m.File, "why", m.Err)
 	case m.Err != nil:
 		log.Warn("nothing can be recorded for now, the arm goes on", "why", m.Err)
 		r.failed(m.Err)
@@ -385,7 +385,7 @@ func (r *Recording) Event(ev event.Event, level slog.Level, attrs []slog.Attr) {
 // Save writes the ring in memory to disk, on a person's command.
 func (r *Recording) Save() error {
 	if !r.keeps() {
-		return errors.New("nothing is kept that could be saved: the run has --record off")
+		return errors.New("nothing to save: the run has --record off")
 	}
 	r.Recorder.Save(&SavedByHand, true)
 	return nil

@@ -41,7 +41,7 @@ func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	cmd.Stderr, cmd.SysProcAttr = os.Stderr, &syscall.SysProcAttr{Setsid: true}
 	heartbeat, err := rt.ProcessHeartbeat()
 	if err != nil {
-		warn(fmt.Sprintf("the process that guards the arm sees whether this one has ended, not whether it hangs: %v", err))
+		warn(fmt.Sprintf("the process that guards the arm detects the end of this process, but not a hang: %v", err))
 	} else {
 		cmd.ExtraFiles = []*os.File{heartbeat}
 	}
@@ -58,7 +58,7 @@ func Start(bus, robotName, instead string, warn func(string)) *Watchdog {
 	go func() {
 		for range w.suspend {
 			if instead != "" {
-				warn("Ctrl-Z would leave the arm with nobody to drive it, so it goes on: " + instead)
+				warn("Ctrl-Z is ignored, since it would stop the process that drives the arm: " + instead)
 			}
 		}
 	}()
