@@ -106,7 +106,7 @@ func (p permission) String() string { return permissionNames[p] }
 // tables formats the tables of permissions and of events' effects for documents.
 func tables() string {
 	var b strings.Builder
-	b.WriteString("| is | is not | may be told | which is |\n|---|---|---|---|\n")
+	b.WriteString("| has | lacks | permitted | state, reason |\n|---|---|---|---|\n")
 	for _, r := range rules {
 		fmt.Fprintf(&b, "| %s | %s | %s | %s |\n", r.has, r.lacks, r.may, r.why)
 	}
