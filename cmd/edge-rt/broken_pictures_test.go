@@ -18,9 +18,8 @@ import (
 	"edgert/wire"
 )
 
-// scene is a picture as a camera should send it, with the four stray bytes of a
-// Logitech C270 before its end, and with a part missing that its markers do not
-// show.
+// scene returns a valid JPEG, the same picture with the four stray bytes that a Logitech C270 sends
+// before the end marker, and the same picture with a part missing that the markers do not reveal.
 func scene(t *testing.T) (good, stray, half []byte) {
 	t.Helper()
 	good, err := os.ReadFile(filepath.Join("..", "..", "testdata", "jpeg", "golden", "scene_422.jpg"))
@@ -31,7 +30,7 @@ func scene(t *testing.T) (good, stray, half []byte) {
 	return good, slices.Insert(slices.Clone(good), end, 0x12, 0x00, 0x7f, 0x31), append(slices.Clone(good[:len(good)-400]), good[end:]...)
 }
 
-// album is a folder of pictures, in this order.
+// album writes the pictures to a folder, in this order, and returns its path.
 func album(t *testing.T, pictures ...[]byte) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +42,7 @@ func album(t *testing.T, pictures ...[]byte) string {
 	return dir
 }
 
-// photographed runs the program with a camera that plays the folder.
+// photographed runs the program with a camera that plays the pictures of dir.
 func photographed(t *testing.T, s *holdServer, dir string, args ...string) (run edge.Summary, code, stiffAfter int, log string) {
 	t.Helper()
 	b, file := simBus(t), filepath.Join(t.TempDir(), "run.json")
@@ -64,8 +63,8 @@ func photographed(t *testing.T, s *holdServer, dir string, args ...string) (run 
 	return run, cmd.ProcessState.ExitCode(), underTorque(b), said.String()
 }
 
-// A camera some of whose pictures have stray bytes, and some a part missing, does
-// not end a run that encodes them anew: the policy gets whole pictures alone.
+// Pictures with stray bytes and incomplete pictures do not end a run that re-encodes them: the
+// policy receives only whole pictures.
 func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 	t.Parallel()
 	good, stray, half := scene(t)
@@ -84,7 +83,7 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 		if wire.ParseObservation(&o, sample.Payload) != nil || len(o.Images) != 1 || d.DecodeRGB(pix, o.Images[0].Data, w, h) != nil || d.Warned() {
 			torn.Add(1)
 		}
-		if bytes.Equal(pix[len(pix)-3*w:], bytes.Repeat([]byte{128}, 3*w)) { // what the library makes of a row that lacks
+		if bytes.Equal(pix[len(pix)-3*w:], bytes.Repeat([]byte{128}, 3*w)) { // the library fills a missing row with gray
 			gray.Add(1)
 		}
 		seen.Add(1)
@@ -99,7 +98,7 @@ func TestBrokenPicturesDoNotEndARun(t *testing.T) {
 	}
 }
 
-// A camera's own JPEG reaches the policy with its stray bytes.
+// A camera's own JPEG reaches the policy unchanged, stray bytes included.
 func TestStrayBytesReachThePolicy(t *testing.T) {
 	t.Parallel()
 	_, stray, _ := scene(t)
@@ -120,8 +119,8 @@ func TestStrayBytesReachThePolicy(t *testing.T) {
 	}
 }
 
-// A camera that goes bad is like one that was unplugged: its picture gets old,
-// the arm holds from --max-action-age on, and the log says why.
+// A camera whose pictures become unusable is treated like an unplugged one: its last picture ages,
+// the arm holds from --max-action-age on, and the log gives the reason.
 func TestACameraThatGoesBad(t *testing.T) {
 	t.Parallel()
 	good, _, half := scene(t)
@@ -136,8 +135,8 @@ func TestACameraThatGoesBad(t *testing.T) {
 	}
 }
 
-// One that never gave a picture that can be used is one that is not there: the
-// arm is not touched, and the end names the camera.
+// A camera that has never delivered a usable picture is treated as absent: the arm is not touched,
+// and the error names the camera.
 func TestACameraThatIsBadFromTheStart(t *testing.T) {
 	t.Parallel()
 	_, _, half := scene(t)
@@ -147,8 +146,8 @@ func TestACameraThatIsBadFromTheStart(t *testing.T) {
 	}
 }
 
-// A live camera that repeats one picture is named, its picture gets old, and its summary
-// counts it; live=yes makes files one.
+// A live camera that repeats one picture is reported by name, the picture ages, and the summary
+// counts the repetitions; live=yes makes files a live camera.
 func TestACameraThatRepeatsAPictureIsNamed(t *testing.T) {
 	t.Parallel()
 	good, _, _ := scene(t)

@@ -10,10 +10,9 @@ import (
 	"edgert/rt/rttest"
 )
 
-// Goal: what passes the check of the bus at the start runs: the arm is armed, its
-// motors are looked after, and replies have the time that they need. At 200 ticks
-// a second arming timed out and blamed the motors; at 250 every reply was late, and
-// the run ended well.
+// Goal: a rate that passes the bus check at the start also works in the run: the arm is armed, the
+// motors' health is read, and replies have enough time. At 200 ticks a second arming once timed out
+// and blamed the motors; at 250 every reply was late, although the run ended well.
 func TestRatesThatTheBusKeeps(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -47,7 +46,7 @@ func TestRatesThatTheBusKeeps(t *testing.T) {
 	}
 }
 
-// A rate that the bus cannot keep is refused at the start, and by its name.
+// A rate that the bus cannot keep is refused at the start, with an error that names the rate.
 func TestARateThatTheBusCannotKeep(t *testing.T) {
 	rttest.RealTime(t)
 	for _, args := range [][]string{{"--fps", "600"}, {"--fps", "300", "--interpolation-multiplier", "2"}} {

@@ -15,7 +15,7 @@ import (
 	"edgert/servo"
 )
 
-// calibrator is an edge-rt calibrate without a terminal, and its operator.
+// calibrator is an edge-rt calibrate without a terminal, together with its operator.
 type calibrator struct {
 	cmd  *exec.Cmd
 	keys io.WriteCloser
@@ -52,8 +52,8 @@ func (c *calibrator) await(t *testing.T, text string) {
 	rttest.Eventually(t, text, func() bool { return strings.Contains(c.out.String(), text) })
 }
 
-// awaitRest waits until nothing moves the ranges any more: the hand has been everywhere. On a
-// busy machine a range may begin anew meanwhile, and the hand's next round fills it again.
+// awaitRest waits until no range changes any more: the hand has moved every joint through its whole
+// range. On a busy machine a range may begin anew meanwhile; the hand's next round fills it again.
 func (c *calibrator) awaitRest(t *testing.T, joints int) {
 	t.Helper()
 	const same = 5 // lines, one every half second
@@ -72,17 +72,17 @@ func (c *calibrator) awaitRest(t *testing.T, joints int) {
 	}
 }
 
-// The whole way of a person with a new arm, on an arm in a simulated hand: calibrate, killed
-// in the middle and run again, and then one joint moved by it.
+// A person sets up a new arm, here an arm in a simulated hand: calibrate is killed in the middle
+// and run again, and afterwards one joint is moved by the new calibration.
 func TestCalibrateInAHand(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
 	for _, tt := range []struct {
 		arm, seed string
-		first     string // is moved before the kill
-		joints    int    // that the hand moves
+		first     string // joint to move before the kill
+		joints    int    // joints that the hand moves
 	}{
-		{"so101", "3", "shoulder_pan", 5}, // its horns are on anywhere
+		{"so101", "3", "shoulder_pan", 5}, // its horns are mounted at any angle
 		{"koch", "1", "shoulder_lift", 4},
 	} {
 		t.Run(tt.arm, func(t *testing.T) {
@@ -102,7 +102,7 @@ func TestCalibrateInAHand(t *testing.T) {
 				t.Errorf("it does not say what was moved:\n%s", c.out)
 			}
 			fmt.Fprintln(c.keys)
-			for n := 3; n <= tt.joints; n++ { // each takes a while
+			for n := 3; n <= tt.joints; n++ { // each joint takes a while
 				c.await(t, fmt.Sprintf("%d of %d have moved enough", n, tt.joints))
 			}
 			c.awaitRest(t, tt.joints)
@@ -129,7 +129,7 @@ func checkHandsRanges(t *testing.T, file string, joints int) {
 	for name, degrees := range stops {
 		m := c[name]
 		switch got := float64(m.RangeMax-m.RangeMin) * 360 / 4095; {
-		case name == "shoulder_pan" && joints == 4: // a Koch's has no stops
+		case name == "shoulder_pan" && joints == 4: // a Koch's shoulder_pan has no stops
 		case math.Abs(got-degrees) > 12:
 			t.Errorf("%s: %+v is %.1f degrees, want about %v", name, m, got, degrees)
 		}

@@ -11,10 +11,10 @@ import (
 	"edgert/rt/rttest"
 )
 
-// Every third chunk lost between the two real programs, at 30 actions per second
-// and 50 ms more for the policy: at most 5 of the ticks after the first action have
-// none. LeRobot's draft had 550 of 895 in 30 s; its discipline on our programs, under
-// the same loss, shows that the loss is there.
+// Every third chunk between the two real programs is lost, at 30 actions per second and with 50 ms
+// added to the policy: at most 5 of the ticks after the first action have no action. LeRobot's
+// draft had 550 of 895 in 30 s; the same discipline on our programs, under the same loss, proves
+// that the loss takes effect.
 func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 	rttest.RealTime(t)
 	if err := policy.OpenRuntime("", "cpu"); err != nil {
@@ -58,7 +58,7 @@ func TestEveryThirdChunkLostOnBothPrograms(t *testing.T) {
 	}
 }
 
-// playThird runs the program at 30 Hz under the built-in script.
+// playThird runs the program at 30 Hz under the built-in fault script.
 func playThird(t *testing.T, d time.Duration, endpoint string, args ...string) (s runSummary) {
 	t.Helper()
 	args = append([]string{"--quiet", "--fps", "30", "--fps-mismatch", "allow", "--bus", "sim", "--camera", "top=sim", "--connect", endpoint, "--duration", fmt.Sprint(d),

@@ -30,8 +30,8 @@ import (
 	"edgert/record"
 )
 
-// commands are what an operator runs beside a run. The uses tags are the table of
-// which of runFlags each of them takes; help and refusals are made from it.
+// commands are the operator's commands beside a run. The uses tags list the runFlags that each
+// command takes; the help and the refusals are made from them.
 type commands struct {
 	Ctl     ctlCmd     `cmd:"" uses:"id,task typed" help:"Pause, resume, take over or reset a running edge, begin and end episodes, or ask how it goes."`
 	SimBus  simBusCmd  `cmd:"" uses:"robot,seed" name:"sim-bus" help:"Serve a simulated arm as a serial device for any other program, until SIGTERM."`
@@ -59,19 +59,20 @@ type commands struct {
 	Version versionCmd `cmd:"" uses:"" help:"Print the version and which transport is built in."`
 }
 
-// interruptible ends with a signal; a reader of the output that has gone is an error.
+// interruptible returns a context that a signal ends. A closed output pipe becomes an error instead
+// of SIGPIPE.
 func interruptible() (context.Context, context.CancelFunc) {
 	program.IgnoreSIGPIPE()
 	return signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)
 }
 
-// place is the arm of --bus.
+// place returns the arm at --bus.
 func (r *runFlags) place() (device.Place, error) {
 	arm, err := device.Robot(r.Robot)
 	return device.Place{Bus: r.Bus, Robot: arm, ID: r.ID, Calibration: r.Calibration}, err
 }
 
-// bringup runs a command of package bringup with what all of them share.
+// bringup runs a command of package bringup with the configuration that all of them share.
 func (r *runFlags) bringup(run func(context.Context, bringup.Config) error) error {
 	interrupt, stop := interruptible()
 	defer stop()
@@ -93,7 +94,7 @@ func (r *runFlags) bringup(run func(context.Context, bringup.Config) error) erro
 	}
 	err = run(interrupt, cfg)
 	if info, failed := file.Stat(); failed == nil && info.Mode().IsRegular() && info.Size() == 0 {
-		os.Remove(r.JSON) // interrupted: an empty file is no JSON
+		os.Remove(r.JSON) // interrupted: an empty file is not JSON
 	}
 	return errors.Join(err, file.Close())
 }
@@ -129,7 +130,7 @@ type ctlCmd struct {
 	Text []string `arg:"" optional:"" help:"The task."`
 }
 
-// ctlHelp are the commands' parts of the grammar, from their one table.
+// ctlHelp returns the grammar's descriptions of the ctl commands, from their one table.
 func ctlHelp() map[string]string {
 	var lines []string
 	for _, c := range edge.Commands {
@@ -138,7 +139,7 @@ func ctlHelp() map[string]string {
 	return map[string]string{"ctl_words": strings.Join(edge.CommandWords(), ","), "ctl_help": strings.Join(lines, " ")}
 }
 
-// Run sends one command and prints what the edge answers, as JSON.
+// Run sends one command and prints the edge's answer as JSON.
 func (c *ctlCmd) Run(flags *cli) error {
 	command, err := edge.FindCommand(c.Word)
 	if err != nil {
@@ -210,7 +211,7 @@ type listCamerasCmd struct {
 
 func (c *listCamerasCmd) Run(flags *cli) error {
 	return flags.bringup(func(_ context.Context, cfg bringup.Config) error {
-		cfg.Out = plain.Writer(cfg.Out) // a device names itself
+		cfg.Out = plain.Writer(cfg.Out) // a device's name may contain control characters
 		return bringup.Cameras(cfg, c.All)
 	})
 }
@@ -219,7 +220,7 @@ type snapshotCmd struct {
 	Out string `short:"o" required:"" help:"Where to write the picture, *.jpg or *.png." placeholder:"FILE"`
 }
 
-// defaultQuality is for pictures that are no JPEG yet.
+// defaultQuality is the JPEG quality of pictures that the camera delivers raw.
 const defaultQuality = 90
 
 func (c *snapshotCmd) Run(flags *cli) error {
@@ -252,7 +253,7 @@ Examples:
 
 func (c *portsCmd) Run(flags *cli) error {
 	return flags.bringup(func(ctx context.Context, cfg bringup.Config) error {
-		cfg.Out = plain.Writer(cfg.Out) // a device names itself
+		cfg.Out = plain.Writer(cfg.Out) // a device's name may contain control characters
 		return bringup.Ports(ctx, bringup.PortsConfig{Config: cfg, Unplug: c.Unplug, Dev: "/dev", Sys: "/sys", Proc: "/proc"})
 	})
 }
@@ -379,7 +380,7 @@ func (c teleopCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Conte
 	cfg.Listen = func(key func(string)) func() {
 		return listen(screen, episode.Keys, cfg.Record == record.All, key).Close
 	}
-	return withWatchdogs(func() error { return teleop.Run(interrupt, cfg) }, armAt{flags.Bus, flags.Robot}, flags.leaderAt(cfg.Follower.Robot)) // its trigger is held
+	return withWatchdogs(func() error { return teleop.Run(interrupt, cfg) }, armAt{flags.Bus, flags.Robot}, flags.leaderAt(cfg.Follower.Robot)) // a leader arm's trigger is under torque
 }
 
 // config turns the flags into the teleoperation's configuration.
@@ -403,7 +404,7 @@ func (teleopCmd) config(flags *runFlags, screen *terminal.Terminal) (teleop.Conf
 
 type armAt struct{ bus, robot string }
 
-// guard starts a watchdog process for each arm; one has no port where there is none.
+// guard starts a watchdog process for each arm that has a port.
 func guard(w io.Writer, instead string, arms ...armAt) (dogs []*watchdog.Watchdog) {
 	for _, a := range arms {
 		if dog := watchdog.Start(a.bus, a.robot, instead, warnOn(w)); dog != nil {
@@ -413,11 +414,11 @@ func guard(w io.Writer, instead string, arms ...armAt) (dogs []*watchdog.Watchdo
 	return dogs
 }
 
-// withWatchdogs runs such a command.
+// withWatchdogs runs a command that drives arms, with a watchdog process for each of them.
 func withWatchdogs(run func() error, arms ...armAt) error {
 	dogs := guard(os.Stderr, "Ctrl-C ends it", arms...)
 	err := run()
-	for _, w := range dogs { // not when it panics
+	for _, w := range dogs { // skipped by a panic
 		w.Stop()
 	}
 	return err

@@ -15,8 +15,8 @@ import (
 	"edgert/rt/rttest"
 )
 
-// Every bring-up command on the real binary, against a simulated arm that is a
-// device of another process's.
+// Every bring-up command works on the real binary, against a simulated arm that another process
+// serves as a device.
 func TestBringUpCommands(t *testing.T) {
 	t.Parallel()
 	arm := simBus(t)
@@ -62,8 +62,8 @@ func TestBringUpCommands(t *testing.T) {
 	}
 }
 
-// A flag that means nothing to a command is refused on the command line, with the
-// commands that take it; in a run's config file it is the run's.
+// A flag without a meaning for a command is refused on the command line, and the error lists the
+// commands that take it; in a run's config file it is accepted as the run's.
 func TestFlagsOfOtherCommands(t *testing.T) {
 	for _, tt := range []struct{ args, says string }{
 		{"ports --bus /dev/ttyACM0", "ports has no use for --bus, which is for run, torque, scan, setup-motors, calibrate, monitor, move, teleop, replay;"},
@@ -83,7 +83,7 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("EDGE_RT_MAX_OFFLINE", "1s")
-	for _, args := range [][]string{{"--config", config}, {"--bus", "sim", "--http", "8080", "--fps", "30"}} { // a run's flags never keep an arm stiff
+	for _, args := range [][]string{{"--config", config}, {"--bus", "sim", "--http", "8080", "--fps", "30"}} { // torque off works whatever flags a run has
 		if code, stdout, stderr := edgeRT(t, append([]string{"torque", "off"}, args...)...); code != 0 {
 			t.Errorf("torque off %v: code %d, %s%s", args, code, stdout, stderr)
 		}
@@ -96,8 +96,7 @@ func TestFlagsOfOtherCommands(t *testing.T) {
 	}
 }
 
-// A scan that is interrupted has nothing to say to a program, and leaves no file
-// that is not JSON.
+// An interrupted scan writes no JSON, and leaves no file that is not JSON.
 func TestInterruptedScanLeavesNoFile(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "scan.json")
@@ -113,7 +112,7 @@ func TestInterruptedScanLeavesNoFile(t *testing.T) {
 	}
 }
 
-// What the commands say to programs: --json - has standard output for itself.
+// With --json - the commands write only JSON to standard output.
 func TestJSONOfCommands(t *testing.T) {
 	bus := simBus(t)
 	bus.Mute(6, true)

@@ -21,7 +21,7 @@ import (
 	"edgert/internal/terminal"
 )
 
-// datasetCmd makes datasets of records.
+// datasetCmd groups the commands that make and inspect datasets.
 type datasetCmd struct {
 	Export datasetExportCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records: edge-rt dataset export ~/.local/state/edge-rt/records pick-cubes"`
 	Info   datasetInfoCmd   `cmd:"" uses:"json typed" help:"Say what a dataset is: episodes, tasks, features."`
@@ -57,7 +57,7 @@ type datasetExportCmd struct {
 	MissingPictures string        `default:"drop" enum:"drop,cut" help:"An episode with frames that have no picture: drop it, or cut them out."`
 }
 
-// Run exports, and says how far it is.
+// Run exports the records and shows the progress.
 func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if len(c.Paths) < 2 {
 		return exit.Errorf(exit.Usage, "dataset export: want records and behind them the dataset's folder: edge-rt dataset export run.mcap pick-cubes")
@@ -88,7 +88,7 @@ func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	return flags.tell(report, func(w io.Writer) { printExport(w, report, time.Since(began)) })
 }
 
-// progressOn shows on a terminal how far an export is, five times a second.
+// progressOn returns a function that writes an export's progress to w, at most five times a second.
 func progressOn(w io.Writer) func(dataset.Progress) {
 	var next time.Time
 	return func(p dataset.Progress) {
@@ -99,11 +99,12 @@ func progressOn(w io.Writer) func(dataset.Progress) {
 	}
 }
 
-// datasetError gives an error of what was given its code.
+// datasetError gives an error its exit code: Usage for a missing file of the command line, Config
+// for other faulty input.
 func datasetError(err error) error {
 	var input dataset.InputError
 	switch {
-	case errors.As(err, &input) && input.Gone: // a name in the command line
+	case errors.As(err, &input) && input.Gone: // a file named in the command line
 		return exit.With(exit.Usage, err)
 	case errors.As(err, &input):
 		return exit.With(exit.Config, err)
@@ -113,7 +114,7 @@ func datasetError(err error) error {
 	return err
 }
 
-// tell writes a result as JSON where that is asked for, else for people.
+// tell writes a result as JSON with --json, otherwise as text.
 func (r *runFlags) tell(result any, print func(io.Writer)) error {
 	if r.JSON == "" {
 		print(stdout)
@@ -169,7 +170,7 @@ type datasetInfoCmd struct {
 	Path string `arg:"" help:"The dataset's folder."`
 }
 
-// Run prints what a dataset is.
+// Run prints a dataset's properties.
 func (c *datasetInfoCmd) Run(flags *cli) error {
 	s, err := dataset.Describe(c.Path)
 	if err != nil {
@@ -198,7 +199,7 @@ type datasetCheckCmd struct {
 	SkipVideos bool   `help:"Do not look at videos, which needs ffprobe and a while."`
 }
 
-// Run compares a dataset with what it says of itself.
+// Run compares a dataset's files with its metadata.
 func (c *datasetCheckCmd) Run(flags *cli) error {
 	ctx, stop := interruptible()
 	defer stop()

@@ -12,7 +12,8 @@ import (
 	"edgert/rt"
 )
 
-// From a record to a dataset that is whole, and one that is not, on the real binary.
+// The real binary exports a record to a dataset, finds that dataset whole, and finds a damaged copy
+// faulty.
 func TestDataset(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()

@@ -25,7 +25,7 @@ import (
 	"edgert/wire"
 )
 
-// acknowledge has the server confirm that an episode begins, and count that.
+// acknowledge makes the server confirm the begin of each episode.
 func (s *holdServer) acknowledge(t *testing.T) {
 	t.Helper()
 	key, err := wire.ResetKey(s.prefix, "arm")
@@ -40,7 +40,7 @@ func (s *holdServer) acknowledge(t *testing.T) {
 	}
 }
 
-// drift answers with actions that lead away from where the arm is.
+// drift answers with actions that lead away from the arm's position.
 func (s *holdServer) drift(sample wire.Sample) {
 	h, err := wire.ParseHeader(sample.Attachment)
 	var o wire.Observation
@@ -54,10 +54,10 @@ func (s *holdServer) drift(sample wire.Sample) {
 		m.Data[at] += float32(i)
 	}
 	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
-	go s.publisher.Put(body, wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))) // a callback must not call back
+	go s.publisher.Put(body, wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))) // a callback must not call the transport
 }
 
-// ctlOf sends lines of edge-rt ctl to the run of a state directory.
+// ctlOf runs edge-rt ctl with the arguments against the run that uses a state directory.
 func ctlOf(t *testing.T, state string, args ...string) (code int, episodes episode.Status, says string) {
 	t.Helper()
 	cmd := exec.Command(binary, append([]string{"ctl"}, args...)...)
@@ -74,7 +74,7 @@ func ctlOf(t *testing.T, state string, args ...string) (code int, episodes episo
 	return exitCode(err), reply.Episodes, errs.String()
 }
 
-// stateOf is a command's state directory.
+// stateOf returns a command's state directory.
 func stateOf(cmd *exec.Cmd) string {
 	for _, v := range slices.Backward(cmd.Env) {
 		if dir, ok := strings.CutPrefix(v, "STATE_DIRECTORY="); ok {
@@ -84,7 +84,7 @@ func stateOf(cmd *exec.Cmd) string {
 	return ""
 }
 
-// marksOf are the episodes on record.
+// marksOf returns the episode marks in the records of dir.
 func marksOf(t *testing.T, dir string) (marks []string) {
 	t.Helper()
 	if _, err := record.ReadFolder(dir, record.Visitor{Episode: func(m *record.Episode) error {
@@ -107,7 +107,7 @@ func beginEpisode(t *testing.T, state string, args ...string) (e episode.Status)
 	return e
 }
 
-// startTold starts a run, and returns what it says, once the arm is under torque.
+// startTold starts a run and returns its log once the arm is under torque.
 func startTold(t *testing.T, cmd *exec.Cmd, b *servosim.Bus) *rttest.Output {
 	t.Helper()
 	log := new(rttest.Output)
@@ -120,7 +120,7 @@ func startTold(t *testing.T, cmd *exec.Cmd, b *servosim.Bus) *rttest.Output {
 	return log
 }
 
-// endOf is why a run ended, and its episodes, by its summary.
+// endOf returns the reason for which a run ended, and its episodes, from its summary.
 func endOf(t *testing.T, summary string) (reason string, e episode.Status) {
 	t.Helper()
 	var end struct {
@@ -137,8 +137,8 @@ func endOf(t *testing.T, summary string) (reason string, e episode.Status) {
 	return end.Exit.Reason, end.Episodes
 }
 
-// A server that comes back as another within an episode ends the run, as between two; what
-// there is of the episode is on record, without an end, and said to be.
+// A server that restarts with another policy within an episode ends the run, as it does between
+// two. The recorded part of the episode stays on disk without an end, and the log reports it.
 func TestRefusalWithinAnEpisode(t *testing.T) {
 	t.Parallel()
 	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
@@ -167,8 +167,8 @@ func TestRefusalWithinAnEpisode(t *testing.T) {
 	}
 }
 
-// A person begins and ends episodes of a run, also while its server is silent; what makes
-// no sense is refused in words; a run that is killed leaves its episode without an end.
+// A person begins and ends the episodes of a run, also while its server is silent; a command that
+// makes no sense is refused with a reason; a run that is killed leaves its episode without an end.
 func TestEpisodesByHand(t *testing.T) {
 	t.Parallel()
 	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
@@ -225,7 +225,7 @@ func TestEpisodesByHand(t *testing.T) {
 	if marks := marksOf(t, dir); !slices.Equal(marks, want) {
 		t.Errorf("on record are %q, want %q: no end of the last", marks, want)
 	}
-	// A second run into the same folder counts from 1 again, and takes nothing away.
+	// A second run into the same folder counts from 1 again and deletes nothing.
 	summary := filepath.Join(dir, "again.json")
 	again := startArmed(t, s, b, "--record", "all", "--record-dir", dir, "--json", summary)
 	if e := beginEpisode(t, stateOf(again)); e.Number != 1 {
@@ -245,8 +245,8 @@ func TestEpisodesByHand(t *testing.T) {
 	}
 }
 
-// --episodes records so many, goes back to where the arm was armed between them, asks for
-// nothing meanwhile, and ends the run.
+// --episodes records the given number of episodes, moves the arm back to its armed position between
+// two of them, requests no chunks meanwhile, and then ends the run.
 func TestEpisodicRun(t *testing.T) {
 	t.Parallel()
 	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
@@ -282,14 +282,14 @@ func TestEpisodicRun(t *testing.T) {
 	}}); err != nil {
 		t.Fatal(err)
 	}
-	settled := to[0].Add(200e6) // for the tick to hear of it
+	settled := to[0].Add(200e6) // until the tick has noticed the end
 	var home, away, back float64
 	ticks, frames, acted, asked := 0, 0, 0, 0
 	if _, err := record.ReadFolder(dir, record.Visitor{
 		Tick: func(m *record.Tick) error {
 			here := float64(m.State.V[0])
 			if ticks++; ticks == 1 {
-				home = here // it is not armed yet
+				home = here // the arm is not armed yet
 			}
 			switch {
 			case m.At < to[0]:
@@ -317,7 +317,7 @@ func TestEpisodicRun(t *testing.T) {
 	}
 }
 
-// What the disk does not take of an episode is told to the person.
+// The run reports an episode that the disk could not take.
 func TestLostEpisodeIsTold(t *testing.T) {
 	t.Parallel()
 	s, b, dir := newHoldServer(t), simBus(t), filepath.Join(t.TempDir(), "records")
@@ -361,7 +361,7 @@ func TestEpisodeFlags(t *testing.T) {
 	}
 }
 
-// With --strategy highlight s saves what is in memory, and is no outcome.
+// With --strategy highlight the key s saves the ring in memory; it does not end an episode.
 func TestHighlight(t *testing.T) {
 	t.Parallel()
 	s, b, dir := newHoldServer(t), simBus(t), t.TempDir()
@@ -375,7 +375,7 @@ func TestHighlight(t *testing.T) {
 	}
 	t.Cleanup(func() { cmd.Process.Kill() })
 	awaitText(t, log, "torque was switched on")
-	master.WriteString("fd\x1b[C\x1b[Ds") // all but the last say nothing here
+	master.WriteString("fd\x1b[C\x1b[Ds") // only the last key has a meaning here
 	awaitText(t, log, "msg=recording")
 	master.WriteString("q")
 	if err := cmd.Wait(); err != nil {
@@ -394,7 +394,7 @@ func TestHighlight(t *testing.T) {
 	}
 }
 
-// pty is a terminal: its side of the person, and that of the program.
+// pty opens a pseudo-terminal: the person's side and the program's side.
 func pty(t *testing.T) (master, slave *os.File) {
 	t.Helper()
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
@@ -425,14 +425,14 @@ func settings(t *testing.T, f *os.File) unix.Termios {
 	return *s
 }
 
-// LeRobot's keys, at a real terminal: it is as it was after every way out.
+// LeRobot's keys work at a real terminal, and the terminal is restored however the run ends.
 func TestKeysOfTheTerminal(t *testing.T) {
 	t.Parallel()
 	for name, leave := range map[string]func(master *os.File, cmd *exec.Cmd){
 		"Esc":     func(m *os.File, _ *exec.Cmd) { m.WriteString("\x1b") },
 		"Ctrl-C":  func(m *os.File, _ *exec.Cmd) { m.WriteString("\x03") },
 		"SIGTERM": func(_ *os.File, c *exec.Cmd) { c.Process.Signal(syscall.SIGTERM) },
-		"SIGQUIT": func(_ *os.File, c *exec.Cmd) { c.Process.Signal(syscall.SIGQUIT) }, // as a panic: Go's runtime ends it
+		"SIGQUIT": func(_ *os.File, c *exec.Cmd) { c.Process.Signal(syscall.SIGQUIT) }, // as in a panic: Go's runtime ends the process
 		"SIGKILL": func(_ *os.File, c *exec.Cmd) { c.Process.Kill() },
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -474,7 +474,7 @@ func TestKeysOfTheTerminal(t *testing.T) {
 			}
 		})
 	}
-	// Without a terminal nothing is said of keys.
+	// Without a terminal the log does not mention keys.
 	s, b := newHoldServer(t), simBus(t)
 	s.acknowledge(t)
 	cmd := edgeCommand(t, s, b, "--record", "all", "--record-dir", t.TempDir(), "--duration", "2s")

@@ -21,9 +21,9 @@ import (
 	"edgert/rt/rttest"
 )
 
-// The reader of the log may go away (| head, a terminal multiplexer that died): the
-// run goes on, and switches torque off at the end. By default Go ends a program that
-// writes to a broken standard error, which would leave the arm under torque.
+// The reader of the log may end (| head, a terminal multiplexer that died): the run continues, and
+// switches torque off at its end. By default Go ends a program that writes to a broken standard
+// error, which would leave the arm under torque.
 func TestRunOutlivesItsReader(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
@@ -40,15 +40,16 @@ func TestRunOutlivesItsReader(t *testing.T) {
 	t.Cleanup(func() { cmd.Process.Kill() })
 	awaitTorque(t, b, 6, "armed")
 	r.Close()
-	s.token.Undeclare()     // something to write about: the session is lost
-	time.Sleep(time.Second) // it writes to nobody meanwhile, which nothing shows
+	s.token.Undeclare()     // the lost session causes log lines
+	time.Sleep(time.Second) // the run writes to the broken pipe, which cannot be observed
 	cmd.Process.Signal(syscall.SIGTERM)
 	if err := cmd.Wait(); err != nil || underTorque(b) != 0 {
 		t.Errorf("it ended with %v and %d motors under torque; want a clean end, and none", err, underTorque(b))
 	}
 }
 
-// A run that a signal ends before its time does not say that it took it.
+// When a signal ends a run early, the summary gives the signal as the reason, not the elapsed
+// duration.
 func TestTheReasonOfAnEarlyEnd(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
@@ -73,8 +74,8 @@ func TestTheReasonOfAnEarlyEnd(t *testing.T) {
 	}
 }
 
-// A record of everything that cannot be begun ends the run before it begins; the ring
-// does not, and neither ends a run that has begun.
+// With --record all an unusable record folder ends the run before the arm is touched; with --record
+// ring it does not. A disk that becomes full ends no run.
 func TestRecordThatCannotBeWritten(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
@@ -124,8 +125,8 @@ func TestRecordThatCannotBeWritten(t *testing.T) {
 	}
 }
 
-// What happens before a fault is on disk when it was worth keeping, and nothing else is:
-// neither of a run that went well, nor twice.
+// The ring is written when an event worth keeping happens, once per event, and not in a run without
+// such events.
 func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
@@ -166,7 +167,7 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 		t.Fatalf("%d files, %v", len(infos), err)
 	}
 	last := infos[len(infos)-1]
-	why := []string{"edge-rt ctl save", "a fault", "a tick without an action"} // a busy machine may be before us
+	why := []string{"edge-rt ctl save", "a fault", "a tick without an action"} // a busy machine may add causes of its own before
 	if last.Torn || !slices.Contains(why, last.Run["why"]) || last.Run["id"] != "arm" || last.Run["fps"] != "10" || last.Run["joints"] == "" || ticks < 5 {
 		t.Errorf("%+v with %d ticks", last, ticks)
 	}
@@ -177,8 +178,8 @@ func TestTheRingIsWrittenWhenSomethingHappens(t *testing.T) {
 	}
 }
 
-// An arm that is to be held does not fall because a disk is full: the code stays
-// that of its end, after which the unit leaves it alone.
+// With on-exit: hold a full disk does not release the arm: the exit code stays that of the run's
+// end, and the unit's ExecStopPost= leaves the arm alone.
 func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	t.Parallel()
 	const instance = "arm"
@@ -212,7 +213,8 @@ func TestAHeldArmOutlivesAFullDisk(t *testing.T) {
 	}
 }
 
-// Nor because the next run cannot start: it ends before it has touched the arm.
+// A next run that cannot start does not release the held arm either: it ends before it touches the
+// arm.
 func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 	const instance = "arm"
 	link, etc := simBusProcess(t, "so101"), t.TempDir()
@@ -246,8 +248,8 @@ func TestAHeldArmOutlivesAStartThatFails(t *testing.T) {
 	}
 }
 
-// firstLine starts a command, reads one line of what it says and leaves, as
-// | head -1 does.
+// firstLine starts a command, reads the first line of its output and closes the pipe, as | head -1
+// does.
 func firstLine(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	r, w, err := os.Pipe()
@@ -268,7 +270,7 @@ func firstLine(t *testing.T, cmd *exec.Cmd) string {
 	return line
 }
 
-// edge-rt monitor | head: it ends without an error when its reader is gone.
+// edge-rt monitor | head ends without an error when its reader has ended.
 func TestMonitorEndsWithItsReader(t *testing.T) {
 	cmd, log := exec.Command(binary, "monitor", "--bus", simBus(t).Path(), "--every", "20ms"), new(bytes.Buffer)
 	cmd.Stderr = log
@@ -278,7 +280,7 @@ func TestMonitorEndsWithItsReader(t *testing.T) {
 	if err := cmd.Wait(); err != nil || log.Len() > 0 {
 		t.Errorf("it ends with %v and says %q, want neither", err, log)
 	}
-	// A file that takes nothing is another thing.
+	// A full output file, in contrast, is an error.
 	full, err := os.OpenFile("/dev/full", os.O_WRONLY, 0)
 	if err != nil {
 		t.Skip(err)
@@ -292,7 +294,7 @@ func TestMonitorEndsWithItsReader(t *testing.T) {
 	}
 }
 
-// A simulated bus goes on when the reader of its first line is gone.
+// A simulated bus continues when the reader of its first line has ended.
 func TestSimBusOutlivesItsReader(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "so101")
 	cmd, log := exec.Command(binary, "sim-bus", "--link", link), new(bytes.Buffer)
@@ -307,8 +309,8 @@ func TestSimBusOutlivesItsReader(t *testing.T) {
 	}
 }
 
-// The link of a simulated bus that runs is not taken over; one that a killed bus
-// left is.
+// A second simulated bus does not replace the link of a running one; it does replace a link that a
+// killed bus left.
 func TestSimBusTakesNoLinkOfOneThatRuns(t *testing.T) {
 	link := filepath.Join(t.TempDir(), "so101")
 	first := exec.Command(binary, "sim-bus", "--link", link)
@@ -336,7 +338,7 @@ func TestSimBusTakesNoLinkOfOneThatRuns(t *testing.T) {
 	}
 }
 
-// A mistake elsewhere on the line does not cost the summary of the run before.
+// A wrong flag does not truncate the --json file of the previous run.
 func TestWrongFlagsKeepFiles(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "precious")
 	if err := os.WriteFile(file, []byte("precious"), 0o600); err != nil {
@@ -352,7 +354,8 @@ func TestWrongFlagsKeepFiles(t *testing.T) {
 	}
 }
 
-// What is no camera is refused before anything is opened: nobody listens there.
+// An unusable camera source is refused before any connection is attempted: the endpoint has no
+// server.
 func TestCamerasThatAreNone(t *testing.T) {
 	dir := t.TempDir()
 	text, pipe, folder := filepath.Join(dir, "picture.jpg"), filepath.Join(dir, "pipe.png"), filepath.Join(dir, "empty")

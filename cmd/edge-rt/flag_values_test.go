@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// What no range can say is refused before anything is opened, too, with what it was:
-// nothing is clamped, and nothing means something else than it says.
+// Values that a range tag cannot describe are also refused before anything is opened, and the error
+// quotes them: no value is clamped or reinterpreted.
 func TestNumbersThatAreNone(t *testing.T) {
 	run := []string{"--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms"}
 	for _, tt := range []struct {
@@ -47,7 +47,7 @@ func TestSimBusRefusesLinksAndSpeedsThatAreNone(t *testing.T) {
 	}
 }
 
-// A name is a mistake of the command line in the run as in ctl.
+// An invalid name ends a run with code 2 and an error that names the flag.
 func TestNamesThatAreNone(t *testing.T) {
 	long := strings.Repeat("x", 200)
 	for _, args := range [][]string{

@@ -13,11 +13,11 @@ import (
 	"edgert/rt"
 )
 
-// evil is a text that clears a screen, sets its title and turns letters round, in every way
-// in which a terminal is told so.
+// evil clears a screen, sets its title and reverses letters, by every kind of control sequence that
+// terminals obey.
 const evil = "a\x1b[2J\x1b]0;owned\x07\u009b31m\u202eb\x00\x7f\rc"
 
-// A record and a dataset of anybody are told to a terminal, and it obeys nothing in them.
+// The control sequences in foreign records and datasets do not reach the terminal.
 func TestForeignTextIsNotObeyed(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -58,7 +58,7 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 	is(0, "why", dir)
 	is(0, "view", file, "--html", filepath.Join(dir, "v.html"))
 	is(3, "replay", file, "--bus", "sim")
-	is(3, "dataset", "export", file, set, "--task", "a\x1b[31mb") // the flag is no line of text
+	is(3, "dataset", "export", file, set, "--task", "a\x1b[31mb") // --task must be one line of plain text
 	is(0, "dataset", "export", file, set, "--task", "wave")
 	rewrite(t, filepath.Join(set, "meta/info.json"))
 	is(0, "dataset", "info", set)
@@ -77,7 +77,7 @@ func TestForeignTextIsNotObeyed(t *testing.T) {
 	is(2, "dataset", "info", filepath.Join(dir, evil[:5]))
 }
 
-// rewrite gives a dataset a robot and a feature of evil names.
+// rewrite gives a dataset a robot and a feature with evil names.
 func rewrite(t *testing.T, path string) {
 	t.Helper()
 	data, err := os.ReadFile(path)

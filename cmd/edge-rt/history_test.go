@@ -12,8 +12,7 @@ import (
 	"edgert/wire"
 )
 
-// lookServer is a holdServer whose policy looks at some observations together and moves
-// the wrist.
+// lookServer is a holdServer whose policy takes several observations at a time and moves the wrist.
 type lookServer struct {
 	*holdServer
 	sent []wire.Observation // Guarded by mu.
@@ -46,10 +45,10 @@ func (s *lookServer) play(sample wire.Sample) {
 	go s.publisher.Put(wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m}), wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk)))
 }
 
-// The real program sends the action steps before each observation: states as its record
-// of what ran has them, pictures in the camera's order.
+// With each observation the real program sends the action steps before it: the states equal those
+// in its record, and the pictures are in the camera's order.
 func TestHistoryOfARun(t *testing.T) {
-	rttest.RealTime(t) // a reply that comes late begins the history anew
+	rttest.RealTime(t) // a late reply restarts the history
 	t.Parallel()
 	const steps = 4
 	s, dir := newLookServer(t, steps), t.TempDir()
@@ -90,7 +89,7 @@ func TestHistoryOfARun(t *testing.T) {
 			t.Errorf("the first observation holds %v before %v, pictures %d: want itself", first, o.State, numbers)
 		}
 		if before, ok := ran[o.N-steps+1]; !ok || !slices.Equal(first, before) {
-			continue // at the start, or a joint had not answered: the history has begun anew meanwhile
+			continue // the history is short at the start, and after a joint did not answer
 		}
 		whole++
 		for j := range steps - 1 {
@@ -110,7 +109,7 @@ func TestHistoryOfARun(t *testing.T) {
 	}
 }
 
-// recordedStates reads the state at each action step.
+// recordedStates reads the state at each action step from the records in dir.
 func recordedStates(t *testing.T, dir string) map[int64][]float32 {
 	t.Helper()
 	states := map[int64][]float32{}
@@ -120,8 +119,8 @@ func recordedStates(t *testing.T, dir string) map[int64][]float32 {
 	return states
 }
 
-// Raw pictures that no message can hold end the start with code 3, and not the run with
-// observations that never arrive.
+// Raw pictures too large for a message end the start with code 3; without this check the run would
+// send observations that never arrive.
 func TestRawPicturesThatNoMessageHolds(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {

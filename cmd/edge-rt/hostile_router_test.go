@@ -9,8 +9,8 @@ import (
 	"edgert/wire/zenoh/zenohtest"
 )
 
-// Goal: a hostile router costs the real edge, whose collector is off, at most
-// 64 MiB above what it takes beside one that says nothing.
+// Goal: a hostile router costs the real edge, whose garbage collector is off, at most 64 MiB more
+// than a silent router does.
 func TestMemoryBehindAHostileRouter(t *testing.T) {
 	if testing.Short() {
 		t.Skip("half a minute")
@@ -24,7 +24,7 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 		t.Run(v.attack.Name, func(t *testing.T) {
 			_, idle := zenohtest.Resident(t, v.pid)
 			v.router.Begin(3 * time.Second)
-			time.Sleep(4 * time.Second) // the attack, and what it leaves behind
+			time.Sleep(4 * time.Second) // the attack and its after-effects
 			_, peak := zenohtest.Resident(t, v.pid)
 			sent := v.router.Sent()
 			t.Logf("idle %d MB, at most %d MB above; %d links, %d batches", idle>>20, (peak-idle)>>20, v.router.Links.Load(), sent)
@@ -38,7 +38,7 @@ func TestMemoryBehindAHostileRouter(t *testing.T) {
 	}
 }
 
-// victim is an edge beside a router that has not yet begun its attack.
+// victim is an edge connected to a router that has not yet begun its attack.
 type victim struct {
 	attack *zenohtest.Attack
 	router *zenohtest.HostileRouter

@@ -11,8 +11,8 @@ import (
 	"edgert/servo/servosim"
 )
 
-// The plug is pulled while the arm runs: the program goes on, takes the arm up
-// when it is back, and lets it go at the end like any other.
+// The USB cable is pulled while the arm runs: the program continues, takes the arm up again when
+// the cable is back, and releases it at the end as usual.
 func TestReplugWhileRunning(t *testing.T) {
 	t.Parallel()
 	link := filepath.Join(t.TempDir(), "arm")
@@ -37,7 +37,7 @@ func TestReplugWhileRunning(t *testing.T) {
 	if err := b.Replug(); err != nil {
 		t.Fatal(err)
 	}
-	time.Sleep(2 * time.Second) // it is opened again meanwhile, and its torque left alone
+	time.Sleep(2 * time.Second) // the port is opened again meanwhile, and torque left as it is
 	if n := underTorque(b); n != 6 {
 		t.Errorf("%d motors under torque after the adapter is back, want all: they kept it", n)
 	}

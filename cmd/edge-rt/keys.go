@@ -6,8 +6,8 @@ import (
 	"edgert/internal/terminal"
 )
 
-// listen has key called with the keys of the terminal, where there is one and they are
-// wanted, and says which there are.
+// listen calls key for each key pressed at the terminal, and prints says, the list of keys. It
+// returns nil when the keys are not wanted or standard input is not a terminal.
 func listen(screen *terminal.Terminal, says string, wanted bool, key func(string)) *terminal.Keys {
 	if !wanted {
 		return nil
@@ -24,7 +24,7 @@ func listen(screen *terminal.Terminal, says string, wanted bool, key func(string
 
 const keepTerminalName = "keep-terminal"
 
-// keepTerminalCmd is the process that restores the terminal of one that was killed.
+// keepTerminalCmd is a helper process that restores the terminal after a run was killed.
 type keepTerminalCmd struct{}
 
 func (keepTerminalCmd) Run() error { return terminal.KeepTerminal(os.Stdin) }

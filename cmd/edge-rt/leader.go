@@ -7,7 +7,7 @@ import (
 	"edgert/servo/robot"
 )
 
-// leaderFlags are a leader arm's, of a run and of teleop.
+// leaderFlags describe the leader arm of a run or of teleop.
 type leaderFlags struct {
 	Leader            string `help:"Serial port of a leader arm: beside a policy, for a person to take the arm over (edge-rt ctl correct)." placeholder:"PORT"`
 	LeaderRobot       string `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
@@ -20,7 +20,7 @@ func (f *leaderFlags) leaderPlace() device.Place {
 	return device.Place{Bus: f.Leader, ID: f.LeaderID, Calibration: f.LeaderCalibration, Flags: "leader-"}
 }
 
-// leaderAt is the leader for its watchdog process.
+// leaderAt returns the leader's port and description for its watchdog process.
 func (f *leaderFlags) leaderAt(follower robot.Robot) armAt {
 	return armAt{f.Leader, cmp.Or(f.LeaderRobot, device.LeaderOf(follower))}
 }

@@ -13,8 +13,8 @@ import (
 
 var demoCalibration = filepath.Join("..", "..", "testdata", "demo", "so101.json")
 
-// startLed starts an edge with a leader and returns when that is held where the follower is:
-// with --takeover push it is, until a hand takes it.
+// startLed starts an edge with a leader and --takeover push, and returns once the leader is held at
+// the follower's position, where it stays until a hand moves it.
 func startLed(t *testing.T) (cmd *exec.Cmd, follower, lead *servosim.Bus, log *rttest.Output) {
 	t.Helper()
 	follower, lead = simBus(t), simBus(t)
@@ -34,7 +34,7 @@ func startLed(t *testing.T) (cmd *exec.Cmd, follower, lead *servosim.Bus, log *r
 	return cmd, follower, lead, log
 }
 
-// Whatever ends a run while its leader is under torque, both arms are limp behind it.
+// However a run with a leader under torque ends, both arms are limp afterwards.
 func TestEveryWayOutLetsTheLeaderGo(t *testing.T) {
 	t.Parallel()
 	for _, tt := range []struct {
@@ -69,7 +69,7 @@ func TestEveryWayOutLetsTheLeaderGo(t *testing.T) {
 	}
 }
 
-// A service's ExecStopPost= lets go of the leader, too.
+// A service's ExecStopPost= releases the leader, too.
 func TestTorqueOffLetsTheLeaderGo(t *testing.T) {
 	t.Parallel()
 	follower, lead := simBus(t), simBus(t)
@@ -81,7 +81,7 @@ func TestTorqueOffLetsTheLeaderGo(t *testing.T) {
 	}
 }
 
-// What cannot be a leader is refused before anything moves.
+// An arm that cannot be a leader is refused before anything moves.
 func TestLeadersThatAreRefused(t *testing.T) {
 	t.Parallel()
 	b, other := simBus(t), simBus(t)

@@ -9,7 +9,7 @@ import (
 	"github.com/alecthomas/kong"
 )
 
-// What docs/lerobot.md gives for an option of LeRobot is a flag that there is.
+// Every flag that docs/lerobot.md gives for an option of LeRobot exists.
 func TestTheOptionsOfLeRobotBecomeFlags(t *testing.T) {
 	text, err := os.ReadFile("../../docs/lerobot.md")
 	if err != nil {

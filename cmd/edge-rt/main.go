@@ -1,10 +1,9 @@
-// Edge-rt runs a robot arm from a policy that lives on another machine.
+// Edge-rt drives a robot arm from a policy on another machine.
 //
 //	edge-rt --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu-box:7447
 //
-// It ends with one of the codes of internal/exit. Files: main.go (the program),
-// run.go, schedule.go and record.go (the flags of a run), commands.go (what an operator runs
-// beside it).
+// It ends with one of the codes of internal/exit. Files: main.go (the program), run.go, schedule.go
+// and record.go (the flags of a run), commands.go (the operator's commands beside a run).
 package main
 
 import (
@@ -50,7 +49,7 @@ A new arm, step by step:
 
 Exit codes: 0 stopped as asked, 1 broke while running or --http is taken, 2 wrong flag, 3 config or contract refused, 4 device or server absent, 5 real time refused (--rt=require), 6 an operator is needed.`
 
-// brief fits on a screen; a test holds its commands and flags against the grammar.
+// brief fits on a screen; a test compares its commands and flags with the grammar.
 const brief = `edge-rt runs a robot arm from a policy that lives on another machine.
 
   edge-rt --fps 60 --bus /dev/ttyACM0 --camera top=/dev/video0 --connect tcp/gpu:7447
@@ -117,18 +116,18 @@ func run(args []string) exit.Code {
 	if done {
 		return code
 	}
-	screen := terminal.New(os.Stderr) // which may be stopped, or belong to what was killed
+	screen := terminal.New(os.Stderr) // standard error may be a stopped or a broken terminal
 	p.Stderr = screen
 	code = p.Report(ctx.Run(ctx, screen))
 	screen.Flush()
 	return code
 }
 
-// stdout is standard output for text that may be of a foreign file, a server or a device: a
-// terminal obeys nothing in it.
+// stdout is standard output for text that may originate from a foreign file, a server or a device:
+// its control sequences are made harmless.
 var stdout = plain.Writer(os.Stdout)
 
-// warnOn returns what prints a warning in one line.
+// warnOn returns a function that prints a warning as one line.
 func warnOn(w io.Writer) func(string) {
 	return func(text string) { fmt.Fprintf(w, "%s: %s\n", name, text) }
 }

@@ -19,13 +19,12 @@ import (
 
 var binary, leanServer string
 
-// atOnce is how many parallel tests run at a time on any machine, unless -parallel
-// says otherwise: they mostly wait for programs, which tick slowly. Those that judge
-// real time (rttest.RealTime) are never among them.
+// atOnce is the number of parallel tests on any machine, unless -parallel is given: they mostly
+// wait for programs, which tick slowly. Tests that measure real time (rttest.RealTime) never run
+// among them.
 const atOnce = "2"
 
-// TestMain builds the program once: these tests run it as a user would, who has no
-// calibration yet.
+// TestMain builds the program once: the tests run it as a user without a calibration would.
 func TestMain(m *testing.M) {
 	flag.Parse()
 	given := false
@@ -48,13 +47,13 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// edgeRT runs the program to its end and returns exit code and outputs.
+// edgeRT runs the program to its end and returns its exit code and outputs.
 func edgeRT(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	return edgeRTFor(t, 30*time.Second, args...)
 }
 
-// edgeRTFor is edgeRT with another limit.
+// edgeRTFor is edgeRT with another time limit.
 func edgeRTFor(t *testing.T, limit time.Duration, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.Command(binary, args...)
@@ -74,7 +73,7 @@ func edgeRTFor(t *testing.T, limit time.Duration, args ...string) (code int, std
 	return cmd.ProcessState.ExitCode(), out.String(), log.String()
 }
 
-// simBus is a simulated arm as a device for another process.
+// simBus serves a simulated arm as a device for another process.
 func simBus(t *testing.T) *servosim.Bus {
 	t.Helper()
 	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
@@ -85,7 +84,7 @@ func simBus(t *testing.T) *servosim.Bus {
 	return b
 }
 
-const nobody = "tcp/127.0.0.1:9" // the discard port: nobody listens
+const nobody = "tcp/127.0.0.1:9" // the discard port: no server listens there
 
 func TestBadInput(t *testing.T) {
 	t.Parallel()
@@ -170,7 +169,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// otherArm is the text of a calibration file with one thing changed.
+// otherArm returns the text of a calibration file with old replaced by new.
 func otherArm(t *testing.T, path, old, new string) string {
 	t.Helper()
 	b, err := os.ReadFile(path)
@@ -216,7 +215,7 @@ func TestHelpTeaches(t *testing.T) {
 	}
 }
 
-// So does that of every command that somebody with an arm types.
+// The help of each of these commands has an example.
 func TestTheHelpOfACommandTeaches(t *testing.T) {
 	for _, command := range []string{"ports", "scan", "setup-motors", "calibrate", "monitor", "move", "teleop", "sim-bus", "torque", "view", "replay"} {
 		code, stdout, _ := edgeRT(t, command, "--help")
@@ -226,8 +225,8 @@ func TestTheHelpOfACommandTeaches(t *testing.T) {
 	}
 }
 
-// The refusal of an arm outside its range names --rescue: every command that refuses
-// it so takes that flag.
+// The refusal of an arm outside its range names --rescue, so every command that refuses such an arm
+// takes that flag.
 func TestTeleopTakesRescue(t *testing.T) {
 	code, _, stderr := edgeRT(t, "teleop", "--rescue", "--bus", "/dev/null")
 	if code != 2 || !strings.Contains(stderr, "--leader is missing") {
@@ -242,7 +241,7 @@ func TestVersionSaysTheTransport(t *testing.T) {
 	}
 }
 
-// The summary of a run that did not begin says why.
+// The summary of a run that did not begin gives the reason.
 func TestSummaryOfARunThatDidNotBegin(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "edge.json")
 	code, _, stderr := edgeRT(t, "--quiet", "--bus", "sim", "--connect", nobody, "--max-offline", "300ms", "--json", file)

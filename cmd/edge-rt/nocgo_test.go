@@ -11,8 +11,8 @@ import (
 	"edgert/internal/exit"
 )
 
-// A build without cgo has no JPEG: with a camera it ends before it touches the arm or a server,
-// and without one it goes on.
+// A build without cgo has no JPEG: with a camera it ends before it touches the arm or a server, and
+// without a camera it runs.
 func TestABuildWithoutCgoRefusesCameras(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {

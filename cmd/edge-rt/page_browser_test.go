@@ -15,7 +15,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// takePictures renews those of the documents, of the demo's policy at work:
+// takePictures renews the screenshots of the documents, which show the demo's policy at work:
 //
 //	EDGERT_SCREENSHOTS=docs/page go test -run ThePageInChromium ./cmd/edge-rt
 func takePictures(t *testing.T, dir string) {
@@ -44,7 +44,7 @@ func takePictures(t *testing.T, dir string) {
 		at   time.Duration
 		word string
 	}{{25 * time.Second, "pause"}, {29 * time.Second, "resume"}, {44 * time.Second, "reset"}, {62 * time.Second, "status"}} {
-		time.Sleep(time.Until(began.Add(step.at))) // nobody looks meanwhile: the browser gets the minute when it comes
+		time.Sleep(time.Until(began.Add(step.at))) // without a viewer meanwhile: the page still gets the last minute when it opens
 		if _, err := operator.Ctl("arm", step.word); err != nil {
 			t.Fatal(err)
 		}
@@ -56,8 +56,8 @@ func takePictures(t *testing.T, dir string) {
 	}
 }
 
-// startPaged starts the program with a page whose token is in a file, on a port of its own,
-// and returns the address that operates.
+// startPaged starts the program with a page on the given port whose token is in a file, and returns
+// the address, token included, that has the buttons.
 func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (cmd *exec.Cmd, address string) {
 	t.Helper()
 	cmd = exec.Command(binary, "--quiet", "--fps", fps, "--bus", "sim", "--camera", camera+"=sim", "--id", "arm", "--connect", endpoint,
@@ -75,11 +75,12 @@ func startPaged(t *testing.T, endpoint, port, tokenFile, fps, camera string) (cm
 	return cmd, "http://127.0.0.1:" + port + "/#token=" + strings.TrimSpace(string(token))
 }
 
-// shownButtons are the words of the buttons that a person sees, as they follow each other.
+// shownButtons is the script that returns the names of the visible buttons, in their order on the
+// page.
 const shownButtons = "[...document.querySelectorAll('#buttons button')].filter(b => b.getBoundingClientRect().width > 0).sort((a, b) => getComputedStyle(a).order - getComputedStyle(b).order).map(b => b.id.slice(3)).join(' ')"
 
-// onAPhone holds the page against a phone's screen: the camera is on it, Stop is on it wherever
-// the page is scrolled to, and neither the page nor a table is cut off or scrolls sideways.
+// onAPhone checks the page on a phone's screen: the camera is visible, Stop is visible at every
+// scroll position, and neither the page nor a table is cut off or scrolls sideways.
 func onAPhone(t *testing.T, address string) {
 	t.Helper()
 	const width, height = 390, 844
@@ -125,9 +126,9 @@ func onAPhone(t *testing.T, address string) {
 	}
 }
 
-// Goal: in Debian's Chromium a person sees the last minute as lines, pauses and resumes the
-// arm with buttons, sees both as marks, is asked before the run ends, and sees the edge that
-// is started again; the token stays out of the address, and who has none gets no buttons.
+// Goal: in Debian's Chromium a person sees the last minute as lines, pauses and resumes the arm
+// with buttons, sees both as marks, has to confirm the end of the run, and sees the restarted edge.
+// The token does not stay in the address, and a page without the token has no buttons.
 func TestThePageInChromium(t *testing.T) {
 	webpagetest.Chromium(t)
 	s, port, token := newHoldServer(t), strings.TrimPrefix(freePort(t), "tcp/127.0.0.1:"), filepath.Join(t.TempDir(), "token")
@@ -135,7 +136,7 @@ func TestThePageInChromium(t *testing.T) {
 	b := webpagetest.Open(t, address, 1200, 1000, false)
 	marks := "document.getElementById('happened').innerText"
 	state := "document.getElementById('state').textContent"
-	paused := state + ".endsWith(', paused')" // behind any state: the machine may be busy
+	paused := state + ".endsWith(', paused')" // after any state: the machine may be busy
 	b.Wait(state + " === 'STREAMING'")
 	b.Wait("document.querySelectorAll('.plot').length === 11 && past.rows.length > 20")
 	b.Wait(marks + ".includes('state')")
@@ -175,7 +176,7 @@ func TestThePageInChromium(t *testing.T) {
 		t.Error("a command that was not confirmed was sent")
 	}
 	onAPhone(t, address)
-	late := webpagetest.Open(t, "http://127.0.0.1:"+port+"/", 360, 740, true) // who comes late, on a phone, without the token
+	late := webpagetest.Open(t, "http://127.0.0.1:"+port+"/", 360, 740, true) // a late visitor on a phone, without the token
 	late.Wait("past && past.rows.length > 20 && " + marks + ".includes('pause')")
 	if late.Eval("document.getElementById('operate').hidden") != "true" || late.Eval("document.getElementById('enter').hidden") != "false" {
 		t.Error("who has no token gets buttons")
@@ -192,8 +193,8 @@ func TestThePageInChromium(t *testing.T) {
 	b.Wait(state + " === 'no answer'")
 	again, _ := startPaged(t, s.endpoint, port, token, "10", "front")
 	b.Wait(state + " === 'STREAMING'")
-	b.Wait("past.rows.length > 5 && !" + marks + ".includes('pause')") // its lines are the new run's
-	b.Click("#do-pause")                                               // the token holds
+	b.Wait("past.rows.length > 5 && !" + marks + ".includes('pause')") // its lines are those of the new run
+	b.Click("#do-pause")                                               // the token is still valid
 	b.Wait(paused)
 	again.Process.Signal(syscall.SIGTERM)
 	again.Wait()

@@ -18,7 +18,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// look fetches one path of a page, as soon as it can be had.
+// look fetches one path of a page as soon as the page answers.
 func look(t *testing.T, url string) (text []byte, head http.Header) {
 	t.Helper()
 	client := http.Client{Timeout: patience}
@@ -35,8 +35,8 @@ func look(t *testing.T, url string) (text []byte, head http.Header) {
 	return text, head
 }
 
-// The real program shows how it goes, where the joints are and what its cameras
-// see: one that is encoded for the server, and one that is sent raw.
+// The real program's page shows the state, the joints' positions and the camera pictures: one that
+// is encoded for the server, and one that is sent raw.
 func TestThePageOfARun(t *testing.T) {
 	t.Parallel()
 	for _, quality := range []string{"90", "0"} {
@@ -91,7 +91,7 @@ func TestThePageOfARun(t *testing.T) {
 	}
 }
 
-// A page that cannot be ends the start before the arm is looked for.
+// A page that cannot be served ends the start before the arm is opened.
 func TestAPageThatCannotBe(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -103,7 +103,7 @@ func TestAPageThatCannotBe(t *testing.T) {
 		code          int
 	}{
 		{taken.Addr().String(), "address already in use", 1},
-		{"192.0.2.1:8080", "192.0.2.1:8080", 1}, // an address for documents, RFC 5737
+		{"192.0.2.1:8080", "192.0.2.1:8080", 1}, // an address reserved for documentation, RFC 5737
 		{"0", "want 1 to 65535", 2},
 		{"localhost", "such as 127.0.0.1:8080", 2},
 	} {

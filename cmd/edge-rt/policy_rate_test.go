@@ -10,7 +10,7 @@ import (
 	"edgert/wire"
 )
 
-// The rate of the real program at a policy of 30 actions per second.
+// The real program takes its rate from a policy of 30 actions per second.
 func TestRateIsThePolicys(t *testing.T) {
 	rttest.RealTime(t)
 	for _, c := range []struct {
@@ -52,7 +52,7 @@ func TestRateIsThePolicys(t *testing.T) {
 	}
 }
 
-// Without a rate from anybody there is none to run at.
+// Without a rate from the policy or --fps a run does not start.
 func TestRateThatNobodySays(t *testing.T) {
 	s := newHoldServer(t)
 	if code, _, stderr := edgeRT(t, "--bus", "sim", "--connect", s.endpoint, "--id", "arm", "--duration", "1s"); code != 3 || !strings.Contains(stderr, "give it as --fps") {

@@ -8,8 +8,8 @@ import (
 	"edgert/internal/terminal"
 )
 
-// The ranges beside the flags are what the program takes: each flag at the ends of
-// its range passes all checks of a run, and just outside it is refused by name.
+// The ranges beside the flags are those that the program accepts: each flag passes all checks of a
+// run at both ends of its range, and is refused by name just outside it.
 func TestRanges(t *testing.T) {
 	flags := programtest.CheckRanges(t, programtest.Commands{
 		New:  func() any { return new(cli) },

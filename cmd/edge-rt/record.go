@@ -10,7 +10,7 @@ import (
 	"edgert/record"
 )
 
-// recordFlags say what is kept of a run.
+// recordFlags choose the records that a run keeps.
 type recordFlags struct {
 	Record     record.Mode `default:"ring" enum:"off,ring,all" help:"What is kept of a run, for Foxglove, Rerun and edge-rt's own tools: ring (the last ten minutes in memory, with pictures of the last ten seconds; written when something goes wrong, or edge-rt ctl save says so), all (everything, all the time), off."`
 	RecordDir  string      `name:"record-dir" help:"Folder of the records; default: records, beside the robot's id." placeholder:"DIR"`
@@ -25,7 +25,7 @@ func (f *recordFlags) apply(cfg *edge.Config) {
 // bytesFlag is a size on the command line: 2GiB, 500MB.
 type bytesFlag int64
 
-// UnmarshalText refuses what is no size and what is too small for one save.
+// UnmarshalText refuses text that is not a size, and a size too small for one save.
 func (b *bytesFlag) UnmarshalText(text []byte) error {
 	size, ok := bytesize.Parse(string(text), "MiB", "GiB", "TiB", "MB", "GB", "TB")
 	if !ok || !(size >= recording.MinSize && size < math.MaxInt64/2) {

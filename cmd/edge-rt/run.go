@@ -96,7 +96,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	if err != nil {
 		return err
 	}
-	if err := cfg.Check(); err != nil { // before a file is made anew
+	if err := cfg.Check(); err != nil { // before --json truncates a file
 		return err
 	}
 	out, err := r.openJSON()
@@ -122,7 +122,7 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 	}()
 	var dogs []*watchdog.Watchdog
 	if !notify.Managed() { // a service has ExecStopPost=
-		follower, _ := r.place() // Open has found its description
+		follower, _ := r.place() // cannot fail: Open has read the description
 		dogs = guard(screen, "edge-rt ctl pause holds it, Ctrl-C ends it", armAt{r.Bus, r.Robot}, r.leaderAt(follower.Robot))
 	}
 	keys := listen(screen, episode.Keys+episode.PolicyKeys, cfg.Record == record.All || cfg.Episodes.Strategy == episode.Highlight || cfg.Leader.Bus != "", func(key string) { e.Key(ctx, key) })
@@ -146,19 +146,19 @@ func (runCmd) Run(flags *cli, screen *terminal.Terminal, parsed *kong.Context) e
 		screen.Write(table.Bytes())
 		return err
 	}
-	screen.Flush() // they may be the same terminal
+	screen.Flush() // screen and stdout may be the same terminal
 	stdout.Write(table.Bytes())
 	return err
 }
 
-// quit ends the process, whose arm is let go, some time after a signal.
+// quit ends the process one second after a signal. The arm has been released by then.
 func quit(leave <-chan os.Signal, code exit.Code) {
 	<-leave
-	time.Sleep(time.Second) // for the summary to be written
+	time.Sleep(time.Second) // time to write the summary
 	os.Exit(int(code))
 }
 
-// openJSON opens the file of --json before the arm moves; nil when there is none.
+// openJSON opens the file of --json before the arm moves; without the flag it returns nil.
 func (r *runFlags) openJSON() (*os.File, error) {
 	switch r.JSON {
 	case "":
@@ -236,7 +236,7 @@ func (r *runFlags) cameras() (cameras []capture.Config, err error) {
 	return cameras, nil
 }
 
-// log is where a run says what happens.
+// log returns the logger of a run.
 func (r *runFlags) log(screen *terminal.Terminal) *slog.Logger {
 	if r.Quiet {
 		return slog.New(slog.DiscardHandler)

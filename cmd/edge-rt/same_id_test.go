@@ -23,9 +23,9 @@ import (
 
 const twinDelay = 150 * time.Millisecond
 
-// draftServer answers as LeRobot's draft does: every robot of a name, with nothing
-// but the header of the request echoed; and late. The first joint's
-// action says whose request it answers, by the task.
+// draftServer answers as LeRobot's draft does: it sends every chunk to all robots of a name, with
+// only the request's header echoed, and late. The first joint's action identifies the request's
+// robot, by its task.
 func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 	t.Helper()
 	s := newHoldServer(t)
@@ -54,7 +54,7 @@ func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 		}
 		body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 		header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
-		// The delay of a slow policy: the other robot's request comes meanwhile.
+		// This is the delay of a slow policy: the other robot's request arrives meanwhile.
 		pending.Go(func() { time.Sleep(twinDelay); s.publisher.Put(body, header) })
 	}
 	return &player{holdServer: s}, func() (int64, int64) { return counts[0].Load(), counts[1].Load() }
@@ -62,10 +62,10 @@ func draftServer(t *testing.T) (p *player, answered func() (one, two int64)) {
 
 func twinAction(task string) float32 { return map[string]float32{"one": 15, "two": -15}[task] }
 
-// Two robots of one name at a server that neither refuses the second nor marks its
-// answers, 150 ms away: each hears the other's answers, with its own sequence
-// numbers, epochs and episodes, and runs none of them.
-func TestTwinsRunTheirOwnActions(t *testing.T) { // not beside others, who might keep one twin waiting
+// Two robots of one name use a server, 150 ms away, that neither refuses the second nor marks its
+// answers. Each receives the other's answers, with the other's sequence numbers, epochs and
+// episodes, and runs none of their actions.
+func TestTwinsRunTheirOwnActions(t *testing.T) { // not in parallel: another test could delay one twin
 	p, answered := draftServer(t)
 	d := 5 * time.Second
 	var foreign atomic.Uint64
@@ -93,11 +93,11 @@ func TestTwinsRunTheirOwnActions(t *testing.T) { // not beside others, who might
 	}
 }
 
-// Two robots of one name at a lean-server, on two hosts: the first keeps it, the
-// second says where it is and touches nothing. When the first is silent, its successor
-// is in with the end of the lease.
+// Two robots of one name on two hosts use one lean-server: the first keeps the name; the second
+// reports the first's host and does not touch its arm. When the first is silent, a third robot gets
+// the name at the end of the lease.
 func TestANameBelongsToOneRobot(t *testing.T) {
-	rttest.RealTime(t) // within two leases, whoever else is busy
+	rttest.RealTime(t) // within two leases, also on a busy machine
 	t.Parallel()
 	if err := policy.OpenRuntime("", "cpu"); err != nil {
 		t.Skipf("no ONNX Runtime here: %.80s", err)
@@ -124,8 +124,8 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 		t.Fatal("the first did not outlive the second")
 	}
 
-	// Stopped, it neither lets go of its token nor renews it, like a host whose power
-	// is gone: the lease of its link has to end.
+	// A stopped process neither undeclares its token nor renews its lease, like a host without
+	// power: the lease of its link has to end.
 	first.Process.Signal(syscall.SIGSTOP)
 	stopped := time.Now()
 	third, thirdLog, thirdSummary := startBlack(t, endpoint, "6s")
@@ -136,7 +136,7 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	if n := strings.Count(log.String(), "session open"); n != 1 {
 		t.Fatalf("the first opened %d sessions so far", n)
 	}
-	first.Process.Signal(syscall.SIGCONT) // and now the name is another's
+	first.Process.Signal(syscall.SIGCONT) // and now the name belongs to another robot
 	awaitText(t, log, want)
 	if code := exitCode(third.Wait()); code != 0 {
 		t.Errorf("the successor ended with code %d\n%s", code, thirdLog)
@@ -145,7 +145,7 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	if text, err := os.ReadFile(thirdSummary); err != nil || json.Unmarshal(text, &s) != nil || s.Chunks == 0 || s.Dropped["foreign"] != 0 {
 		t.Errorf("the successor: %+v, %v, want chunks and none foreign", s, err)
 	}
-	first.Process.Kill() // no farewell, but the kernel closes its link
+	first.Process.Kill() // it undeclares nothing, but the kernel closes its link
 	first.Wait()
 	fourth, fourthLog, _ := startBlack(t, endpoint, "1s")
 	if code := exitCode(fourth.Wait()); code != 0 || strings.Contains(fourthLog.String(), want) {
@@ -156,8 +156,7 @@ func TestANameBelongsToOneRobot(t *testing.T) {
 	}
 }
 
-// startBlack starts a robot named black with a state directory of its own, as on a host of
-// its own.
+// startBlack starts a robot named black with its own state directory, as on a separate host.
 func startBlack(t *testing.T, endpoint, duration string, args ...string) (*exec.Cmd, *rttest.Output, string) {
 	t.Helper()
 	summary := filepath.Join(t.TempDir(), "edge.json")

@@ -22,7 +22,7 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 		{"--chunk-size-threshold 0.5", []string{"--chunk-size-threshold", "async"}},
 		{"--cooldown off", []string{"--cooldown off", "--compat"}},
 		{"--cooldown never", []string{"never", "runway, counts, merge, off"}},
-		{"--schedule rtc --cooldown runway", []string{"--cooldown", "rtc", "drtc"}}, // a default is a flag, too
+		{"--schedule rtc --cooldown runway", []string{"--cooldown", "rtc", "drtc"}}, // a typed default is refused, too
 		{"--compat --cooldown runway", []string{"--cooldown runway", "--compat", "counts, merge, off"}},
 		{"--aggregate-fn-name weighted_average", []string{"--aggregate-fn-name", "drtc", "async, v1"}},
 		{"--schedule rtc --compat --epsilon 1", []string{"--epsilon", "rtc --compat", "--request-timeout"}},
@@ -62,8 +62,8 @@ func TestScheduleFlagsThatSayNothing(t *testing.T) {
 	}
 }
 
-// A flag that has a meaning for the schedule is taken, also with its default typed,
-// or with a zero that has a meaning.
+// A flag with a meaning for the schedule is accepted, also with its default value or with a
+// meaningful zero.
 func TestScheduleFlagsThatSaySomething(t *testing.T) {
 	zero, two, counts, runway, weighted := 0, 2, "counts", "runway", "weighted_average"
 	for _, c := range []struct {

@@ -14,9 +14,8 @@ import (
 	"edgert/wire"
 )
 
-// player is a server whose policy takes its time: the action of step j is always
-// path(j), so that whatever the schedule does to chunks, what runs on step j can be
-// told right from wrong.
+// player is a server with a slow policy. The action of step j is always path(j), so that a test can
+// check the action run on step j whatever the schedule does to chunks.
 type player struct {
 	*holdServer
 	old  bool                 // a draft server: no key t, conditioned on both prefixes
@@ -39,7 +38,7 @@ func path(step int64) float32 { return float32(20 * math.Sin(float64(step)/25)) 
 func newPlayer(t *testing.T, old bool, lose func(int) bool) *player {
 	t.Helper()
 	p := &player{holdServer: newHoldServer(t), old: old, lose: lose, line: make(chan wire.Sample, 64)}
-	p.holdServer.mu.Lock() // it listens already
+	p.holdServer.mu.Lock() // the server is already subscribed
 	defer p.holdServer.mu.Unlock()
 	p.holdServer.play = p.deposit
 	p.holdServer.ack = func(ack *wire.SessionAck) {
@@ -58,7 +57,7 @@ func (p *player) deposit(s wire.Sample) {
 	s.Payload, s.Attachment = slices.Clone(s.Payload), slices.Clone(s.Attachment)
 	select {
 	case p.line <- s:
-	default: // slower than asked: the newest of them is lost, as on a full line
+	default: // requests come too fast: the newest is lost, as on a full line
 	}
 }
 
@@ -86,10 +85,10 @@ func (p *player) work() {
 			p.fail(err.Error())
 			continue
 		}
-		time.Sleep(playTime) // what the policy computes
+		time.Sleep(playTime) // in place of the inference
 		first := o.N + 1
 		if p.old {
-			first = step // nobody says: chunks follow each other
+			first = step // the observation names no step: chunks follow each other
 			step += playHorizon
 		}
 		p.answer(h, &o, first)
@@ -134,8 +133,7 @@ type runSummary struct {
 	Multiplier                       int    `json:"interpolation_multiplier"`
 }
 
-// play runs the program on its own simulated arm and returns its summary and what
-// it recorded.
+// play runs the program on its own simulated arm and returns its summary and its recorded actions.
 func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSummary, actions []record.Tick) {
 	t.Helper()
 	dir := t.TempDir()
@@ -160,7 +158,7 @@ func (p *player) play(t *testing.T, d time.Duration, args ...string) (s runSumma
 	return s, actions
 }
 
-// recordedActions reads the ticks on which an action began.
+// recordedActions reads the ticks on which an action began from the records in dir.
 func recordedActions(t *testing.T, dir string) (actions []record.Tick) {
 	t.Helper()
 	sessions := map[uint32]string{}
@@ -190,16 +188,15 @@ func recordedActions(t *testing.T, dir string) (actions []record.Tick) {
 	return actions
 }
 
-// Each discipline on the real program: the arm moves, each step runs once and what
-// runs is what the policy said for it, and its provenance says so. The compat
-// schedules whose rows the original shifts are checked for their arithmetic in
-// package chunk.
+// Each discipline works in the real program: the arm moves, each step runs once with the action
+// that the policy gave for it, and the action's provenance agrees. The arithmetic of the compat
+// schedules, whose originals shift rows, is checked in package chunk.
 func TestEveryScheduleRunsTheArm(t *testing.T) {
 	const d = 5 * time.Second
 	for _, c := range []struct {
 		name  string
 		args  []string
-		exact bool // what runs on step j is path(j)
+		exact bool // the action of step j is path(j)
 		few   uint64
 	}{
 		{"drtc", nil, true, 2},
@@ -255,7 +252,7 @@ func checkActions(t *testing.T, actions []record.Tick, exact bool) {
 	}
 }
 
-// checkAsked looks at what the observations said.
+// checkAsked checks the prefixes and steps in the observations.
 func (p *player) checkAsked(t *testing.T, name string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -272,8 +269,8 @@ func (p *player) checkAsked(t *testing.T, name string) {
 	}
 }
 
-// A server of the draft knows none of our keys: it gets both prefixes, of equal
-// length, whatever the schedule.
+// A server of the draft does not know our optional keys. It gets both prefixes, of equal length, under
+// every schedule.
 func TestDraftServerAsPeer(t *testing.T) {
 	for _, name := range []string{"drtc", "rtc", "append"} {
 		t.Run(name, func(t *testing.T) {
@@ -299,10 +296,10 @@ func TestDraftServerAsPeer(t *testing.T) {
 	}
 }
 
-// With every third chunk lost, a policy of 50 ms and 30 actions per second, what runs
-// is what the policy said for that step, and at most 5 of the ticks after the first
-// action have none. What the simulated bus misses when the host takes its core away is
-// not counted: it has no real-time priority.
+// With every third chunk lost, a policy of 50 ms and 30 actions per second, each step runs the
+// policy's action for it, and at most 5 of the ticks after the first action have no action. Ticks
+// that the simulated bus misses when the host takes its core away are not counted: the bus has no
+// real-time priority.
 func TestEveryThirdChunkLost(t *testing.T) {
 	rttest.RealTime(t)
 	d := 10 * time.Second
@@ -321,8 +318,8 @@ func TestEveryThirdChunkLost(t *testing.T) {
 	checkActions(t, actions, true)
 }
 
-// The stages behind the schedule on the real program: two ticks for each action,
-// smoothed and slowed down.
+// The stages after the schedule work in the real program: two ticks for each action, smoothed and
+// slowed down.
 func TestStagesRun(t *testing.T) {
 	rttest.RealTime(t)
 	p := newPlayer(t, false, nil)
@@ -330,8 +327,9 @@ func TestStagesRun(t *testing.T) {
 	if s.Multiplier != 2 || s.Ticks < 2*s.Actions || s.Ticks > 300 || s.Actions < 20 {
 		t.Errorf("multiplier %d, %d ticks, %d actions; want two ticks for each", s.Multiplier, s.Ticks, s.Actions)
 	}
-	// Over half a second: on a busy machine ticks without an action lie between two
-	// records, in which the goal goes on, and others follow each other closely.
+	// The speed is taken over half a second: on a busy machine two records may have ticks without
+	// an action between them, in which the goal still moves, and other records follow each other
+	// closely.
 	first := 0
 	for i, a := range actions {
 		for a.At.Sub(actions[first+1].At) > time.Second/2 {

@@ -28,11 +28,11 @@ import (
 )
 
 const (
-	patience = 30 * time.Second // only a broken test waits so long
+	patience = 30 * time.Second // only a failing test waits so long
 	demo     = "../../testdata/demo"
 )
 
-// manager stands for systemd's end of one service.
+// manager takes systemd's part for one service.
 type manager struct {
 	t    *testing.T
 	path string
@@ -51,7 +51,7 @@ func newManager(t *testing.T) *manager {
 	return &manager{t: t, path: path, conn: l}
 }
 
-// hear returns the next message, "" when none comes within d.
+// hear returns the next message, or "" when no message comes within d.
 func (m *manager) hear(d time.Duration) string {
 	m.conn.SetReadDeadline(time.Now().Add(d))
 	buf := make([]byte, 4096)
@@ -63,7 +63,7 @@ func (m *manager) hear(d time.Duration) string {
 	return string(buf[:n])
 }
 
-// await returns when the manager hears want.
+// await returns when the message want arrives.
 func (m *manager) await(want string) {
 	m.t.Helper()
 	for end := time.Now().Add(patience); time.Now().Before(end); {
@@ -74,7 +74,7 @@ func (m *manager) await(want string) {
 	m.t.Fatalf("%s did not come within %v; heard %q", want, patience, m.said)
 }
 
-// service starts a program as a unit would, and kills it at the test's end.
+// service starts a program as a unit would, and kills it at the end of the test.
 func service(t *testing.T, m *manager, program string, args ...string) (*exec.Cmd, *rttest.Output) {
 	t.Helper()
 	cmd, out := bySystemd(exec.Command(program, args...)), new(rttest.Output)
@@ -92,9 +92,9 @@ func service(t *testing.T, m *manager, program string, args ...string) (*exec.Cm
 	return cmd, out
 }
 
-// freePort is an endpoint of this machine at which nobody listens. It lies below
-// the ephemeral ports (ip_local_port_range), so that no outgoing connection takes it
-// before the test listens there.
+// freePort returns an endpoint of this machine without a listener. Its port lies below the
+// ephemeral ports (ip_local_port_range), so that no outgoing connection takes it before the test
+// listens there.
 func freePort(t *testing.T) string {
 	t.Helper()
 	for range 100 {
@@ -108,13 +108,12 @@ func freePort(t *testing.T) string {
 	return ""
 }
 
-// leanServerBuilt builds the other program, once.
+// leanServerBuilt builds lean-server, once.
 var leanServerBuilt = sync.OnceValues(func() ([]byte, error) {
 	return exec.Command("go", "build", "-o", leanServer, "../lean-server").CombinedOutput()
 })
 
-// buildLeanServer builds the other program for the first who asks and returns its
-// path.
+// buildLeanServer returns the path of lean-server, and builds it on the first call.
 func buildLeanServer(t *testing.T) string {
 	t.Helper()
 	if out, err := leanServerBuilt(); err != nil {
@@ -123,8 +122,8 @@ func buildLeanServer(t *testing.T) string {
 	return leanServer
 }
 
-// Both real programs under a service manager. The edge starts first, alone: it
-// must not claim to be ready before there is a server to have a session with.
+// Both real programs run under a service manager. The edge starts first, alone: it must not report
+// READY=1 before it has a session with a server.
 func TestServicesSayWhatIsTrue(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -178,8 +177,8 @@ func TestServicesSayWhatIsTrue(t *testing.T) {
 	}
 }
 
-// A start that may take longer than the manager's own patience: as systemd does,
-// this one kills what has not asked for more time.
+// A start may take longer than the manager's start timeout. Like systemd, this manager kills a
+// process that does not ask for more time.
 func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 	t.Parallel()
 	m := newManager(t)
@@ -211,7 +210,7 @@ func TestAWaitBeyondTheManagersPatience(t *testing.T) {
 	}
 }
 
-// Told to stop while it waits for its arm, it does.
+// A SIGTERM while the edge waits for its arm ends it.
 func TestStopWhileTheArmIsAbsent(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -261,7 +260,7 @@ func (s *stay) RunBuffer(int, int) error {
 	return nil
 }
 
-// serveStay serves stay to SO-101s at endpoint.
+// serveStay serves the policy stay to SO-101s at endpoint.
 func serveStay(t *testing.T, endpoint string) {
 	t.Helper()
 	cfg, err := manifest.Load(demo + "/server.yaml")
@@ -301,8 +300,8 @@ func serveStay(t *testing.T, endpoint string) {
 	})
 }
 
-// What the unit does after a watchdog's SIGKILL: the bus outlives the edge, the
-// arm is stiff, and ExecStopPost= with the same configuration makes it limp.
+// The unit's ExecStopPost= works after the watchdog's SIGKILL: the bus outlives the edge, the arm
+// is stiff, and the command with the same configuration makes it limp.
 func TestTorqueOffAfterAKill(t *testing.T) {
 	if os.Geteuid() != 0 {
 		t.Skip("needs root: a pseudo-terminal stays claimed by the killed edge, which a real port does not")

@@ -14,7 +14,7 @@ import (
 	"edgert/wire"
 )
 
-// A bundle for simulation drives a bus simulator whose cameras are simulated, and no other arm.
+// A bundle for simulation drives only a bus simulator with simulated cameras, and no real arm.
 func TestABundleForSimulationIsRefusedOnARealArm(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)
@@ -35,7 +35,7 @@ func TestABundleForSimulationIsRefusedOnARealArm(t *testing.T) {
 			args = append(args, "--camera", tt.camera)
 		}
 		cmd := edgeCommand(t, s, b, args...)
-		said, _ := cmd.CombinedOutput() // its code is judged
+		said, _ := cmd.CombinedOutput() // the exit code is checked below
 		if code := cmd.ProcessState.ExitCode(); code != tt.code || !strings.Contains(string(said), tt.says) {
 			t.Errorf("--camera %s: code %d, want %d and %q:\n%s", tt.camera, code, tt.code, tt.says, said)
 		}
@@ -48,8 +48,8 @@ func TestABundleForSimulationIsRefusedOnARealArm(t *testing.T) {
 	}
 }
 
-// A bundle that never ran on an arm starts slowly there and says so; one that did, does not. A
-// run that ends before the slow time is over does not count.
+// A bundle's first run on an arm starts slowly and reports that; a later run does not. A run that
+// ends within the slow time does not count as the first.
 func TestTheFirstRunOfABundleStartsSlowly(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()

@@ -11,7 +11,7 @@ import (
 	"edgert/wire"
 )
 
-// worker answers one observation at a time, the newest that waits, each after so long.
+// worker answers one observation at a time, always the newest, and each after the time took.
 type worker struct {
 	took   time.Duration
 	answer func(wire.Sample, float64)
@@ -22,7 +22,7 @@ type worker struct {
 }
 
 func (w *worker) take(s wire.Sample) {
-	s.Payload, s.Attachment = bytes.Clone(s.Payload), bytes.Clone(s.Attachment) // they are lent
+	s.Payload, s.Attachment = bytes.Clone(s.Payload), bytes.Clone(s.Attachment) // the slices are lent
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.waiting = &s; !w.busy {
@@ -30,7 +30,7 @@ func (w *worker) take(s wire.Sample) {
 	}
 }
 
-// begin works on what waits. The caller holds mu.
+// begin starts on the waiting observation. The caller holds mu.
 func (w *worker) begin() {
 	s := w.waiting
 	if w.busy = s != nil; s == nil {
@@ -62,9 +62,9 @@ func slowServer(t *testing.T, status bool) *holdServer {
 	return s
 }
 
-// Goal: the program moves an arm by a policy that takes longer than --request-timeout: a
-// server that says that it lives keeps its session, and of one that says nothing the answers
-// count although their sessions were given up.
+// Goal: the program moves an arm by a policy that takes longer than --request-timeout. A server
+// that answers status queries keeps its session; the answers of a silent server are used although
+// their sessions were given up.
 func TestASlowServerMovesTheArm(t *testing.T) {
 	rttest.RealTime(t)
 	t.Parallel()
@@ -86,8 +86,8 @@ func TestASlowServerMovesTheArm(t *testing.T) {
 	}
 }
 
-// Goal: a limit that somebody gave and that the policy can never meet ends the start, with
-// the flag and a value that works.
+// Goal: a given limit that the policy can never meet ends the start, with an error that names the
+// flag and a value that works.
 func TestALimitThatNoActionMeets(t *testing.T) {
 	t.Parallel()
 	good, _, _ := scene(t)

@@ -15,8 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// unitCommand returns the edge's unit's command for one instance, with the
-// installed paths replaced by those of this test: what systemd would run.
+// unitCommand returns a command of the edge's unit for one instance, as systemd would run it, with
+// the installed paths replaced by those of this test.
 func unitCommand(t *testing.T, key, instance, etc string) *exec.Cmd {
 	t.Helper()
 	text, err := os.ReadFile("../../systemd/edge-rt@.service")
@@ -28,7 +28,7 @@ func unitCommand(t *testing.T, key, instance, etc string) *exec.Cmd {
 		if !ok {
 			continue
 		}
-		command = strings.TrimPrefix(command, "-") // its failure is none of the unit's
+		command = strings.TrimPrefix(command, "-") // systemd ignores the failure of such a command
 		command = strings.NewReplacer("/usr/bin/edge-rt", binary, "/etc/edge-rt", etc, "%i", instance).Replace(command)
 		words := strings.Fields(command)
 		return exec.Command(words[0], words[1:]...)
@@ -37,8 +37,8 @@ func unitCommand(t *testing.T, key, instance, etc string) *exec.Cmd {
 	return nil
 }
 
-// torqueOnBus asks the six motors for Torque_Enable, with bytes that no code of
-// ours has made, and returns how many hold torque.
+// torqueOnBus reads Torque_Enable of the six motors, with packets built by hand instead of by our
+// driver, and returns how many are under torque.
 func torqueOnBus(t *testing.T, path string) (on int) {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)
@@ -46,7 +46,7 @@ func torqueOnBus(t *testing.T, path string) (on int) {
 		t.Fatalf("open %s: %v", path, err)
 	}
 	defer unix.Close(fd)
-	time.Sleep(100 * time.Millisecond) // half a frame may be on the line, and a last reply
+	time.Sleep(100 * time.Millisecond) // half a packet may be on the line, and a last reply
 	unix.IoctlSetInt(fd, unix.TCFLSH, unix.TCIFLUSH)
 	for id := byte(1); id <= 6; id++ {
 		request := []byte{0xFF, 0xFF, id, 4, 2, 40, 1, ^(id + 4 + 2 + 40 + 1)}
@@ -72,7 +72,8 @@ func torqueOnBus(t *testing.T, path string) (on int) {
 	return on
 }
 
-// simBusProcess serves an arm from a process of its own, with more flags of sim-bus.
+// simBusProcess serves an arm from a process of its own, with extra flags of sim-bus, and returns
+// the link.
 func simBusProcess(t *testing.T, arm string, flags ...string) (link string) {
 	t.Helper()
 	link = filepath.Join(t.TempDir(), arm)
@@ -91,24 +92,22 @@ func simBusProcess(t *testing.T, arm string, flags ...string) (link string) {
 	return link
 }
 
-// bySystemd makes the command see the process id that systemd puts into a service's
-// environment: its own.
+// bySystemd sets the environment variable by which systemd gives a service its own process id.
 func bySystemd(cmd *exec.Cmd) *exec.Cmd {
 	return exec.Command("/bin/sh", append([]string{"-c", `SYSTEMD_EXEC_PID=$$ exec "$0" "$@"`}, cmd.Args...)...)
 }
 
-// A killed edge leaves the motors under torque, since nothing of it ran after
-// the kill. What the unit names as ExecStopPost= lets them go, on a bus that is
-// another process.
+// A killed edge leaves the motors under torque, since no code of it ran after the kill. The unit's
+// ExecStopPost= releases them, on a bus that is another process.
 func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	t.Parallel()
-	const instance = "arm" // whom the server answers
+	const instance = "arm" // the robot's name, which the server answers
 	s, link, etc, state := newHoldServer(t), simBusProcess(t, "so101"), t.TempDir(), t.TempDir()
 	calibration, err := filepath.Abs("../../testdata/demo/so101.json")
 	if err != nil {
 		t.Fatal(err)
 	}
-	// Slowly, so that a busy machine can keep it up.
+	// The rate is low, so that a busy machine can keep it.
 	config := fmt.Sprintf("fps: 10\nbus: %s\ncalibration: %s\nconnect: [%s]\nquiet: true\nrequest-timeout: 1s\n", link, calibration, s.endpoint)
 	if err := os.WriteFile(filepath.Join(etc, instance+".yaml"), []byte(config), 0o600); err != nil {
 		t.Fatal(err)
@@ -129,9 +128,9 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 		var status struct{ Chunks int }
 		return json.Unmarshal(out, &status) == nil && status.Chunks >= 3
 	})
-	time.Sleep(500 * time.Millisecond) // arming takes some ticks; the edge has the bus, and nothing else shows the end of it
+	time.Sleep(500 * time.Millisecond) // arming takes some ticks, and its end cannot be read here: the edge owns the bus
 
-	// All of it at once, whatever processes it has.
+	// The whole process group is killed at once.
 	if err := syscall.Kill(-edge.Process.Pid, syscall.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
@@ -149,8 +148,8 @@ func TestTheUnitReleasesTheBusOfAKilledEdge(t *testing.T) {
 	}
 }
 
-// With on-exit: hold the unit's line leaves an arm under torque only after an end
-// that the edge has decided on, whatever else systemd says of it.
+// With on-exit: hold the unit's command leaves an arm under torque only after an end that the edge
+// itself decided on, whatever else systemd reports about the end.
 func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
 	t.Parallel()
 	const instance = "arm"
@@ -167,7 +166,7 @@ func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
 		{"exit-code", "exited", "3", 6},
 		{"exit-code", "exited", "4", 6},
 		{"exit-code", "exited", "1", 0},
-		{"exit-code", "exited", "2", 6}, // a wrong flag: the run before held it
+		{"exit-code", "exited", "2", 6}, // a wrong flag: the run before held the arm
 		{"exit-code", "exited", "5", 6},
 		{"exit-code", "exited", "6", 0},
 		{"timeout", "exited", "0", 0},
@@ -187,8 +186,8 @@ func TestTheUnitHoldsOnlyAfterADecidedEnd(t *testing.T) {
 	}
 }
 
-// torqueOnAll sets Torque_Enable of the six motors, with bytes that no code of
-// ours has made.
+// torqueOnAll sets Torque_Enable of the six motors, with packets built by hand instead of by our
+// driver.
 func torqueOnAll(t *testing.T, path string) {
 	t.Helper()
 	fd, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY|unix.O_NONBLOCK|unix.O_CLOEXEC, 0)

@@ -13,9 +13,9 @@ import (
 	"edgert/rt/rttest"
 )
 
-// A Pi0.5 that reads its task, served to a simulated arm by the real programs: the run
-// begins with --task, an operator gives it another, and one that the policy cannot read
-// leaves all as it was.
+// The real programs serve a Pi0.5, which reads its task, to a simulated arm: the run begins with
+// --task, an operator gives it another task, and a task that the policy cannot read changes
+// nothing.
 func TestTaskOfARun(t *testing.T) {
 	t.Parallel()
 	if err := policy.OpenRuntime("", "cpu"); err != nil {

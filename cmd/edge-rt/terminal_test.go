@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The real binary on a terminal that shows nothing, as behind a dead connection:
-// the run ends when it should, and lets the arm go.
+// The real binary runs on a terminal that takes no output, as after a dead connection: the run ends
+// on time and releases the arm.
 func TestRunOnAStoppedTerminal(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
@@ -46,7 +46,7 @@ func TestRunOnAStoppedTerminal(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- cmd.Wait() }()
 	select {
-	case err := <-ended: // on a busy machine with a code of its own
+	case err := <-ended: // a busy machine may add an exit code of its own
 		if n := underTorque(b); n != 0 {
 			t.Errorf("%d motors under torque (%v)", n, err)
 		}

@@ -16,15 +16,15 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// holdServer is a server without a policy: it answers every observation with a chunk
-// that stays where the arm is, over a real transport.
+// holdServer is a server without a policy: over a real transport, it answers every observation with
+// a chunk that keeps the arm where it is.
 type holdServer struct {
 	endpoint, prefix string
 	net              wire.Session
 	token            wire.Declaration
 
-	play func(wire.Sample)      // instead of answering; nil: answers
-	ack  func(*wire.SessionAck) // changes what it says of itself
+	play func(wire.Sample)      // called instead of answer; nil: answer
+	ack  func(*wire.SessionAck) // changes the server's SessionAck
 
 	mu        sync.Mutex
 	refuse    bool
@@ -37,7 +37,7 @@ func newHoldServer(t *testing.T) *holdServer {
 	t.Helper()
 	var err error
 	s := new(holdServer)
-	for range 5 { // another test's server may take a port that was free a moment ago
+	for range 5 { // another test's server may take a port that was free just before
 		s.endpoint = freePort(t)
 		if s.net, err = zenoh.Open(t.Context(), zenoh.Config{Listen: []string{s.endpoint}}); err == nil {
 			break
@@ -99,10 +99,10 @@ func (s *holdServer) observe(sample wire.Sample) {
 	s.answer(sample)
 }
 
-// answer says: stay.
+// answer replies with a chunk that keeps the arm where it is.
 func (s *holdServer) answer(sample wire.Sample) { s.answerAfter(sample, 0) }
 
-// answerAfter is answer, and says how long that took.
+// answerAfter is answer, and reports inferenceMs as the inference time.
 func (s *holdServer) answerAfter(sample wire.Sample, inferenceMs float64) {
 	h, err := wire.ParseHeader(sample.Attachment)
 	var o wire.Observation
@@ -115,7 +115,7 @@ func (s *holdServer) answerAfter(sample wire.Sample, inferenceMs float64) {
 	}
 	body := wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m, InferenceMs: inferenceMs})
 	header := wire.AppendHeader(nil, h.Reply(wire.MsgActionChunk))
-	go s.publisher.Put(body, header) // a callback must not call back
+	go s.publisher.Put(body, header) // a callback must not call the transport
 }
 
 // underTorque counts the motors under torque.
@@ -128,8 +128,8 @@ func underTorque(b *servosim.Bus) (n int) {
 	return n
 }
 
-// instead returns the flags of a test, and those of its helper, each with a value, that
-// the test does not give itself: no flag of one value is taken twice.
+// instead returns a test's own flags and those flags of its helper, each followed by a value, that
+// the test does not give itself: no flag is given twice.
 func instead(helpers, own []string) (all []string) {
 	for i := 0; i < len(helpers); i += 2 {
 		if !slices.Contains(own, helpers[i]) {
@@ -139,7 +139,7 @@ func instead(helpers, own []string) (all []string) {
 	return append(all, own...)
 }
 
-// edgeCommand is the program on the simulated bus, to be started.
+// edgeCommand returns the command, not yet started, that runs the program on the simulated bus.
 func edgeCommand(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *exec.Cmd {
 	t.Helper()
 	args = instead([]string{"--bus", b.Path(), "--calibration", filepath.Join("..", "..", "testdata", "demo", "so101.json"),
@@ -149,8 +149,7 @@ func edgeCommand(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *
 	return cmd
 }
 
-// startArmed starts the program on the simulated bus and returns when the arm holds
-// itself up.
+// startArmed starts the program on the simulated bus and returns once the arm is under torque.
 func startArmed(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *exec.Cmd {
 	t.Helper()
 	cmd := edgeCommand(t, s, b, append([]string{"--quiet"}, args...)...)
@@ -163,7 +162,7 @@ func startArmed(t *testing.T, s *holdServer, b *servosim.Bus, args ...string) *e
 	return cmd
 }
 
-// comeBackAsAnother has the server leave, and refuse the session when it is back.
+// comeBackAsAnother makes the server disappear and refuse the session when it is back.
 func (s *holdServer) comeBackAsAnother() {
 	s.mu.Lock()
 	s.refuse = true
@@ -175,8 +174,8 @@ func (s *holdServer) comeBackAsAnother() {
 // encoderFault is a bit of a Feetech servo's status; built-in robots stop on it.
 const encoderFault = 1 << 1
 
-// Whatever ends a run that had the arm under torque, the arm is let go, or held
-// where that was asked for.
+// However a run with the arm under torque ends, the arm is released, or held where --on-exit asks
+// for that.
 func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	t.Parallel()
 	ctl := func(word string) func(*exec.Cmd, *holdServer, *servosim.Bus) {
@@ -199,7 +198,7 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 		{"SIGTERM", nil, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
 		{"SIGTERM twice", nil, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) {
 			c.Process.Signal(syscall.SIGTERM)
-			time.Sleep(50 * time.Millisecond) // the kernel would merge two signals at once
+			time.Sleep(50 * time.Millisecond) // the kernel would merge two signals sent at once
 			c.Process.Signal(syscall.SIGTERM)
 		}, 0, 0},
 		{"on-exit off", []string{"--on-exit", "off"}, func(c *exec.Cmd, _ *holdServer, _ *servosim.Bus) { c.Process.Signal(syscall.SIGTERM) }, 0, 0},
@@ -220,7 +219,7 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 			s, b := newHoldServer(t), simBus(t)
 			cmd := startArmed(t, s, b, tt.args...)
 			tt.end(cmd, s, b)
-			cmd.Wait() // its code is judged
+			cmd.Wait() // the exit code is checked below
 			if code := cmd.ProcessState.ExitCode(); code != tt.code {
 				t.Errorf("exit code %d, want %d", code, tt.code)
 			}
@@ -231,7 +230,7 @@ func TestEveryWayOutLetsTheArmGo(t *testing.T) {
 	}
 }
 
-// With two services in reach the operator has to choose; torque stays untouched.
+// With two reachable services the operator has to choose; torque is not touched.
 func TestTwoServicesWantAChoice(t *testing.T) {
 	t.Parallel()
 	s, b := newHoldServer(t), simBus(t)

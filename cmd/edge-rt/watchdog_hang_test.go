@@ -16,11 +16,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// torqueOffWithin is how long after its last tick a hung run's arm may be stiff: two
-// seconds without a tick, and 0.6 s, a poll included, for the rest.
+// torqueOffWithin is the longest time after its last tick for which a hung run's arm may be stiff:
+// two seconds without a tick, and 0.6 s, a poll included, for the rest.
 const torqueOffWithin = 2600 * time.Millisecond
 
-// awaitTorqueOff wants the arm limp between two times after began.
+// awaitTorqueOff fails the test unless the arm becomes limp between from and to after began.
 func awaitTorqueOff(t *testing.T, b *servosim.Bus, began time.Time, from, to time.Duration) {
 	t.Helper()
 	rttest.Eventually(t, "torque off", func() bool { return underTorque(b) == 0 })
@@ -31,8 +31,8 @@ func awaitTorqueOff(t *testing.T, b *servosim.Bus, began time.Time, from, to tim
 	t.Logf("limp after %v", took)
 }
 
-// A process that is stopped drives no arm: it is as good as hung. Nobody else can
-// end it by itself, since a stopped process hears nothing.
+// A stopped process drives no arm, so it counts as hung. Only SIGKILL from outside can end it,
+// since a stopped process handles no other signal.
 func TestAStoppedEdgeIsEnded(t *testing.T) {
 	rttest.RealTime(t)
 	b := simBus(t)
@@ -52,15 +52,15 @@ func TestAStoppedEdgeIsEnded(t *testing.T) {
 	}
 }
 
-// Less than two seconds of it is borne, again and again: a host that stalls, a
-// debugger's breakpoint that is over.
+// Stops of less than two seconds are tolerated, again and again: a host that stalls, a debugger's
+// breakpoint.
 func TestAShortStopIsBorne(t *testing.T) {
 	rttest.RealTime(t)
 	b := simBus(t)
 	cmd, log := startWatched(t, b, nil)
 	for range 4 {
 		cmd.Process.Signal(syscall.SIGSTOP)
-		time.Sleep(time.Second) // half of what counts as a hang
+		time.Sleep(time.Second) // half of the time that counts as a hang
 		cmd.Process.Signal(syscall.SIGCONT)
 		time.Sleep(200 * time.Millisecond) // some ticks
 		if n := underTorque(b); n != 6 {
@@ -74,7 +74,7 @@ func TestAShortStopIsBorne(t *testing.T) {
 	awaitNoWatchdog(t, b.Path())
 }
 
-// Ctrl-Z stops nothing, and says what to do.
+// Ctrl-Z does not stop the run; the log names the alternatives.
 func TestCtrlZIsAnswered(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -92,7 +92,7 @@ func TestCtrlZIsAnswered(t *testing.T) {
 	awaitNoWatchdog(t, b.Path())
 }
 
-// tickThread is the thread in the real-time class.
+// tickThread returns the id of the process's thread in the real-time class.
 func tickThread(t *testing.T, pid int) int {
 	t.Helper()
 	tasks, err := filepath.Glob("/proc/" + strconv.Itoa(pid) + "/task/*")
@@ -109,8 +109,8 @@ func tickThread(t *testing.T, pid int) int {
 	return 0
 }
 
-// hang stops one thread alone, as a driver does that never returns, and returns
-// what to do when its process has been killed.
+// hang stops one thread alone, like a driver call that never returns, and returns a function to
+// call after its process has been killed.
 func hang(t *testing.T, tid int) (reap func()) {
 	t.Helper()
 	if err := unix.PtraceSeize(tid); err != nil {
@@ -122,10 +122,10 @@ func hang(t *testing.T, tid int) (reap func()) {
 	return func() { unix.Wait4(tid, nil, unix.WALL, nil) }
 }
 
-// Goal: only the tick hangs, all else of the run goes on; its watchdog ends it.
+// Goal: the tick hangs while everything else in the run continues; the watchdog ends the run.
 func TestAHungTickIsEnded(t *testing.T) {
 	rttest.RealTime(t)
-	runtime.LockOSThread() // who traces is a thread
+	runtime.LockOSThread() // ptrace belongs to a thread
 	defer runtime.UnlockOSThread()
 	b := simBus(t)
 	cmd, log := startWatched(t, b, nil)
@@ -144,7 +144,7 @@ func TestAHungTickIsEnded(t *testing.T) {
 	}
 }
 
-// A debugger stops the whole process on purpose: the watchdog process leaves it alone.
+// A debugger stops the whole process on purpose: the watchdog process does not end it.
 func TestADebuggerMayStopTheEdge(t *testing.T) {
 	t.Parallel()
 	runtime.LockOSThread()
@@ -165,7 +165,7 @@ func TestADebuggerMayStopTheEdge(t *testing.T) {
 	awaitNoWatchdog(t, b.Path())
 }
 
-// The other commands that hold an arm tick too.
+// The other commands that hold an arm have a tick and a watchdog, too.
 func TestStoppedCommandsAreEnded(t *testing.T) {
 	rttest.RealTime(t)
 	demo := filepath.Join("..", "..", "testdata", "demo", "so101.json")

@@ -18,13 +18,13 @@ import (
 	"edgert/servo/servosim"
 )
 
-// awaitTorque waits until so many motors are under torque.
+// awaitTorque waits until want motors are under torque.
 func awaitTorque(t *testing.T, b *servosim.Bus, want int, what string) {
 	t.Helper()
 	rttest.Eventually(t, fmt.Sprintf("%s: %d motors under torque", what, want), func() bool { return underTorque(b) == want })
 }
 
-// watchdogs returns the watchdog processes of the arm at a port.
+// watchdogs returns the process ids of the watchdogs of the arm at a port.
 func watchdogs(t *testing.T, bus string) (pids []int) {
 	t.Helper()
 	all, err := filepath.Glob("/proc/[0-9]*/cmdline")
@@ -32,7 +32,7 @@ func watchdogs(t *testing.T, bus string) (pids []int) {
 		t.Fatal(err)
 	}
 	for _, name := range all {
-		line, _ := os.ReadFile(name) // nothing for a process that has ended
+		line, _ := os.ReadFile(name) // empty for a process that has ended
 		if words := strings.Split(string(line), "\x00"); len(words) > 4 && words[3] == "--orphan" && words[4] == "--bus="+bus {
 			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(name)))
 			pids = append(pids, pid)
@@ -46,8 +46,8 @@ func awaitNoWatchdog(t *testing.T, bus string) {
 	rttest.Eventually(t, "no watchdog process is left", func() bool { return len(watchdogs(t, bus)) == 0 })
 }
 
-// startWatched starts an edge on the simulated bus in a group of its own and returns
-// when it holds the arm.
+// startWatched starts an edge on the simulated bus, in a process group of its own, and returns once
+// the arm is under torque.
 func startWatched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string) (*exec.Cmd, *rttest.Output) {
 	t.Helper()
 	cmd, log := edgeCommand(t, newHoldServer(t), b, append([]string{"--quiet", "--on-exit", "hold"}, args...)...), new(rttest.Output)
@@ -63,7 +63,7 @@ func startWatched(t *testing.T, b *servosim.Bus, stderr *os.File, args ...string
 	return cmd, log
 }
 
-// Killed, an edge lets go all the same, and nothing of it stays behind.
+// A killed edge's arm is released all the same, and no process of the edge is left.
 func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -76,20 +76,20 @@ func TestWatchdogReleasesAKilledEdge(t *testing.T) {
 		t.Fatalf("watchdogs %v, want one", watchdogs(t, b.Path()))
 	}
 	for _, sig := range []syscall.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGTERM, syscall.SIGTSTP} {
-		syscall.Kill(watchdogs(t, b.Path())[0], sig) // as a session that ends does
+		syscall.Kill(watchdogs(t, b.Path())[0], sig) // as at the end of a login session
 	}
-	os.Remove(description)                          // or is edited meanwhile
+	os.Remove(description)                          // the description may be deleted or edited meanwhile
 	syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // as kill -9 %1 and timeout do
 	awaitTorque(t, b, 0, "nobody let the arm go")
-	cmd.Wait() // for all who write to the log
+	cmd.Wait() // until all writers to the log have ended
 	if text := log.String(); !strings.Contains(text, "without letting the arm go") || !strings.Contains(text, "off on 6 motors") {
 		t.Errorf("the watchdog says %q", text)
 	}
 	awaitNoWatchdog(t, b.Path())
 }
 
-// An adapter that is out when the run is killed, or motors that are silent, are
-// waited for.
+// The watchdog waits for an adapter that is unplugged when the run is killed, and for motors that
+// do not answer.
 func TestWatchdogWaitsForTheArm(t *testing.T) {
 	t.Parallel()
 	for _, unplugged := range []bool{true, false} {
@@ -107,7 +107,7 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 			b.Mute(5, true)
 		}
 		cmd.Process.Kill()
-		time.Sleep(1500 * time.Millisecond) // it has given up by then, if it does
+		time.Sleep(1500 * time.Millisecond) // long enough for a watchdog that wrongly gives up
 		if unplugged {
 			b.Replug()
 		} else {
@@ -123,8 +123,7 @@ func TestWatchdogWaitsForTheArm(t *testing.T) {
 	}
 }
 
-// A full pipe that nobody reads does not keep the arm under torque or the watchdog
-// process alive.
+// A full pipe without a reader keeps neither the arm under torque nor the watchdog process alive.
 func TestWatchdogWaitsForNoReader(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -142,7 +141,7 @@ func TestWatchdogWaitsForNoReader(t *testing.T) {
 	awaitNoWatchdog(t, b.Path())
 }
 
-// fill makes a pipe take nothing more.
+// fill writes to a pipe until it is full.
 func fill(t *testing.T, fd int) {
 	t.Helper()
 	if err := unix.SetNonblock(fd, true); err != nil {
@@ -158,8 +157,8 @@ func fill(t *testing.T, fd int) {
 	}
 }
 
-// podman gives a container NOTIFY_SOCKET, and runs no command after it: edge-rt
-// starts its watchdog process there, and reports its state to the socket too.
+// podman gives a container NOTIFY_SOCKET but runs no command after its end: there edge-rt starts
+// its watchdog process, and reports its state to the socket as well.
 func TestASocketAloneIsNoService(t *testing.T) {
 	m := newManager(t)
 	t.Setenv("NOTIFY_SOCKET", m.path)
@@ -176,7 +175,7 @@ func TestASocketAloneIsNoService(t *testing.T) {
 	awaitNoWatchdog(t, b.Path())
 }
 
-// The other commands that hold an arm have a watchdog process too; a new one can
+// The other commands that hold an arm have a watchdog process too; after a kill a new command can
 // open the arm at once.
 func TestWatchdogReleasesKilledCommands(t *testing.T) {
 	t.Parallel()
@@ -202,8 +201,8 @@ func TestWatchdogReleasesKilledCommands(t *testing.T) {
 	}
 }
 
-// The watchdog process of an edge that ends by itself ends too, and leaves the arm
-// as the edge left it.
+// The watchdog process of an edge that ends by itself ends too, and leaves the arm in the state in
+// which the edge left it.
 func TestWatchdogEndsWithTheEdge(t *testing.T) {
 	t.Parallel()
 	b := simBus(t)
@@ -230,8 +229,8 @@ func TestWatchdogThatEndsIsReported(t *testing.T) {
 	}
 }
 
-// The port of a killed process is free a little later, and its watchdog process may
-// have it for a while.
+// The port of a killed process becomes free a little later, and its watchdog process may hold it
+// for a while.
 func TestTorqueOffWaitsForThePort(t *testing.T) {
 	b := simBus(t)
 	torqueOnAll(t, b.Path())

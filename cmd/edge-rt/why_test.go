@@ -7,7 +7,8 @@ import (
 	"testing"
 )
 
-// edge-rt why says what it wants where it cannot answer, with the code of the one table.
+// When edge-rt why cannot answer, it names the input that it needs, with the exit code of the one
+// table.
 func TestWhyRefuses(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
