@@ -6,7 +6,7 @@ import (
 	"edgert/internal/program/programtest"
 )
 
-// The short help fits on a screen and says what there is.
+// The short help fits on a screen and names every command.
 func TestBrief(t *testing.T) {
 	programtest.CheckBrief(t, brief, programtest.Commands{New: func() any { return new(cli) }, Vars: nil})
 }

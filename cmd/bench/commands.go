@@ -17,8 +17,8 @@ import (
 	"edgert/internal/exit"
 )
 
-// A command's flags are its measurement's Config, where its report goes, and how
-// much it says meanwhile.
+// A command's flags are its measurement's Config, the outputs of its report, and the amount of
+// progress output.
 
 // common are the flags of every command.
 type common struct {

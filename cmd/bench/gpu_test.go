@@ -12,8 +12,8 @@ import (
 	"edgert/policy"
 )
 
-// Goal: the report of a GPU, on one that is faked on the CPU (package cudatest): the
-// policy in one graph and in two, every batch, one robot's request, no collection.
+// Goal: the report of a GPU that is faked on the CPU (package cudatest) has the policy in one graph
+// and in two, every batch, one robot's request, and no garbage collection.
 func TestReportOfAGPU(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)

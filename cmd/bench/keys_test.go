@@ -28,8 +28,7 @@ import (
 	"edgert/server/plan"
 )
 
-// docs/json.md lists the keys of every --json, in the order in which they are
-// printed, and no others.
+// docs/json.md lists exactly the keys of every --json, in the order in which they are printed.
 func TestEveryKeyIsInTheDocs(t *testing.T) {
 	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "json.md"))
 	if err != nil {
@@ -57,8 +56,8 @@ var (
 	optional = regexp.MustCompile(`[|;] optional \|\n?$`)
 )
 
-// keysInPage returns the first cells of each section's table, with a question mark
-// where the key is optional. A name in capitals stands for any key.
+// keysInPage returns the first cells of each section's table, with a question mark after an
+// optional key. A name in capitals is a placeholder for any key.
 func keysInPage(page string) map[string][]string {
 	sections := map[string][]string{}
 	title := ""
@@ -78,8 +77,8 @@ func keysInPage(page string) map[string][]string {
 	return sections
 }
 
-// keysOf lists a type's keys as the page does: the figures of one distribution in
-// one row, a part that comes again in one row.
+// keysOf lists a type's keys as the page does: the figures of one distribution in one row, and a
+// type that occurs again in one row.
 func keysOf(typ reflect.Type) []string {
 	var keys []string
 	seen := map[reflect.Type]bool{reflect.TypeFor[bench.Machine](): typ != reflect.TypeFor[bench.Machine](), reflect.TypeFor[edge.Summary](): typ != reflect.TypeFor[edge.Summary]()}
@@ -106,7 +105,7 @@ func keysOf(typ reflect.Type) []string {
 				before := len(keys)
 				switch {
 				case f.Anonymous:
-					seen[f.Type] = false // its keys are the outer one's
+					seen[f.Type] = false // an embedded type's keys are the outer type's
 					walk(path, f.Type)
 				case name == "-" || !f.IsExported():
 				case path == "":
@@ -134,7 +133,7 @@ func fields(typ reflect.Type) func(func(reflect.StructField) bool) {
 	}
 }
 
-// figures names the figures of a distribution; empty for other types.
+// figures names the figures of a distribution; it is empty for other types.
 func figures(typ reflect.Type) string {
 	var names []string
 	for f := range fields(typ) {

@@ -19,10 +19,10 @@ import (
 
 var (
 	programs      string // the folder of bench, edge-rt and lean-server
-	othersMissing error  // the last two are
+	othersMissing error  // why edge-rt and lean-server could not be built
 )
 
-// TestMain builds them once: these tests run them as a user would.
+// TestMain builds the programs once: the tests run them as a user would.
 func TestMain(m *testing.M) {
 	dir, err := os.MkdirTemp("", "bench-test-")
 	if err != nil {
@@ -46,7 +46,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// runBench runs bench from the repository's root to its end.
+// runBench runs bench in the repository's root, to its end.
 func runBench(t *testing.T, args ...string) (code int, stdout, stderr string) {
 	t.Helper()
 	cmd := exec.Command(filepath.Join(programs, "bench"), args...)
@@ -159,7 +159,7 @@ func TestFlagWinsOverEnvironment(t *testing.T) {
 	}
 }
 
-// needsPrograms skips where edge-rt and lean-server cannot be built.
+// needsPrograms skips the test where edge-rt and lean-server cannot be built.
 func needsPrograms(t *testing.T) {
 	t.Helper()
 	if othersMissing != nil && strings.Contains(othersMissing.Error(), "turbojpeg.h") {
@@ -169,7 +169,7 @@ func needsPrograms(t *testing.T) {
 	}
 }
 
-// needs skips where what a measurement is made with is absent.
+// needs skips the test where a tool of the measurement is absent.
 func needs(t *testing.T) {
 	t.Helper()
 	if testing.Short() {
@@ -180,8 +180,8 @@ func needs(t *testing.T) {
 	}
 }
 
-// The whole measurement in its shortest form. The figures of two seconds say
-// nothing; that they are there, and add up, is what is tested.
+// The whole measurement runs in its shortest form. Two seconds give no meaningful figures; the test
+// checks that they are present and add up.
 func TestJitterOfLoopAndEdge(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)
@@ -230,7 +230,7 @@ func TestJitterOfLoopAndEdge(t *testing.T) {
 	}
 }
 
-// Under load the loop goes on, and the load ends with the measurement.
+// Under load the loop continues, and the load ends with the measurement.
 func TestJitterUnderLoad(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)
@@ -260,8 +260,7 @@ func children(t *testing.T) (n int) {
 	return n
 }
 
-// A measurement that is interrupted ends what it started and reports what it
-// has.
+// An interrupted measurement ends the programs that it started and reports its results so far.
 func TestInterrupted(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)
@@ -285,7 +284,7 @@ func TestInterrupted(t *testing.T) {
 	}
 }
 
-// watched is a program's output, looked through for a word.
+// watched is a program's output, searched for a word.
 type watched struct {
 	rttest.Output
 	word string

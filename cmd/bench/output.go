@@ -13,19 +13,19 @@ import (
 	"edgert/internal/program"
 )
 
-// streams are where bench writes.
+// streams are the two outputs of bench.
 type streams struct{ out, err io.Writer }
 
-// output is what a flag asks for: a rendering of the report R in the file name, -
-// for standard output, "" for nothing.
+// output is one flag's rendering of the report R, written to the file name: - is standard output,
+// "" is no output.
 type output[R any] struct {
 	flag, name string
 	render     func(R, io.Writer) error
 }
 
-// measure runs a measurement whose report can be delivered, shows its table, on
-// standard error where an output takes standard output, and writes the outputs,
-// JSON among them. env is the one in cfg.
+// measure runs a measurement after it has checked that every output can be written. It shows the
+// report's table, on standard error where an output takes standard output, and writes the outputs,
+// JSON among them. env is the Env within cfg.
 func measure[C any, R interface{ WriteTable(io.Writer) error }](ctx context.Context, s *streams, flags common, env *bench.Env, cfg *C,
 	run func(context.Context, C) (R, error), outputs ...output[R]) error {
 	outputs = append(outputs, output[R]{"--json", flags.JSON, func(r R, w io.Writer) error { return report.WriteJSON(w, r) }})
@@ -49,15 +49,15 @@ func measure[C any, R interface{ WriteTable(io.Writer) error }](ctx context.Cont
 	if err := report.WriteTable(to); err != nil {
 		return err
 	}
-	var failed []error // one that cannot be written does not cost the others
+	var failed []error // a failed output does not prevent the others
 	for _, o := range outputs {
 		failed = append(failed, o.write(report, s.out))
 	}
 	return errors.Join(failed...)
 }
 
-// ready refuses outputs that could not be delivered, before the measurement: two
-// at one place, and a file that cannot be opened.
+// ready refuses outputs that cannot be delivered, before the measurement: two to one place, and a
+// file that cannot be opened.
 func ready[R any](outputs ...output[R]) error {
 	taken := map[string]string{}
 	for _, o := range outputs {

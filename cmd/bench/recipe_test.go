@@ -9,8 +9,8 @@ import (
 	"edgert/rt/rttest"
 )
 
-// One recipe in its shortest form: the class, the collector and the load are
-// really there.
+// One recipe in its shortest form: the real-time class, the garbage collector's setting and the
+// load take effect.
 func TestRecipeIsApplied(t *testing.T) {
 	rttest.RealTime(t)
 	needs(t)

@@ -11,8 +11,8 @@ import (
 	"edgert/rt/rttest"
 )
 
-// A real server, robots with links of their own, and every part of the report; how
-// good the figures are is for a quiet machine and a longer run.
+// The report of a real server, with robots on links of their own, has every part. The quality of
+// the figures is for a quiet machine and a longer run.
 func TestServe(t *testing.T) {
 	rttest.RealTime(t)
 	needsPrograms(t)
@@ -68,8 +68,8 @@ func TestServe(t *testing.T) {
 	}
 }
 
-// The real server kept busy for seconds instead of minutes, batches and audit included,
-// allocates nothing, collects nothing by itself, and its collections hold up nobody.
+// The real server, kept busy for seconds instead of minutes, batches and audit included, allocates
+// nothing and starts no garbage collection by itself; collections delay no request.
 func TestServeSteadily(t *testing.T) {
 	rttest.RealTime(t)
 	needsPrograms(t)

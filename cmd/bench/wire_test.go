@@ -46,8 +46,7 @@ func measureWire(t *testing.T, python string) (r wire.Report) {
 	return r
 }
 
-// Where the official implementation is absent the report says so, and holds the
-// rest.
+// Where the official implementation is absent, the report states that and contains the rest.
 func TestWireWithoutJudges(t *testing.T) {
 	r := measureWire(t, "none")
 	if len(r.Missing) != 2 || !strings.Contains(r.Missing[0], "--python") || !strings.Contains(r.Missing[1], "make rust-ping") {
@@ -63,17 +62,18 @@ func TestWireBesidePython(t *testing.T) {
 	if out, err := exec.Command(python, "-c", "import zenoh; zenoh.open").CombinedOutput(); err != nil {
 		t.Skipf("no official Zenoh: %v %s; run make test, or name an interpreter in EDGERT_PYTHON", err, out)
 	}
-	// TCP is direct only; ours and theirs are direct and through the router.
+	// TCP is direct only; our transport and the official one are measured directly and through the
+	// router.
 	if r := measureWire(t, python); len(r.Missing) != 1 || len(r.RoundTrips) != 10 || len(r.Floods) != 10 {
 		t.Errorf("missing %q, %d and %d results; want Rust, 10 and 10", r.Missing, len(r.RoundTrips), len(r.Floods))
 	}
 }
 
-// Ends that are in the middle of something, here stopped, hold up neither Ctrl-C
-// nor outlive this program when it is killed.
+// Child processes that are busy, here stopped, neither delay Ctrl-C nor outlive bench when it is
+// killed.
 func TestWireLeavesNobody(t *testing.T) {
 	rttest.RealTime(t)
-	const soon = 4 * time.Second // an end that is asked only may take 5 s
+	const soon = 4 * time.Second // a child that is only asked to end may take 5 s
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGKILL} {
 		t.Run(signal.String(), func(t *testing.T) {
 			before := children(t)
@@ -91,7 +91,7 @@ func TestWireLeavesNobody(t *testing.T) {
 			}
 			for _, pid := range ends {
 				syscall.Kill(pid, syscall.SIGSTOP)
-				defer syscall.Kill(pid, syscall.SIGKILL) // if it is left
+				defer syscall.Kill(pid, syscall.SIGKILL) // in case it is left
 			}
 			asked := time.Now()
 			cmd.Process.Signal(signal)
