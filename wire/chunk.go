@@ -6,13 +6,13 @@ import "github.com/tinylib/msgp/msgp"
 // matrices is action step n+1+i, where n is the step at which the observation
 // was taken.
 type ActionChunk struct {
-	// Echoes of the request's header. The header of the answer carries them
-	// too and is what counts.
+	// Echoes of the request's header. The header of the answer carries them too and takes
+	// precedence.
 	SeqIDEcho        uint64
 	ClientMonoNsEcho int64
 	EpisodeIDEcho    uint32
 
-	ChunkModel     Matrix  // [H, A] as the model made them
+	ChunkModel     Matrix  // [H, A], the model's output
 	ChunkRobot     Matrix  // [H, A'] in the robot's units
 	QueueWaitMs    float64 // from arrival to the start of work
 	InferenceMs    float64 // the whole of the work, without encoding the answer
@@ -24,8 +24,8 @@ type ActionChunk struct {
 	T        int64 // echo of the observation's t
 	HasN     bool
 	N        int64  // echo of the observation's n
-	ServerID string // travels when not empty
-	Nonce    int64  // the session's; 0 does not travel
+	ServerID string // sent when not empty
+	Nonce    int64  // the session's; 0 is not sent
 
 	names *interned
 }

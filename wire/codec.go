@@ -9,8 +9,8 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// appendInt writes the shortest form, as Python's msgpack does: msgp would
-// write a positive 300 as int16, Python writes uint16.
+// appendInt writes the shortest form, as Python's msgpack does: msgp would write a positive 300 as
+// int16, Python writes uint16.
 //
 //rt:noalloc
 func appendInt(dst []byte, v int64) []byte {
@@ -44,16 +44,16 @@ func appendBoolKey(dst []byte, key string, value bool) []byte {
 	return msgp.AppendBool(msgp.AppendString(dst, key), value)
 }
 
-// reader walks MessagePack that a stranger sent. The first fault sticks: from
-// then on every method returns zero and count loops end, so that callers check
-// err once. Slices it returns are part of the source.
+// reader walks MessagePack from an untrusted peer. It keeps the first error: from then on every
+// method returns zero and element counts are 0, so that a caller checks err once. Slices that it
+// returns are part of the source.
 type reader struct {
 	b       []byte
 	err     error
-	skipped int // values passed over
+	skipped int // values skipped
 }
 
-// open starts on a body, which must be a map with sane keys.
+// open begins a body, which must be a map of at most MaxMapKeys keys.
 //
 //rt:noalloc
 func (r *reader) open(src []byte) (keys int) {
@@ -65,7 +65,7 @@ func (r *reader) open(src []byte) (keys int) {
 	return r.mapHeader("message", MaxMapKeys)
 }
 
-// close reports the first fault, or bytes behind the message.
+// close reports the first error, or bytes after the message.
 //
 //rt:noalloc
 func (r *reader) close() error {
@@ -105,12 +105,12 @@ func (r *reader) count(field string, n uint32, limit int, rest []byte) int {
 	return int(n)
 }
 
-// key reads a map key; Python allows str and bin there, nothing else.
+// key reads a map key, a str or a bin, as Python does.
 //
 //rt:noalloc
 func (r *reader) key() []byte { return r.text("map key", MaxNameBytes) }
 
-// null consumes a nil, which stands for the field's default.
+// null consumes a nil, which means the field's default.
 //
 //rt:noalloc
 func (r *reader) null() bool {
@@ -121,8 +121,7 @@ func (r *reader) null() bool {
 	return true
 }
 
-// int reads an integer between lo and hi, in whichever form it was written. Null
-// is 0 where that is allowed.
+// int reads an integer between lo and hi, in any MessagePack form. Null is 0 where null is allowed.
 //
 //rt:noalloc
 func (r *reader) int(field string, lo, hi int64) int64 {
@@ -173,8 +172,7 @@ func (r *reader) optionalFloat(field string) (has bool, v float64) {
 //rt:noalloc
 func (r *reader) uint32(field string) uint32 { return uint32(r.int(field, 0, math.MaxUint32)) }
 
-// float reads a finite number; integers are numbers too, because Python sends
-// `fps: 30` as it was typed.
+// float reads a finite number. It accepts integers, because Python sends `fps: 30` as it was typed.
 //
 //rt:noalloc
 func (r *reader) float(field string) float64 {
@@ -212,8 +210,7 @@ func (r *reader) bool(field string) bool {
 	return v
 }
 
-// text reads valid UTF-8 from a str, or from a bin, as Python's decoder lets
-// pass.
+// text reads valid UTF-8 from a str or a bin; Python's decoder accepts both.
 //
 //rt:noalloc
 func (r *reader) text(field string, limit int) []byte {
@@ -246,8 +243,8 @@ func (r *reader) data(field string, limit int) []byte {
 func isStr(lead byte) bool { return lead&0xe0 == 0xa0 || lead >= 0xd9 && lead <= 0xdb }
 func isBin(lead byte) bool { return lead >= 0xc4 && lead <= 0xc6 }
 
-// payload cuts the bytes of the str or bin that comes next. It is not msgp's
-// because that turns a 32-bit length negative on 32-bit machines.
+// payload returns the bytes of the next str or bin. It does not use msgp, which turns a 32-bit
+// length negative on 32-bit machines.
 //
 //rt:noalloc
 func (r *reader) payload(field string, limit int) []byte {
@@ -288,7 +285,7 @@ func (r *reader) payload(field string, limit int) []byte {
 	return b[:n:n]
 }
 
-// skip passes over one value of any kind that an unknown key holds.
+// skip passes over the value of an unknown key, of any kind.
 //
 //rt:noalloc
 func (r *reader) skip(depth int) {
@@ -321,7 +318,7 @@ func (r *reader) skip(depth int) {
 	}
 }
 
-// elements refuses a claim of more elements than bytes are left for.
+// elements refuses a claimed number of elements that exceeds the number of bytes left.
 //
 //rt:noalloc
 func (r *reader) elements(n uint32, rest []byte, err error) int {
@@ -333,7 +330,7 @@ func (r *reader) elements(n uint32, rest []byte, err error) int {
 	return int(n)
 }
 
-// strings reads a list of names into dst[:0]. Not hot: it allocates.
+// strings reads a list of names into dst[:0]. It allocates: no hot path calls it.
 func (r *reader) strings(dst []string, field string, limit int) []string {
 	dst = dst[:0]
 	if r.null() {
@@ -348,10 +345,10 @@ func (r *reader) strings(dst []string, field string, limit int) []string {
 	return dst
 }
 
-// string reads a text. Not hot: it allocates.
+// string reads a text. It allocates: no hot path calls it.
 func (r *reader) string(field string, limit int) string { return string(r.text(field, limit)) }
 
-// The faults format text, so they are kept out of the marked functions.
+// These functions format an error's text, so they are separate from the marked functions.
 
 //go:noinline
 func (r *reader) wrong(field, want string) {
@@ -382,7 +379,7 @@ func (r *reader) shape(field, got, want string) {
 	r.fail(fmt.Errorf("wire: %s: got %s, want %s: %w", field, got, want, ErrShape))
 }
 
-// fail keeps the first fault and takes the bytes away, so that all loops end.
+// fail keeps the first error and drops the remaining bytes, so that all loops end.
 func (r *reader) fail(err error) {
 	if r.err == nil {
 		r.err = err

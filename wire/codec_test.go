@@ -10,7 +10,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// TestAppendIntIsShortest: the forms of Python's msgpack at every boundary.
+// TestAppendIntIsShortest compares the forms with those of Python's msgpack at every boundary.
 func TestAppendIntIsShortest(t *testing.T) {
 	tests := []struct {
 		v    int64
@@ -29,7 +29,7 @@ func TestAppendIntIsShortest(t *testing.T) {
 	}
 }
 
-// body is a map with one key and the given value bytes.
+// body returns a map with one key and the given value bytes.
 func body(key string, value ...byte) []byte {
 	return append(msgp.AppendString([]byte{0x81}, key), value...)
 }
@@ -47,8 +47,7 @@ func tensorOf(dtype string, shape []int64, data []byte) []byte {
 	return msgp.AppendBytes(msgp.AppendString(b, "data"), data)
 }
 
-// TestLimits holds each bound from both sides: the last accepted and the first
-// refused.
+// TestLimits checks each bound from both sides: the last accepted and the first refused value.
 func TestLimits(t *testing.T) {
 	observation := func(src []byte) error { return ParseObservation(new(Observation), src) }
 	chunk := func(src []byte) error { return ParseActionChunk(new(ActionChunk), src) }
@@ -116,8 +115,8 @@ func TestLimits(t *testing.T) {
 	}
 }
 
-// TestHostileBytes: claims without the bytes behind them, wrong types and
-// wrong sizes are refused with the right kind of error.
+// TestHostileBytes: claims that exceed the bytes present, wrong types and wrong sizes are refused
+// with the matching error.
 func TestHostileBytes(t *testing.T) {
 	tests := []struct {
 		name string
@@ -165,8 +164,7 @@ func TestHostileBytes(t *testing.T) {
 	}
 }
 
-// TestTensorProductDoesNotWrap: 2^107 bytes are 0 modulo 2^64, which is how
-// much data there is.
+// TestTensorProductDoesNotWrap: a size of 2^107 bytes is 0 modulo 2^64, the size of the empty data.
 func TestTensorProductDoesNotWrap(t *testing.T) {
 	src := tensorBytes("<f8", []int64{1 << 26, 1 << 26, 1 << 26, 1 << 26}, 0)
 	if _, err := ParseTensor(new(Tensor), src); !errors.Is(err, ErrShape) {
@@ -174,7 +172,7 @@ func TestTensorProductDoesNotWrap(t *testing.T) {
 	}
 }
 
-// TestEveryCutIsRefused: no beginning of a message is a message.
+// TestEveryCutIsRefused: no proper prefix of a message is accepted.
 func TestEveryCutIsRefused(t *testing.T) {
 	src := AppendObservation(nil, demoObservation())
 	var o Observation
@@ -185,7 +183,7 @@ func TestEveryCutIsRefused(t *testing.T) {
 	}
 }
 
-// TestTolerance: what a reader must take in another form than it writes.
+// TestTolerance: a reader accepts forms that a writer does not produce.
 func TestTolerance(t *testing.T) {
 	var o Observation
 	twice := append([]byte{0x82}, append(body("t", 1)[1:], body("t", 2)[1:]...)...)

@@ -10,7 +10,7 @@ import (
 	"edgert/wire/wiretest"
 )
 
-// conformanceRows returns the rows of all tables of docs/conformance.md, without heads.
+// conformanceRows returns the rows of all tables of docs/conformance.md, without their heads.
 func conformanceRows(t *testing.T) (rows [][]string) {
 	t.Helper()
 	text, err := os.ReadFile("../docs/conformance.md")
@@ -35,8 +35,7 @@ func conformanceRows(t *testing.T) (rows [][]string) {
 	return rows
 }
 
-// Every rule of the page names tests, which are there, and says whether it is kept or
-// why not.
+// Every rule of the page names existing tests, and states that it is kept or why it is not.
 func TestConformanceNamesTestsThatExist(t *testing.T) {
 	named := regexp.MustCompile("^`([a-z/-]+)\\.((?:Test|Fuzz)[A-Za-z0-9]+)`$")
 	for _, row := range conformanceRows(t) {
@@ -73,7 +72,7 @@ func TestConformanceNamesTestsThatExist(t *testing.T) {
 	}
 }
 
-// Every deviation stands on the page in the words of deviations.json, and no other.
+// The page lists exactly the deviations of deviations.json, in the same words.
 func TestConformanceHasEveryDeviation(t *testing.T) {
 	page := map[string][]string{}
 	for _, row := range conformanceRows(t) {

@@ -6,26 +6,26 @@ import (
 	"strings"
 )
 
-// ObservationRoom is what an observation may have beside its pictures, in bytes: state,
-// prefixes, names, and what a transport adds.
+// ObservationRoom is the size in bytes that an observation may have beside its pictures: state,
+// prefixes, names, and a transport's own fields.
 const ObservationRoom = 64 << 10
 
-// Contract is what both sides agreed on at open: the sizes that every later
-// message must have. A zero number or an empty list is not checked.
+// Contract holds the sizes that both sides agreed on at open and that every later message must
+// have. A zero number or an empty list is not checked.
 //
 // Owner: constant after the session is open.
 type Contract struct {
 	StateDim  int
 	ActionDim int
 	Horizon   int           // most rows of a chunk or prefix
-	Cameras   []CameraShape // pictures that must be there; H and W 0: any size
-	Past      int           // steps before the newest, which an observation holds all or none of; 0: what it holds is not looked at
+	Cameras   []CameraShape // required pictures; H and W 0: any size
+	Past      int           // steps before the newest; an observation has all of them or zero. 0: a history is not checked
 }
 
-// CheckObservation refuses an observation that the policy cannot take: a state of
-// another length, a missing camera, a raw picture of another size (a JPEG's size is
-// judged by its decoder), a history with other steps, cameras or sizes, a prefix of
-// another width or longer than the horizon, or two prefixes of unequal length. It ignores cameras that the policy does not know.
+// CheckObservation refuses an observation that the policy cannot take: a state of another length, a
+// missing camera, a raw picture of another size (a JPEG's size is checked by its decoder), a
+// history with other steps, cameras or sizes, a prefix of another width or longer than the horizon,
+// or two prefixes of unequal length. It ignores cameras that the policy does not know.
 //
 //rt:noalloc
 func (c *Contract) CheckObservation(o *Observation) error {
@@ -126,9 +126,8 @@ func (s *CameraShape) check(images []Image) error {
 	return errCamera(s.Name, images)
 }
 
-// CheckUnits refuses units that both sides name and that differ: an arm that is
-// told radians and expects degrees moves 57 times too far. A list that one side
-// does not give is not checked.
+// CheckUnits refuses units that both sides name and that differ: an arm that receives degrees and
+// expects radians moves 57 times too far. A list that one side does not give is not checked.
 func CheckUnits(field string, server, client []string) error {
 	if len(server) == 0 || len(client) == 0 || slices.Equal(server, client) {
 		return nil
@@ -136,8 +135,7 @@ func CheckUnits(field string, server, client []string) error {
 	return fmt.Errorf("wire: %s: client has %q, server wants %q: %w", field, client, server, ErrShape)
 }
 
-// CheckCameraShapes refuses cameras that both sides give a size for and that
-// differ.
+// CheckCameraShapes refuses cameras for which the two sides give different sizes.
 func CheckCameraShapes(server, client []CameraShape) error {
 	for _, s := range server {
 		i := slices.IndexFunc(client, func(c CameraShape) bool { return c.Name == s.Name })
@@ -149,8 +147,8 @@ func CheckCameraShapes(server, client []CameraShape) error {
 	return nil
 }
 
-// CheckRaw refuses cameras whose raw pictures, one of each at so many steps, do not fit
-// into one message together. A size of 0 is not known and counts for nothing.
+// CheckRaw refuses cameras whose raw pictures do not fit into one message together, one picture of
+// each camera at each of the given number of steps. A camera of size 0, not known, is left out.
 func CheckRaw(cameras []CameraShape, steps int) error {
 	const room = MaxCarriedBytes - ObservationRoom
 	sum, list := 0, make([]string, 0, len(cameras))
@@ -181,7 +179,7 @@ func errAtMost(field string, got, want int) error {
 	return fmt.Errorf("wire: rows of %s: got %d, want at most %d: %w", field, got, want, ErrShape)
 }
 
-// StepName names a camera's picture at so many steps before the newest, for people.
+// StepName names, for people, a camera's picture a number of steps before the newest.
 func StepName(camera string, before int) string {
 	if before == 0 {
 		return camera

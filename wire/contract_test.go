@@ -110,8 +110,8 @@ func TestCheckUnitsAndCameraShapes(t *testing.T) {
 	}
 }
 
-// TestTemporary: a refusal passes when it is for want of capacity, for draining, or
-// says when to try again. All others are final.
+// TestTemporary: a refusal is temporary when the reason is capacity or draining, or when it names a
+// time to retry. All others are final.
 func TestTemporary(t *testing.T) {
 	tests := []struct {
 		name string
@@ -131,7 +131,7 @@ func TestTemporary(t *testing.T) {
 	}
 }
 
-// TestParseOp: what a session query asks for, and a close is not an open.
+// TestParseOp: a session query is an open or a close, and a close is not read as an open.
 func TestParseOp(t *testing.T) {
 	open, close := AppendSessionOpen(nil, &SessionOpen{}), AppendSessionClose(nil, &SessionClose{})
 	for _, tt := range []struct {
@@ -150,8 +150,7 @@ func TestParseOp(t *testing.T) {
 	}
 }
 
-// Raw pictures fit into one message at all the steps at which they go together, or not at
-// all: the text has the sum.
+// Raw pictures of all steps either fit into one message or are refused with their total size.
 func TestCheckRaw(t *testing.T) {
 	top, wrist := CameraShape{"top", 1080, 1920, 3}, CameraShape{"wrist", 480, 640, 3}
 	for _, tt := range []struct {

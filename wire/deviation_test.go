@@ -13,7 +13,7 @@ import (
 	"edgert/wire/wiretest"
 )
 
-// demoContract is what a six-joint arm with one camera agrees on.
+// demoContract is the contract of a two-joint arm with one camera.
 var demoContract = Contract{StateDim: 2, ActionDim: 2, Horizon: 4, Cameras: []CameraShape{{"top", 1, 2, 3}}, Past: 2}
 
 // demoObservation fits demoContract and sets every optional key.
@@ -49,8 +49,7 @@ func demoChunk() *ActionChunk {
 	}
 }
 
-// live holds what the running draft tolerates and we refuse: each returns the
-// error that must come.
+// live holds messages that the running draft tolerates and we refuse, each with the required error.
 var live = map[string]struct {
 	got  func() error
 	want error
@@ -100,8 +99,7 @@ var live = map[string]struct {
 	}, ErrTooLarge},
 }
 
-// sendObservation changes a good observation, sends it, and judges it as a
-// server does.
+// sendObservation changes a valid observation, encodes it, and checks it as a server does.
 func sendObservation(change func(*Observation)) error {
 	o := demoObservation()
 	change(o)

@@ -55,9 +55,8 @@ func keysOf(t *testing.T, body []byte) (keys []string) {
 	return keys
 }
 
-// TestDocKeys compares the keys of each message, in order and with what is
-// optional, with what the encoders write when everything and when nothing is
-// set.
+// TestDocKeys compares the keys of each message, their order and which are optional, with the
+// encoders' output when every field is set and when no field is set.
 func TestDocKeys(t *testing.T) {
 	caps := Capabilities{T: ExtensionLevel, ModelSHA256: "ab", CameraShapes: demoContract.Cameras, ActionUnits: []string{"deg"}, StateUnits: []string{"deg"}, Steps: 2, InferenceMsMin: 1, InferenceMsP99: 1, QueueWaitMs: 1}
 	messages := map[string]struct{ full, bare []byte }{

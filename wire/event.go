@@ -6,33 +6,32 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// EventCode says what happened to a robot's request.
+// EventCode is the outcome of a robot's request.
 type EventCode string
 
-// The codes there are. A receiver treats an unknown one as information.
+// The defined codes. A receiver treats an unknown code as information.
 const (
-	EventDraining       EventCode = "draining"        // the server is going away: open elsewhere
-	EventBadObservation EventCode = "bad_observation" // refused, Text says why; sending the same again will not help
+	EventDraining       EventCode = "draining"        // the server is shutting down: open elsewhere
+	EventBadObservation EventCode = "bad_observation" // refused, with the reason in Text; sending the same again will not help
 	EventUnknownSession EventCode = "unknown_session" // not open here: open again
-	EventLate           EventCode = "late"            // answered too late to be of use, so not at all
+	EventLate           EventCode = "late"            // the answer would come too late to be used, so there is no answer
 )
 
-// Event is what a server says instead of a chunk, on the robot's action key
-// with a header of type MsgEvent. To an old robot it looks like a chunk without
-// actions, which it counts as a loss.
+// Event is a server's message instead of a chunk, on the robot's action key with a header of type
+// MsgEvent. An old robot takes it for a chunk without actions and counts it as lost.
 type Event struct {
 	Code         EventCode
 	Text         string
-	Seq          uint64 // seq_id of the observation it is about; 0: none
-	RetryAfterMs int    // 0: at once, or never, as the code says
+	Seq          uint64 // seq_id of the observation that it concerns; 0: no observation
+	RetryAfterMs int    // 0: at once, or never, depending on the code
 
-	// Optional keys, by which a robot tells its own server from others.
-	ServerID string // who says so
-	Nonce    int64  // of the session, if one is open there; 0 does not travel
+	// Optional keys, by which a robot distinguishes its own server from others.
+	ServerID string // the sender
+	Nonce    int64  // of the session, if it has one; 0 is not sent
 }
 
-// AppendEvent appends the body of e: {code, text, seq, retry_after_ms} and what
-// is set of {server_id, nonce}.
+// AppendEvent appends the body of e: {code, text, seq, retry_after_ms}, and those of {server_id,
+// nonce} that are set.
 func AppendEvent(dst []byte, e *Event) []byte {
 	keys := uint32(4)
 	if e.ServerID != "" {

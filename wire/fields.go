@@ -8,22 +8,21 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// field is one key of a message about sessions: its name, where its value is and
-// what it may be. A message is the list of its fields, which serves for writing
-// and for reading. Observations and chunks are written out instead, since they
-// may not allocate.
+// field is one key of a message about sessions: its name, the place of its value and its limits. A
+// message is the list of its fields, used for writing and for reading. Observations and chunks are
+// coded by hand instead, since they may not allocate.
 type field struct {
 	key      string
 	value    any  // a pointer into the message, or op
 	limit    int  // most bytes of a text or of each text of a list, or the largest integer
-	optional bool // travels only when it is set
+	optional bool // sent only when it is set
 }
 
-// op is the value of a field that is always the same.
+// op is the value of a field that is constant.
 type op string
 
-// travels reports whether the field is written: an optional one is when it is
-// neither zero nor an empty list.
+// travels reports whether the field is written: an optional field is when it is neither zero nor an
+// empty list.
 func (f *field) travels() bool {
 	if !f.optional {
 		return true

@@ -8,7 +8,7 @@ import (
 	"edgert/wire/wiretest"
 )
 
-// seed adds every frozen body, the demo messages and some hostile heads.
+// seed adds every frozen body, the demo messages and some hostile beginnings.
 func seed(f *testing.F) {
 	for _, section := range []string{"messages", "tolerant_decode", "tensors", "images"} {
 		var vectors []struct{ Hex string }
@@ -29,8 +29,8 @@ func seed(f *testing.F) {
 	f.Add([]byte{0x81, 0xa5, 's', 't', 'a', 't', 'e', 0xc6, 0xff, 0xff, 0xff, 0xff})
 }
 
-// fuzzMessage: whatever the bytes, parse does not panic, and a body that it
-// accepts is written and read again as the same bytes.
+// fuzzMessage checks that parse never panics, and that an accepted body, written and read again,
+// gives the same bytes.
 func fuzzMessage(f *testing.F, fresh func() message) {
 	seed(f)
 	f.Fuzz(func(t *testing.T, src []byte) {
@@ -57,7 +57,7 @@ func FuzzParseResetAck(f *testing.F)     { fuzzMessage(f, func() message { retur
 func FuzzParseSessionClose(f *testing.F) { fuzzMessage(f, func() message { return &closeMsg{} }) }
 func FuzzParseEvent(f *testing.F)        { fuzzMessage(f, func() message { return &eventMsg{} }) }
 
-// A used Observation must read like a fresh one.
+// A reused Observation must read like a fresh one.
 func FuzzParseObservation(f *testing.F) {
 	used := &observationMsg{*demoObservation()}
 	fuzzMessage(f, func() message { return used })
@@ -101,7 +101,8 @@ func FuzzParseHeader(f *testing.F) {
 	})
 }
 
-// Property: a slug is its own slug, is one chunk, and parses back as a prefix.
+// Property: the slug of a slug is the same slug, is one key chunk, and parses back as part of a
+// prefix.
 func FuzzSlug(f *testing.F) {
 	for _, s := range []string{"a b", "..x..", "タスク1", "status", "", "a/../b"} {
 		f.Add(s)

@@ -12,7 +12,7 @@ import (
 type message interface {
 	parse(src []byte) error
 	append() []byte
-	fields() map[string]any // as Python's dataclass has them
+	fields() map[string]any // as in Python's dataclass
 }
 
 func newMessage(kind string) message {
@@ -79,13 +79,13 @@ func judgeTolerant(raw json.RawMessage) error {
 	return sameFields(m.fields(), v.Decoded)
 }
 
-// sameFields compares by value: 30 and 30.0 are one number, and a text that
-// Python left as bytes is compared by its bytes.
+// sameFields compares by value: 30 and 30.0 are equal, and a text that Python left as bytes is
+// compared by its bytes.
 func sameFields(got map[string]any, want json.RawMessage) error {
 	text, err := json.Marshal(got)
 	must(err)
 	g, w := decodeJSON(text).(map[string]any), decodeJSON(want).(map[string]any)
-	delete(w, "jpeg_quality") // a sender's setting, never on the wire
+	delete(w, "jpeg_quality") // a sender's setting that is never sent
 	for key := range w {
 		if !sameValue(g[key], w[key]) {
 			return fmt.Errorf("%s = %v, want %v", key, g[key], w[key])

@@ -97,8 +97,8 @@ func mapKeys(m map[string]any) func(func(string) bool) {
 	}
 }
 
-// appendJSON writes what the vector describes; data is hex of a bin, except
-// where the vector is about a str.
+// appendJSON encodes the vector's JSON. The value of data is hexadecimal for a bin, except in
+// vectors about a str.
 func appendJSON(dst []byte, key string, v any) []byte {
 	switch v := v.(type) {
 	case string:
@@ -151,8 +151,8 @@ func judgeImage(raw json.RawMessage) error {
 	return nil
 }
 
-// judgeImageReject: a picture of other than bytes has no type here, and one
-// that is not H x W x 3 panics before it is sent.
+// judgeImageReject: a picture whose elements are not bytes cannot be expressed in this package's
+// types, and a picture that is not H x W x 3 panics before it is sent.
 func judgeImageReject(text string) error {
 	if !strings.Contains(text, "dtype=uint8") {
 		if reflect.TypeFor[Image]().Field(5).Type != reflect.TypeFor[[]byte]() {
@@ -168,8 +168,7 @@ func judgeImageReject(text string) error {
 	return fmt.Errorf("appendImage of %v did not panic", s)
 }
 
-// judgeImageEdge builds the object that the vector's name describes; the file
-// keeps only the outcome.
+// judgeImageEdge builds the object that the vector's name describes; the file has only the outcome.
 func judgeImageEdge(name, wantErr string) error {
 	text := func(dst []byte, k, v string) []byte { return appendTextKey(dst, k, v) }
 	data := func(dst []byte, b ...byte) []byte { return msgp.AppendBytes(msgp.AppendString(dst, "data"), b) }
@@ -194,8 +193,8 @@ func judgeImageEdge(name, wantErr string) error {
 	}
 	m, err := parseImage(object)
 	if strings.Contains(wantErr, "JPEG decoding failed") {
-		// Whether bytes are a JPEG is package jpeg's to say; here they must
-		// arrive untouched and as a JPEG.
+		// Package jpeg decides whether bytes are a JPEG; here they must arrive unchanged and marked
+		// as JPEG.
 		if err != nil || m.Codec != JPEG || !bytes.Equal(m.Data, []byte{1, 2, 3}) {
 			return fmt.Errorf("image = %v % x, %v, want jpeg 01 02 03", m.Codec, m.Data, err)
 		}

@@ -16,8 +16,8 @@ import (
 	"edgert/wire/wiretest"
 )
 
-// sections says who answers for each section of the frozen file. A section
-// without a judge here belongs to the package that is named.
+// sections gives each section of the frozen file its judge. A section without a judge here belongs
+// to the package that owner names.
 var sections = map[string]struct {
 	judge func(json.RawMessage) error
 	owner string
@@ -41,9 +41,9 @@ var sections = map[string]struct {
 	"behaviour_traces":      {owner: "traces"}, // TestTracesHaveAnOwner
 }
 
-// TestGoldens gives every vector to its section's judge, which reports how we
-// differ from Python. We may differ only where deviations.json says so, and
-// must differ where it does: a deviation that has gone stale fails too.
+// TestGoldens passes every vector to its section's judge, which reports our difference from Python.
+// A difference must be listed in deviations.json, and each listed deviation must still exist: a
+// stale entry fails too.
 func TestGoldens(t *testing.T) {
 	for section, raw := range wiretest.Vectors(t) {
 		if section == "_about" {
@@ -117,7 +117,7 @@ func TestForeignSectionsAreTested(t *testing.T) {
 	}
 }
 
-// TestDeviationsAreComplete wants a reason with each entry.
+// TestDeviationsAreComplete requires a reason with each entry.
 func TestDeviationsAreComplete(t *testing.T) {
 	for _, d := range wiretest.AllDeviations(t) {
 		if d.Section == "" || d.Name == "" || d.Owner == "" || d.Python == "" || d.Ours == "" || d.Reason == "" {
@@ -126,8 +126,8 @@ func TestDeviationsAreComplete(t *testing.T) {
 	}
 }
 
-// TestTracesHaveAnOwner: the traces of the running branch are behaviour of
-// programs, so each belongs to the package that has it, except the one below.
+// TestTracesHaveAnOwner: the traces of the running branch record the behaviour of programs, so each
+// belongs to the package with that behaviour, except the one below.
 func TestTracesHaveAnOwner(t *testing.T) {
 	owners := map[string]string{
 		"_about": "", "startup": "wire", "session_semantics": "wire", "zenoh_config": "wire/zenoh",
@@ -145,9 +145,8 @@ func TestTracesHaveAnOwner(t *testing.T) {
 	}
 }
 
-// TestSessionNames: of the names that were tried on the running draft, those
-// that it refused are refused; "a b" and "x/y", which it took, are too (live
-// deviation uuid_with_space).
+// TestSessionNames: of the names that were tried on the running draft, those that it refused are
+// refused; "a b" and "x/y", which it accepted, are refused too (live deviation uuid_with_space).
 func TestSessionNames(t *testing.T) {
 	var traces struct {
 		Session struct{ Rows [][]any } `json:"session_semantics"`
@@ -168,8 +167,7 @@ func TestSessionNames(t *testing.T) {
 	}
 }
 
-// TestTopicQoS compares the two data topics with what the draft's programs
-// declared when they ran.
+// TestTopicQoS compares the two data topics with the declarations of the draft's running programs.
 func TestTopicQoS(t *testing.T) {
 	var traces struct {
 		Startup struct {
@@ -195,7 +193,7 @@ func TestTopicQoS(t *testing.T) {
 	}
 }
 
-// TestGoldensAreTheShared compares the copy with its source where that exists.
+// TestGoldensAreTheShared compares the copy with its source where the source exists.
 func TestGoldensAreTheShared(t *testing.T) {
 	want, err := os.ReadFile("../../shared/vectors/draft_goldens.json")
 	if err != nil {
@@ -214,7 +212,7 @@ func vectorName(raw json.RawMessage, i int) string {
 	var v struct {
 		Name string `json:"name"`
 	}
-	_ = json.Unmarshal(raw, &v) // a section without names goes by index
+	_ = json.Unmarshal(raw, &v) // a vector without a name is identified by its index
 	if v.Name != "" {
 		return v.Name
 	}
@@ -254,8 +252,8 @@ func judgeHeaderDecodeError(raw json.RawMessage) error {
 	return nil
 }
 
-// judgeHeaderEncodeError: Python fails at run time on a number that does not
-// fit; here it must not fit the field's type, so that no program compiles.
+// judgeHeaderEncodeError: Python fails at run time on a number that does not fit; here it must not
+// fit the field's type, so that such a program does not compile.
 func judgeHeaderEncodeError(raw json.RawMessage) error {
 	var v struct{ Kw map[string]json.Number }
 	must(json.Unmarshal(raw, &v))
@@ -323,7 +321,7 @@ func judgeKey(raw json.RawMessage) error {
 	return judgeText(v.Fn, got, err, v.Out, v.Error)
 }
 
-// judgeText compares a text or the kind of its refusal.
+// judgeText compares a text, or the kind of its refusal.
 func judgeText(call, got string, err error, want, wantErr string) error {
 	kind := error(nil)
 	switch {

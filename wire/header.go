@@ -8,10 +8,10 @@ import (
 // HeaderSize is the length of the attachment of every data sample.
 const HeaderSize = 27
 
-// MsgType says what a data sample is.
+// MsgType is the type of a data sample.
 type MsgType uint8
 
-// The message types. Event was reserved by the draft and is sent by us.
+// The message types. The draft reserves Event without sending it; our server sends it.
 const (
 	MsgObservation MsgType = 1
 	MsgActionChunk MsgType = 2
@@ -38,7 +38,7 @@ type Header struct {
 	MsgType       MsgType
 	SeqID         uint64 // the robot's request counter, from 1, never reset while it runs
 	EpisodeID     uint32 // +1 at each reset
-	ClientMonoNs  int64  // the robot's own clock when it sent; opaque to the server
+	ClientMonoNs  int64  // the robot's own clock at sending; opaque to the server
 	SessionEpoch  uint32 // +1 at each attempt to reconnect
 }
 
@@ -59,9 +59,8 @@ func AppendHeader(dst []byte, h Header) []byte {
 	return binary.LittleEndian.AppendUint32(dst, h.SessionEpoch)
 }
 
-// ParseHeader reads an attachment. It accepts any version and type, because a
-// receiver wants to count the two apart; Check judges them. Any other length
-// than HeaderSize is ErrMalformed.
+// ParseHeader reads an attachment. It accepts any version and type, so that a receiver can count
+// the two errors apart; Check refuses them. A length other than HeaderSize is ErrMalformed.
 //
 //rt:noalloc
 func ParseHeader(src []byte) (Header, error) {
@@ -88,7 +87,7 @@ func (h Header) Check(want MsgType) error {
 	return nil
 }
 
-// Reply is the header of an answer to h.
+// Reply returns the header of an answer to h.
 //
 //rt:noalloc
 func (h Header) Reply(t MsgType) Header {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// judge is the other side: Python's msgpack reads each body, its tensors become
-// numpy arrays, and what it writes again comes back. Strings and lists must be
-// the draft's own types, so a bin where a str belongs shows.
+// judge is the other side: Python's msgpack reads each body, its tensors become numpy arrays, and
+// the body that Python writes from them is returned. Strings and lists must have the draft's own
+// types, so a bin in place of a str is detected.
 const judge = `
 import struct, sys
 import msgpack, numpy as np
@@ -29,7 +29,7 @@ while head := sys.stdin.buffer.read(4):
     sys.stdout.buffer.write(struct.pack("<I", len(again)) + again)
 `
 
-// python returns an interpreter that has the modules, or skips.
+// python returns an interpreter that has the modules, or skips the test.
 func python(t *testing.T) string {
 	t.Helper()
 	for _, p := range []string{os.Getenv("EDGERT_PYTHON"), "../.venv/bin/python", "python3"} {
@@ -44,9 +44,8 @@ func python(t *testing.T) string {
 	return ""
 }
 
-// TestPythonWritesTheSameBytes: Python reads every random message that we
-// write, and writes the same bytes, so every integer, text, float and map has
-// the form that Python's encoder chooses.
+// TestPythonWritesTheSameBytes: Python reads every random message that we write, and writes the
+// same bytes. So every integer, text, float and map has the form that Python's encoder chooses.
 func TestPythonWritesTheSameBytes(t *testing.T) {
 	interpreter := python(t)
 	rng := rand.New(rand.NewPCG(1, 2))
@@ -78,7 +77,7 @@ func TestPythonWritesTheSameBytes(t *testing.T) {
 	}
 }
 
-// randomInt hits every integer form: the number of bits is uniform.
+// randomInt produces every integer form: the number of bits is uniform.
 func randomInt(rng *rand.Rand) int64 { return int64(rng.Uint64()) >> rng.IntN(64) }
 
 func randomText(rng *rand.Rand) string {

@@ -15,23 +15,23 @@ const KeyRoot = "@lerobot"
 // ServerAliveAny matches the liveliness token of every server of every service.
 const ServerAliveAny = KeyRoot + "/*/*/*/server/alive"
 
-// Defaults of a service's key when the manifest leaves them empty.
+// Defaults for the parts of a service's key that the manifest leaves empty.
 const (
 	DefaultRevision = "main"
 	DefaultService  = "default"
 )
 
-// MaxUUIDBytes bounds the name under which a robot is known.
+// MaxUUIDBytes bounds a robot's name.
 const MaxUUIDBytes = 128
 
-// Why a text cannot be a key segment.
+// Reasons why a text cannot be a key segment.
 var (
 	ErrSlugEmpty    = errors.New("wire: key segment has no usable character")
 	ErrSlugReserved = errors.New("wire: key segment is reserved")
 	ErrKey          = errors.New("wire: not a key of this schema")
 )
 
-// Chunks with a meaning of their own, which no name may take.
+// Key chunks with a fixed meaning, which no name may equal.
 var reserved = []string{"status", "session", "server", "obs", "action", "reset", "alive"}
 
 // Slug turns any text into one key segment: each run of characters outside
@@ -66,9 +66,8 @@ func slugByte(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '_' || c == '.' || c == '-'
 }
 
-// CheckUUID accepts a robot's name only when its slug is the name itself:
-// a server that registered `a b` would wait for ever for observations that
-// arrive as `a-b`.
+// CheckUUID accepts a robot's name only when its slug is the name itself: a server that registered
+// `a b` would wait for ever for observations that arrive as `a-b`.
 func CheckUUID(uuid string) error {
 	if len(uuid) > MaxUUIDBytes {
 		return fmt.Errorf("wire: client_uuid: got %d bytes, want at most %d: %w", len(uuid), MaxUUIDBytes, ErrTooLarge)
@@ -83,9 +82,8 @@ func CheckUUID(uuid string) error {
 	return nil
 }
 
-// ServicePrefix is the key under which a service's keys lie. service is the
-// service's name, or its default task; an empty revision or service takes its
-// default.
+// ServicePrefix returns the common prefix of a service's keys. service is the service's name, or
+// its default task; an empty revision or service takes its default.
 func ServicePrefix(model, revision, service string) (string, error) {
 	if revision == "" {
 		revision = DefaultRevision
@@ -110,18 +108,18 @@ func ActionKey(prefix, uuid string) (string, error)      { return robotKey(prefi
 func ResetKey(prefix, uuid string) (string, error)       { return robotKey(prefix, uuid, "/reset") }
 func ClientAliveKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/alive") }
 
-// EpochAliveKey is the robot's second liveliness token: one for each session
-// epoch, so that the death of an old one does not evict a robot that is back.
+// EpochAliveKey is the robot's second liveliness token. Each session epoch has its own, so that the
+// end of an old token does not evict a robot that has returned.
 func EpochAliveKey(prefix, uuid string, epoch uint32) (string, error) {
 	return robotKey(prefix, uuid, "/"+strconv.FormatUint(uint64(epoch), 10)+"/alive")
 }
 
-// RobotSessionKey is where a robot opens and closes its own session and nobody
-// else's, so that who looks at keys alone can tell robots apart.
+// RobotSessionKey is the key on which a robot opens and closes its own session only, so that robots
+// can be distinguished by keys alone.
 func RobotSessionKey(prefix, uuid string) (string, error) { return robotKey(prefix, uuid, "/session") }
 
-// HeldKey is the token of a server that holds the session of a robot, opened in
-// that epoch by the process that mark names (HeldMark).
+// HeldKey is the token of a server that holds a robot's session, which the process named by mark
+// (HeldMark) opened in that epoch.
 func HeldKey(prefix, uuid, server, mark string, epoch uint32) (string, error) {
 	return robotKey(prefix, uuid, "/held/"+server+"/"+mark+"/"+strconv.FormatUint(uint64(epoch), 10))
 }
@@ -139,9 +137,8 @@ func StatusKey(prefix string) string      { return prefix + "/status" }
 func SessionKey(prefix string) string     { return prefix + "/session" }
 func ServerAliveKey(prefix string) string { return prefix + "/server/alive" }
 
-// Tokens of one server of a service, which tell it from its replicas: that it is
-// there, and that it has room for a robot that names no server. id is one key
-// segment.
+// Tokens of one server of a service, which distinguish it from its replicas: that it is alive, and
+// that it has room for a robot that names no server. id is one key segment.
 func ReplicaAliveKey(prefix, id string) string { return prefix + "/server/" + id + "/alive" }
 func ReplicaRoomKey(prefix, id string) string  { return prefix + "/server/" + id + "/room" }
 
@@ -152,15 +149,15 @@ func ReplicaRoomWildcard(prefix string) string  { return ReplicaRoomKey(prefix, 
 // HeldWildcard matches the HeldKey of all robots and servers of a service.
 func HeldWildcard(prefix string) string { return prefix + "/*/held/*/*/*" }
 
-// Key expressions by which a server hears all robots.
+// Key expressions by which a server receives from all robots.
 func ObsWildcard(prefix string) string          { return prefix + "/*/obs" }
 func ResetWildcard(prefix string) string        { return prefix + "/*/reset" }
 func RobotSessionWildcard(prefix string) string { return prefix + "/*/session" }
 func ClientAliveWildcard(prefix string) string  { return prefix + "/*/alive" }
 func EpochAliveWildcard(prefix string) string   { return prefix + "/*/*/alive" }
 
-// ClientUUID returns the robot's chunk of an obs, action, reset or alive key:
-// the last but one. The string is part of key.
+// ClientUUID returns the robot's chunk of an obs, action, reset or alive key, the second last. The
+// string is part of key.
 //
 //rt:noalloc
 func ClientUUID(key string) (string, error) {
@@ -196,7 +193,7 @@ func ParseReplicaKey(prefix, key string) (id, leaf string, err error) {
 	return id, leaf, nil
 }
 
-// Held is what a token made by HeldKey says.
+// Held is the content of a token made by HeldKey.
 type Held struct {
 	UUID   string // the robot's
 	Server string // its server's id

@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// policyMessages are of the size that a two-camera arm exchanges: two JPEGs of
-// 20 kB, a prefix and a chunk of 50 actions of six joints.
+// policyMessages returns messages of the size that a two-camera arm exchanges: two JPEGs of 20 kB,
+// a prefix and a chunk of 50 actions of six joints.
 func policyMessages() (*Observation, *ActionChunk) {
 	o, c := demoObservation(), demoChunk()
 	o.State = make([]float32, 6)
@@ -20,9 +20,9 @@ func policyMessages() (*Observation, *ActionChunk) {
 	return o, c
 }
 
-// TestHotPathNoAlloc: after the first message nothing on the way of an
-// observation and of a chunk allocates, neither writing nor reading nor
-// judging, also when two robots take turns in one Observation.
+// TestHotPathNoAlloc: after the first message no step in the path of an observation or a chunk
+// allocates, neither writing nor reading nor checking, also when two robots take turns in one
+// Observation.
 func TestHotPathNoAlloc(t *testing.T) {
 	o, c := policyMessages()
 	other := *o
@@ -90,8 +90,8 @@ func check(t *testing.T, err error) {
 	}
 }
 
-// TestParseBorrowsPicturesAndCopiesNumbers: a picture is the source's bytes,
-// the rest survives the source.
+// TestParseBorrowsPicturesAndCopiesNumbers: pictures share the source's bytes, everything else is
+// copied.
 func TestParseBorrowsPicturesAndCopiesNumbers(t *testing.T) {
 	src := AppendObservation(nil, demoObservation())
 	var o Observation

@@ -6,10 +6,10 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// Codec says how a picture is stored.
+// Codec is the encoding of a picture.
 type Codec uint8
 
-// The codecs; JPEG is what a message that names none means.
+// The codecs. A message that names no codec means JPEG.
 const (
 	JPEG Codec = iota
 	Raw        // H x W x 3 bytes, R first, rows top to bottom
@@ -23,16 +23,16 @@ func (c Codec) String() string {
 	return "jpeg"
 }
 
-// Image is one camera's picture. H, W and C are 0 for JPEG, whose size stands
-// in its own bytes; C is 3 for Raw.
+// Image is one camera's picture. H, W and C are 0 for JPEG, whose bytes contain the size; C is 3
+// for Raw.
 type Image struct {
 	Name    string // canonical, such as observation.images.top
 	Codec   Codec
 	H, W, C int
 	Data    []byte // after Parse: part of the source
 
-	// Splice is sent as part of Data, in front of Data[SpliceAt]: what a camera's
-	// JPEG lacks, without a copy of the picture. Parse leaves it empty.
+	// Splice is sent as part of Data, in front of Data[SpliceAt]: tables that a camera's JPEG
+	// lacks, added without a copy of the picture. Parse leaves it empty.
 	Splice   string
 	SpliceAt int
 }
@@ -44,42 +44,42 @@ type Span struct {
 	Start, End int32
 }
 
-// Observation is one instant of a robot's inputs together with what it will do
-// until the answer comes.
+// Observation is a robot's inputs at one instant, together with the actions that it will run until
+// the answer comes.
 type Observation struct {
 	State               []float32 // [state_dim]
 	Images              []Image
 	Task                string
 	InferenceDelaySteps int    // rows of the prefix that will have run when the chunk arrives
-	PrefixModel         Matrix // unexecuted rows as the model made them; row 0 is the next action
+	PrefixModel         Matrix // unexecuted rows, the model's output; row 0 is the next action
 	PrefixRobot         Matrix // the same rows as the arm will execute them
 	EpisodeStart        bool
 
-	// Optional keys. Each travels only when its Has is set.
+	// Optional keys. Each is sent only when its Has is set.
 	HasT          bool
 	T             int64 // request key: grows with each request of a session epoch
 	HasN          bool
 	N             int64 // last executed action step; row 0 of the answer is step N+1
 	HasOverlapEnd bool
-	OverlapEnd    int // rows of the prefix that condition the chunk end before this one
+	OverlapEnd    int // end, exclusive, of the prefix rows that condition the chunk
 	HasRunway     bool
-	RunwayMs      float64 // until the robot runs out of actions
+	RunwayMs      float64 // time until the robot runs out of actions
 	HasFrameAge   bool
 	FrameAgeMs    float64  // age of the oldest picture when the state was read
-	StaleCameras  []string // names of the pictures that are older than the robot's bound; travels when not empty
-	Spans         []Span   // travels when not empty
+	StaleCameras  []string // names of the pictures that are older than the robot's bound; sent when not empty
+	Spans         []Span   // sent when not empty
 
-	// The control steps before this one, for a policy that looks back: both travel
-	// when not empty, the oldest step first. PastImages holds a run of pictures of each
-	// camera, one for each step; one without Data is the same as that of the step after
-	// it, which for the last is the one in Images.
+	// The control steps before this one, for a policy with a history, the oldest first. Both are
+	// sent when not empty. PastImages holds a run of pictures of each camera, one for each step. A
+	// picture without Data equals that of the next step; after the last step comes the picture in
+	// Images.
 	PastStates Matrix // [steps-1, state_dim]
 	PastImages []Image
 
 	names *interned
 }
 
-// interned remembers a few texts, so that a robot's next messages cost no allocation.
+// interned keeps a few texts, so that a robot's next messages do not allocate.
 type interned struct {
 	texts [2 * MaxImages]string
 	next  int
@@ -124,8 +124,8 @@ func (o *Observation) Reset() {
 	}
 }
 
-// AppendObservation appends the body of o. A picture or prefix whose data does
-// not fill its sizes is a programmer's error and panics.
+// AppendObservation appends the body of o. It panics on a picture or prefix whose data does not
+// fill its sizes.
 //
 //rt:noalloc
 func AppendObservation(dst []byte, o *Observation) []byte {
@@ -149,7 +149,7 @@ func AppendObservation(dst []byte, o *Observation) []byte {
 	return o.appendOptional(dst)
 }
 
-// count returns how many optional keys travel.
+// count returns how many optional keys are sent.
 //
 //rt:noalloc
 func count(travels ...bool) (n uint32) {
@@ -221,7 +221,7 @@ func appendPastImages(dst []byte, images []Image) []byte {
 	return dst
 }
 
-// runOf returns how many pictures of one camera images begins with.
+// runOf returns the number of pictures of one camera at the beginning of images.
 //
 //rt:noalloc
 func runOf(images []Image) (n int) {
@@ -255,10 +255,9 @@ func appendPicture(dst []byte, m *Image) []byte {
 	return append(dst, m.Data[m.SpliceAt:]...)
 }
 
-// ParseObservation reads a body into o. Pictures are borrowed from src; all
-// else is copied into o's memory, which is reused. After an error o is empty.
-// Sizes are judged against the schema only: Contract judges them against a
-// policy.
+// ParseObservation reads a body into o. Pictures are borrowed from src; everything else is copied
+// into o's memory, which is reused. After an error o is empty. Sizes are checked against the schema
+// only: Contract checks them against a policy.
 //
 //rt:noalloc
 func ParseObservation(o *Observation, src []byte) error {
@@ -373,8 +372,8 @@ func (o *Observation) forgetPast(name string) {
 	o.PastImages = kept
 }
 
-// Past lends the pictures of one camera in the steps before this one, the oldest
-// first, as they stand in PastImages.
+// Past lends the pictures of one camera in the steps before this one, the oldest first, as in
+// PastImages.
 //
 //rt:noalloc
 func (o *Observation) Past(name string) []Image {

@@ -9,7 +9,7 @@ import (
 	"github.com/tinylib/msgp/msgp"
 )
 
-// TestOptionalKeysRoundTrip: what is set arrives.
+// TestOptionalKeysRoundTrip: every key that is set arrives.
 func TestOptionalKeysRoundTrip(t *testing.T) {
 	var o Observation
 	check(t, ParseObservation(&o, AppendObservation(nil, demoObservation())))
@@ -38,8 +38,8 @@ func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M,
 	t.Helper()
 	var got M
 	check(t, read(&got, write(nil, &m)))
-	// Lists that were not given come back empty; the test compares the bytes
-	// they make and the fields that have a value.
+	// Lists that were not given are read as empty; the test compares the encoded bytes and the
+	// fields with a value.
 	if !bytes.Equal(write(nil, &got), write(nil, &m)) {
 		t.Errorf("got %+v, want %+v", got, m)
 	}
@@ -51,7 +51,7 @@ func roundTrip[M any](t *testing.T, write func([]byte, *M) []byte, read func(*M,
 	}
 }
 
-// TestZeroIsNotAbsent: t 0, n 0 and a runway of 0 ms mean something.
+// TestZeroIsNotAbsent: t 0, n 0 and a runway of 0 ms are values.
 func TestZeroIsNotAbsent(t *testing.T) {
 	o := Observation{HasT: true, HasN: true, HasOverlapEnd: true, HasRunway: true, HasFrameAge: true}
 	var got Observation
@@ -65,9 +65,9 @@ func TestZeroIsNotAbsent(t *testing.T) {
 	}
 }
 
-// TestOptionalKeysStandBehindTheSchema: the body with optional keys is the body
-// without them, but for the number of keys, and more behind it. An old peer
-// that reads in order meets what it knows first.
+// TestOptionalKeysStandBehindTheSchema: except for the number of keys, a body with optional keys is
+// the body without them, followed by the optional keys. An old peer that reads in order meets the
+// keys that it knows first.
 func TestOptionalKeysStandBehindTheSchema(t *testing.T) {
 	full, bare := demoObservation(), demoObservation()
 	bare.HasT, bare.HasN, bare.HasOverlapEnd, bare.HasRunway, bare.HasFrameAge, bare.Spans, bare.StaleCameras = false, false, false, false, false, nil, nil
@@ -78,8 +78,7 @@ func TestOptionalKeysStandBehindTheSchema(t *testing.T) {
 	}
 }
 
-// TestParseStartsAfresh: nothing of the last message is left, after success and
-// after failure.
+// TestParseStartsAfresh: no content of the last message is left, after success and after failure.
 func TestParseStartsAfresh(t *testing.T) {
 	full := AppendObservation(nil, demoObservation())
 	for name, src := range map[string][]byte{"an empty map": {0x80}, "half a message": full[:len(full)/2]} {
@@ -99,8 +98,8 @@ func TestParseStartsAfresh(t *testing.T) {
 	}
 }
 
-// TestPastImagesReadAsADict: of two runs of one camera the last counts, and a step
-// without a picture of its own has no data.
+// TestPastImagesReadAsADict: of two runs of one camera the last is kept, and a step without a
+// picture of its own has no data.
 func TestPastImagesReadAsADict(t *testing.T) {
 	picture := func(b byte) []byte {
 		return msgp.AppendBytes(msgp.AppendString([]byte{0x81}, "data"), []byte{b})
@@ -117,7 +116,7 @@ func TestPastImagesReadAsADict(t *testing.T) {
 	}
 }
 
-// TestHostileHistories: each is refused, in words.
+// TestHostileHistories: each is refused with a reason.
 func TestHostileHistories(t *testing.T) {
 	for name, tt := range map[string]struct {
 		value []byte

@@ -5,14 +5,13 @@ import (
 	"encoding/hex"
 )
 
-// NoServer is a server_id that no server has: who names it opens at a server that
-// does not know the key, and the others stay silent.
+// NoServer is a server_id that no server has. When a robot names it, only a server that does not
+// know the key answers the open; all others stay silent.
 const NoServer = "-"
 
-// Rendezvous is how much the server called id is wanted by the robot called uuid.
-// The one of most weight among those that are there takes a robot that names
-// nobody, so all servers of a service must compute the same: FNV-1a of "id/uuid" in
-// 64 bits, mixed by the finaliser of splitmix64.
+// Rendezvous is the weight of the server id for the robot uuid. Of the live servers the one of the
+// highest weight takes a robot that names no server, so all servers of a service must compute the
+// same: FNV-1a of "id/uuid" in 64 bits, mixed by the finaliser of splitmix64.
 func Rendezvous(id, uuid string) uint64 {
 	const (
 		offset = 14695981039346656037
@@ -29,11 +28,11 @@ func Rendezvous(id, uuid string) uint64 {
 	return h ^ h>>31
 }
 
-// HeldMark names the process that opened a session without giving its instance
-// away: two processes under one uuid have two.
+// HeldMark identifies the process that opened a session without disclosing its instance: two
+// processes under one uuid have different marks.
 func HeldMark(uuid, instance string) string {
 	if instance == "" {
-		return "0" // it did not say
+		return "0" // the robot sent no instance
 	}
 	sum := sha256.Sum256([]byte(uuid + "/" + instance))
 	return hex.EncodeToString(sum[:8])

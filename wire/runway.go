@@ -1,6 +1,6 @@
 package wire
 
-// Asked is what a scheduler reads of an observation before it is decoded.
+// Asked holds the fields of an observation that a scheduler reads before decoding.
 type Asked struct {
 	HasRunway bool
 	RunwayMs  float64 // how long the robot's actions last
@@ -8,10 +8,9 @@ type Asked struct {
 	N         int64 // the step that the robot executed last
 }
 
-// ReadAsked finds `runway_ms` and `n` in the encoded body of an observation, and passes
-// over all else: a server must know who is first before it decodes anybody's pictures. It
-// walks over at most MaxSkipped values, whatever the size of the body. What it reads of a
-// body is what ParseObservation reads, if that accepts it.
+// ReadAsked finds `runway_ms` and `n` in the encoded body of an observation and skips the rest: a
+// server must order its robots before it decodes any pictures. It walks over at most MaxSkipped
+// values of a body of any size. When ParseObservation accepts the body, both read the same values.
 //
 //rt:noalloc
 func ReadAsked(body []byte) (a Asked, err error) {

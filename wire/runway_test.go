@@ -11,7 +11,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// nested is a body whose only key is unknown and holds n small values.
+// nested returns a body whose only key is unknown and holds n small values.
 func nested(n int) []byte {
 	src := msgp.AppendString([]byte{0x81}, "x")
 	return append(msgp.AppendArrayHeader(src, uint32(n)), bytes.Repeat([]byte{0xc0}, n)...)
@@ -67,8 +67,8 @@ func TestReadAsked(t *testing.T) {
 	}
 }
 
-// Unknown keys of megabytes cost the reader what MaxSkipped values cost, not what
-// megabytes do: a third of a second for the same bytes would be everybody's.
+// Unknown keys of megabytes cost the reader only the time of MaxSkipped values; walking over all of
+// them would delay every robot by a third of a second.
 func TestUnknownKeysAreCheap(t *testing.T) {
 	const times = 50
 	body := nested(4_700_000)
@@ -77,7 +77,7 @@ func TestUnknownKeysAreCheap(t *testing.T) {
 	for i := range times {
 		begin := time.Now()
 		_, err := ReadAsked(body)
-		if d := time.Since(begin); i == 0 || d < fastest { // of many, so that a busy machine does not count
+		if d := time.Since(begin); i == 0 || d < fastest { // the fastest of many, so that a busy machine has no effect
 			fastest = d
 		}
 		if !errors.Is(err, ErrTooLarge) {
@@ -89,8 +89,8 @@ func TestUnknownKeysAreCheap(t *testing.T) {
 	}
 }
 
-// Property: of every body that ParseObservation accepts, ReadAsked reads the same, as
-// long as there are not more values in it than ReadAsked walks over.
+// Property: of every body that ParseObservation accepts, ReadAsked reads the same values, unless
+// the body has more values than ReadAsked walks over.
 func FuzzReadAsked(f *testing.F) {
 	seed(f)
 	f.Add(nested(MaxSkipped))

@@ -11,8 +11,7 @@ const (
 	OpClose = "close"
 )
 
-// Tag is one free-form label of a robot. Tags are telemetry: nothing decides
-// by them.
+// Tag is one free-form label of a robot. Tags are telemetry: no decision depends on them.
 type Tag struct{ Key, Value string }
 
 // SessionOpen asks for a session.
@@ -31,14 +30,14 @@ type SessionOpen struct {
 
 	// Optional keys.
 	ServerID     string // the only server that may answer; empty: any
-	SessionEpoch uint32 // the presence token's; 0 does not travel
+	SessionEpoch uint32 // the presence token's; 0 is not sent
 	CameraShapes []CameraShape
 	ActionUnits  []string // one for each action name
 	StateUnits   []string // one for each value of the state
-	Instance     string   // random for each process: a second owner of the id is told by it
-	Host         string   // for people: where the robot's process runs
-	Steps        int      // most observations that the robot sends together to a policy that looks back; 0: one
-	RawImages    []string // cameras whose pictures are sent raw; empty: none, or a robot that does not say
+	Instance     string   // random for each process; it reveals a second owner of the id
+	Host         string   // for people: the machine of the robot's process
+	Steps        int      // most observations that the robot sends together to a policy with a history; 0: one
+	RawImages    []string // cameras whose pictures are sent raw; empty: no camera, or a robot without this key
 }
 
 // CameraShape is the size of a camera's pictures.
@@ -83,8 +82,8 @@ func ParseSessionOpen(o *SessionOpen, src []byte) error {
 	return parseFields(src, o.fields())
 }
 
-// SessionClose ends a session. An empty SessionID means whichever is open; a
-// stale one is ignored. The answer is a ResetAck.
+// SessionClose ends a session. An empty SessionID closes the open session; a stale SessionID is
+// ignored. The answer is a ResetAck.
 type SessionClose struct {
 	ClientUUID string
 	SessionID  string
@@ -107,8 +106,8 @@ func ParseSessionClose(c *SessionClose, src []byte) error {
 	return parseFields(src, c.fields())
 }
 
-// ParseOp returns what a session query asks for: OpOpen, also when it does not
-// say, or OpClose. Anything else is refused; the draft took it for an open.
+// ParseOp returns the operation of a session query: OpOpen, also when the query names no operation,
+// or OpClose. Any other operation is refused; the draft takes it for an open.
 func ParseOp(src []byte) (string, error) {
 	op := OpOpen
 	var r reader
@@ -133,8 +132,8 @@ type Reset struct {
 	ClientUUID string
 	EpisodeID  uint32
 
-	// Optional key: the task of the observations to come. A server that cannot read
-	// it says so and changes nothing.
+	// Optional key: the task of the observations to come. A server that cannot read it refuses the
+	// reset and changes nothing.
 	Task string
 }
 

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Capabilities is what a server serves. Status and SessionAck both carry it.
+// Capabilities describe a server's policy. Status and SessionAck both carry them.
 type Capabilities struct {
 	ModelRepo           string
 	ModelRevision       string
 	PolicyType          string
-	ActionNames         []string // in the order of the columns; old servers may send none
+	ActionNames         []string // in the order of the columns; old servers may send an empty list
 	ExpectedCameras     []string
 	StateDim            int // 0: not checked
 	ChunkSize           int // the horizon H
@@ -23,20 +23,20 @@ type Capabilities struct {
 
 	// Optional keys.
 	T            int    // ExtensionLevel of the server; 0 from an old one
-	ModelSHA256  string // the policy bundle's, hex
+	ModelSHA256  string // of the policy bundle, in hexadecimal
 	CameraShapes []CameraShape
 	ActionUnits  []string
 	StateUnits   []string
-	Steps        int // observations, one control step apart, that the policy looks at together; 0: one
+	Steps        int // observations, one control step apart, that the policy takes together; 0: one
 
-	// Optional keys of the time that a chunk takes; 0: not known, or an old server.
-	InferenceMsMin float64 // the quickest inference, with what is decoded for it
+	// Optional keys for the time that a chunk takes; 0: not known, or an old server.
+	InferenceMsMin float64 // the quickest inference, including its decoding
 	InferenceMsP99 float64 // 99 of 100 take no longer
-	QueueWaitMs    float64 // the longest wait for a turn when all sessions ask at the same moment
+	QueueWaitMs    float64 // the longest wait for a turn when all sessions send a request at the same moment
 }
 
-// Extended reports whether the server knows the optional keys. An old one gets
-// both prefixes, of equal length, and no key it might trip over.
+// Extended reports whether the server knows the optional keys. An old server gets both prefixes, of
+// equal length, and no key that could be an error for it.
 func (c *Capabilities) Extended() bool { return c.T > 0 }
 
 func (c *Capabilities) required() []field {
@@ -84,19 +84,19 @@ type SessionAck struct {
 	// Optional keys.
 	ServerID     string
 	Draining     bool
-	RetryAfterMs int    // a refusal that passes: try again or elsewhere; 0 does not travel
-	Nonce        int64  // the session's, which its chunks repeat; 0 does not travel
-	MaxSessions  int    // of a server that measures how many it feeds; 0 does not travel
+	RetryAfterMs int    // a temporary refusal: try again later or elsewhere; 0 is not sent
+	Nonce        int64  // the session's, repeated in its chunks; 0 is not sent
+	MaxSessions  int    // from a server that measures how many sessions it can serve; 0 is not sent
 	HeldBy       string // a refusal because another process owns the id: its host, or HostUnknown
 	Simulation   bool   // the policy is for a simulated arm only
 }
 
-// HostUnknown stands for the host of a robot that does not name its own.
+// HostUnknown is the host of a robot that does not name its host.
 const HostUnknown = "?"
 
-// Temporary reports whether a refusal passes, for want of room or because the id
-// is taken, so that another replica or a later attempt may accept. Any other
-// refusal is about the contract and final.
+// Temporary reports whether a refusal is temporary, for want of room or because the id is taken:
+// another replica or a later attempt may accept. Any other refusal concerns the contract and is
+// final.
 func (a *SessionAck) Temporary() bool {
 	return !a.Accepted && (a.Draining || a.RetryAfterMs > 0 || strings.HasPrefix(a.Error, "server full: "))
 }
@@ -140,9 +140,9 @@ type Status struct {
 
 	// Optional keys.
 	ServerID   string
-	ServerLoad float64 // sessions / max_sessions; 0 does not travel
+	ServerLoad float64 // sessions / max_sessions; 0 is not sent
 	Draining   bool    // finishes its sessions and accepts no more
-	Device     string  // where the policy computes, such as cuda:0
+	Device     string  // the device that runs the policy, such as cuda:0
 }
 
 func (s *Status) fields() []field {

@@ -11,9 +11,8 @@ import (
 // DType is the element type of a tensor, written as numpy writes it.
 type DType uint8
 
-// The element types that may travel. Numbers a policy uses are Float32;
-// Float64 is accepted in their place. Objects, text, dates, complex numbers and
-// big-endian data are refused.
+// The element types that a message may have. A policy's numbers are Float32; Float64 is accepted in
+// their place. Objects, text, dates, complex numbers and big-endian data are refused.
 const (
 	Float32 DType = iota + 1
 	Float64
@@ -74,7 +73,7 @@ func appendShape(dst []byte, shape ...int) []byte {
 	return dst
 }
 
-// tensorView is a tensor object as it lies in the source.
+// tensorView is a tensor object in the source.
 type tensorView struct {
 	dtype DType
 	rank  int
@@ -134,8 +133,8 @@ func (r *reader) dims(field string, v *tensorView) {
 	}
 }
 
-// bytes is the size that the shape asks for, in bytes. It is held at one more
-// than a message can have, so that four large axes do not overflow.
+// bytes is the size in bytes that the shape requires. It is limited to one more than a message can
+// have, so that four large axes do not overflow.
 //
 //rt:noalloc
 func (v *tensorView) bytes() int64 {
@@ -178,7 +177,7 @@ func (r *reader) floats(dst []float32, field string, v *tensorView) []float32 {
 	return dst
 }
 
-// vector reads a 1-D tensor of floats into dst[:0]; nil is none.
+// vector reads a 1-D tensor of floats into dst[:0]; nil gives an empty slice.
 //
 //rt:noalloc
 func (r *reader) vector(dst []float32, field string) []float32 {
@@ -190,7 +189,7 @@ func (r *reader) vector(dst []float32, field string) []float32 {
 	return r.floats(dst, field, &v)
 }
 
-// fits reports whether v has as many axes as there are limits, each within its own.
+// fits reports whether v has as many axes as limits, each within its limit.
 //
 //rt:noalloc
 func (r *reader) fits(field string, v *tensorView, limits ...int) bool {
@@ -207,8 +206,8 @@ func (r *reader) fits(field string, v *tensorView, limits ...int) bool {
 	return true
 }
 
-// Matrix is a run of actions: Rows x Cols float32, row-major. The zero Matrix
-// travels as nil; one with Cols and no Rows as an empty tensor.
+// Matrix is a run of actions: Rows x Cols float32, row-major. The zero Matrix is sent as nil, a
+// Matrix with Cols and no Rows as an empty tensor.
 type Matrix struct {
 	Rows, Cols int
 	Data       []float32

@@ -2,15 +2,15 @@ package wire
 
 import "github.com/tinylib/msgp/msgp"
 
-// Tensor is any array that may travel: C order, little-endian.
+// Tensor is any array that a message may have: C order, little-endian.
 type Tensor struct {
 	DType DType
 	Shape []int
 	Data  []byte
 }
 
-// AppendTensor appends t as {dtype, shape, data}. A t whose Data does not fill
-// its Shape is a programmer's error.
+// AppendTensor appends t as {dtype, shape, data}. It panics on a t whose Data does not fill its
+// Shape.
 //
 //rt:noalloc
 func AppendTensor(dst []byte, t Tensor) []byte {
