@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// The fault simulators of the DRTC program, as they were recorded
-// (testdata/golden/drtc.md).
+// The plan agrees with the recorded fault simulators of the DRTC program (testdata/golden/drtc.md).
 func TestSimulatorsGolden(t *testing.T) {
 	type golden struct {
 		Name   string
@@ -37,7 +36,7 @@ func TestSimulatorsGolden(t *testing.T) {
 		"drop_window_half_open": DropChunk, "drop_from_zero_first_call_is_t0": DropChunk, "no_config": DropChunk, "dup_window": DuplicateChunk,
 		"reorder_pairs_in_window": ReorderChunk, "reorder_held_dropped_when_window_closes": ReorderChunk, "reorder_even": ReorderChunk,
 		"spike_fires_once_one_per_call": Spike, "spike_at_zero_first_inference": Spike,
-		"disconnect_sleeps_to_window_end": Blackout, // there the server sleeps until the window ends; here nothing passes as long
+		"disconnect_sleeps_to_window_end": Blackout, // there the server sleeps until the end of the window; here no message passes as long
 	}
 	for _, c := range all.Cases {
 		kind, known := kinds[c.Name]
@@ -72,8 +71,8 @@ func TestSimulatorsGolden(t *testing.T) {
 			if err := json.Unmarshal(c.Result, &want); err != nil {
 				t.Fatal(err)
 			}
-			// Of two spikes at one instant that program has the second on its next
-			// call; here the server stops for both.
+			// Of two spikes at one instant the DRTC program applies the second on its next call;
+			// here the server stops for both.
 			if got := sum(delays); got != sum(want) || slices.Index(delays, 0) != slices.Index(want, 0) {
 				t.Errorf("%s: the server stops for %v, want %v in all", c.Name, delays, want)
 			}
@@ -91,7 +90,7 @@ func TestSimulatorsGolden(t *testing.T) {
 	}
 }
 
-// stopped is for how long the server stops between the call before and call i.
+// stopped returns how long the server stops between call i-1 and call i.
 func stopped(p *Plan, at []float64, i int) time.Duration {
 	before := time.Duration(-1)
 	if i > 0 {

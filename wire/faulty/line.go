@@ -8,11 +8,12 @@ import "time"
 type Line[T any] struct {
 	held    T
 	holding bool
-	free    time.Duration // when the last byte put on the line has left
-	count   int           // messages since the last that fell to its number
+	free    time.Duration // when the last byte on the line has left
+	count   int           // messages since the last one lost to Effect.Nth
 }
 
-// Next counts a message, once before Pass, and loses every nth where the effect demands it.
+// Next counts a message, once before Pass, and marks every nth as lost where the effect demands
+// that.
 func (l *Line[T]) Next(f Effect) Effect {
 	if f.Nth == 0 {
 		return f
@@ -23,8 +24,8 @@ func (l *Line[T]) Next(f Effect) Effect {
 	return f
 }
 
-// Pass appends to out what arrives for m under its effect: nothing, m, m twice, or m
-// and then the one held before. lost counts what never will.
+// Pass appends to out the messages that arrive when m is sent under the effect f: zero messages, m,
+// m twice, or m and then the held one. lost is the number of messages that never arrive.
 func (l *Line[T]) Pass(f Effect, m T, out []T) (passed []T, lost int) {
 	if f.Lost {
 		return out, 1
@@ -33,7 +34,7 @@ func (l *Line[T]) Pass(f Effect, m T, out []T) (passed []T, lost int) {
 		held := l.held
 		l.Drop()
 		out = append(out, m)
-		if !f.Reorders { // the window closed: the held messages are gone
+		if !f.Reorders { // the window is over: the held messages are lost
 			return out, 1
 		}
 		return append(out, held), 0
@@ -55,13 +56,13 @@ func (l *Line[T]) Holding() bool { return l.holding }
 // Held returns the message that is held back.
 func (l *Line[T]) Held() T { return l.held }
 
-// Drop forgets the held messages.
+// Drop discards the held messages.
 func (l *Line[T]) Drop() {
 	var none T
 	l.held, l.holding = none, false
 }
 
-// Arrival returns when a message of this size that leaves at the instant has crossed the
+// Arrival returns when a message of this size that leaves at the given instant has crossed the
 // line.
 func (l *Line[T]) Arrival(at time.Duration, f Effect, bytes int) time.Duration {
 	if f.Rate > 0 {

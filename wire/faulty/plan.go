@@ -2,16 +2,16 @@ package faulty
 
 import "time"
 
-// Plan is a script with a seed: what happens to a message at an instant. All its
-// methods are pure; instants count from the begin of the episode.
+// Plan is a script with a seed. It gives the effect on a message at an instant. All its methods are
+// pure; instants count from the begin of the episode.
 type Plan struct {
 	faults []Fault
 	seed   uint64
-	period time.Duration // between two draws of chance
+	period time.Duration // time between two random draws
 }
 
-// Plan returns the script's plan for a seed. Chance is drawn once per period: all
-// that is sent in one period meets the same effect. A nil script has no faults.
+// Plan returns the script's plan for a seed. Random numbers are drawn once per period: all messages
+// of one period meet the same effect. A nil script has no faults.
 func (s *Script) Plan(seed uint64, period time.Duration) *Plan {
 	p := &Plan{seed: seed, period: max(period, time.Millisecond)}
 	if s != nil {
@@ -20,7 +20,7 @@ func (s *Script) Plan(seed uint64, period time.Duration) *Plan {
 	return p
 }
 
-// Effect is what happens to one message.
+// Effect is the plan's effect on one message.
 type Effect struct {
 	Lost       bool
 	Nth        int // every nth message of its direction is lost, see Line.Next; 0: no message
@@ -36,8 +36,8 @@ func (p *Plan) Observation(at time.Duration) Effect {
 	return p.effect(at, DropObservation, DuplicateObservation, ReorderObservation, 0)
 }
 
-// Chunk returns the effect of a chunk that reaches the robot at this instant.
-// Delay and Rate are for the way there: ask for them at its departure.
+// Chunk returns the effect of a chunk that reaches the robot at this instant. Delay and Rate apply
+// to its way: take them from the effect at its departure.
 func (p *Plan) Chunk(at time.Duration) Effect {
 	return p.effect(at, DropChunk, DuplicateChunk, ReorderChunk, 1)
 }
@@ -89,8 +89,8 @@ func (p *Plan) ServerDown(at time.Duration) bool {
 	return false
 }
 
-// NextOutage returns when the server is next down; ok is false when it stays up. Where
-// restarts overlap, ServerDown(until) is true and NextOutage(until) goes on from there.
+// NextOutage returns the next time for which the server is down; ok is false when it stays up.
+// Where restarts overlap, ServerDown(until) is true, and NextOutage(until) returns the next part.
 func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool) {
 	for i := range p.faults {
 		f := &p.faults[i]
@@ -104,7 +104,7 @@ func (p *Plan) NextOutage(at time.Duration) (from, until time.Duration, ok bool)
 	return from, until, ok
 }
 
-// next returns the first instant from at on at which the fault acts.
+// next returns the first instant, at or later, at which the fault acts.
 func (f *Fault) next(at time.Duration) (time.Duration, bool) {
 	switch {
 	case at <= f.At:
@@ -117,12 +117,12 @@ func (f *Fault) next(at time.Duration) (time.Duration, bool) {
 	return f.windowStart(at) + f.Every, true
 }
 
-// windowStart returns when the last window up to an instant began.
+// windowStart returns the begin of the last window that began at an instant or before.
 func (f *Fault) windowStart(at time.Duration) time.Duration {
 	return f.At + time.Duration(max(f.windows(at)-1, 0))*f.Every
 }
 
-// Latency returns what every answer costs from the begin on.
+// Latency returns the delay that latency faults without a begin add to every answer.
 func (p *Plan) Latency() (d time.Duration) {
 	for i := range p.faults {
 		if f := &p.faults[i]; f.Kind == Latency && f.Active(0) {
@@ -132,7 +132,7 @@ func (p *Plan) Latency() (d time.Duration) {
 	return d
 }
 
-// Spikes returns how long the server stops in all for spikes due in (after, until].
+// Spikes returns how long the server stops for all spikes due in (after, until].
 func (p *Plan) Spikes(after, until time.Duration) (stop time.Duration) {
 	for i := range p.faults {
 		if f := &p.faults[i]; f.Kind == Spike {
@@ -159,7 +159,7 @@ func (f *Fault) Active(at time.Duration) bool {
 	return length == 0 || since < length
 }
 
-// windows counts those that began up to this instant.
+// windows returns the number of windows that began up to this instant.
 func (f *Fault) windows(at time.Duration) int {
 	switch {
 	case at < f.At:

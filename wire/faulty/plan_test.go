@@ -61,8 +61,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Without a share it is every message; with one, that share; and a script must name even the
-// absence of faults.
+// Without a share a fault meets every message, with a share that part of them; a script without
+// faults must state the empty list.
 func TestParse(t *testing.T) {
 	s := mustParse(t, "---\nname: a\nfaults: [{kind: drop_chunk}, {kind: drop_chunk, share: 0.25}, {kind: blackout}]\n")
 	if s.Name != "a" || len(s.Faults) != 3 || s.Faults[0].Share != 1 || s.Faults[1].Share != 0.25 || s.Faults[2].Share != 1 {
@@ -112,7 +112,7 @@ faults:
 	}
 }
 
-// NextOutage walks through the same spans that ServerDown reports instant by instant.
+// NextOutage walks through the same times that ServerDown reports instant by instant.
 func TestNextOutage(t *testing.T) {
 	for _, text := range []string{
 		"faults: []",
@@ -148,8 +148,8 @@ func TestNextOutage(t *testing.T) {
 	}
 }
 
-// Chance is drawn for the tick, not for the message: all messages of one tick meet the same effect,
-// and the shares are those of the script.
+// Random numbers are drawn for the tick, not for the message: all messages of one tick meet the
+// same effect, and the shares are those of the script.
 func TestDrawsAreCommon(t *testing.T) {
 	s := mustParse(t, `
 faults:
@@ -221,8 +221,8 @@ func TestLine(t *testing.T) {
 	}
 }
 
-// Every nth message of a direction falls, whenever it comes; the count belongs to
-// the line and rests where the fault does.
+// Every nth message of a direction is lost, at any time; the count belongs to the line and pauses
+// outside the fault's windows.
 func TestEveryNth(t *testing.T) {
 	p := mustParse(t, "faults: [{kind: drop_chunk, nth: 3, at: 1s, for: 2s}, {kind: drop_chunk, nth: 5, at: 1s, for: 2s}]").Plan(1, tick)
 	var l, up Line[int]
@@ -282,7 +282,7 @@ func FuzzParse(f *testing.F) {
 	})
 }
 
-// Of several limits the tightest holds, in whatever order they are written.
+// Of several limits the tightest applies, in any order of the script.
 func TestTightestRate(t *testing.T) {
 	for _, text := range []string{
 		"faults: [{kind: bandwidth, bytes_per_second: 5000}, {kind: bandwidth, bytes_per_second: 2000}, {kind: bandwidth, bytes_per_second: 9000}]",
@@ -295,8 +295,8 @@ func TestTightestRate(t *testing.T) {
 	}
 }
 
-// The jitter of an observation does not determine that of the chunk of the same tick, nor one
-// jitter another.
+// The jitters of an observation and of the chunk of the same tick are independent, as are two
+// jitter faults.
 func TestJitterIsDrawnForEachDirection(t *testing.T) {
 	one := mustParse(t, "faults: [{kind: jitter, delay: 100ms}]").Plan(1, tick)
 	two := mustParse(t, "faults: [{kind: jitter, delay: 100ms}, {kind: jitter, delay: 100ms}]").Plan(1, tick)

@@ -1,15 +1,13 @@
-// Package faulty spoils the messages between a robot and a server by a script:
-// it loses, doubles, reorders, delays and throttles them, so that every way of
-// scheduling chunks can be measured under the same faults.
+// Package faulty disturbs the messages between a robot and a server by a script: it loses, doubles,
+// reorders, delays and throttles them, so that all schedules can be measured under the same faults.
 //
-// A Script is YAML. A Plan is a script with a seed: a pure function from an
-// instant to what happens to a message then, drawn per tick and not per message,
-// so that two clients that send at different times still meet the same faults
-// (common random numbers). Line applies a plan to one direction's messages in
-// any kind of time; Session wraps a wire.Session in real time.
+// A Script is YAML. A Plan is a script with a seed: a pure function from an instant to the effect
+// on a message at that instant. Random numbers are drawn per tick and not per message, so that two
+// clients that send at different times still meet the same faults (common random numbers). Line
+// applies a plan to one direction's messages in simulated or real time; Session wraps a
+// wire.Session in real time.
 //
-// The six message faults and the spike are those of Distributed Real-Time
-// Chunking, section 5.
+// The six message faults and the spike are those of Distributed Real-Time Chunking, section 5.
 package faulty
 
 import (
@@ -28,8 +26,8 @@ import (
 // Kind is the effect of a fault.
 type Kind string
 
-// The kinds of faults. A chunk's faults strike where it reaches the robot, an
-// observation's where it leaves.
+// The kinds of faults. A chunk's faults act where it reaches the robot, an observation's where it
+// leaves the robot.
 const (
 	DropObservation      Kind = "drop_observation"
 	DropChunk            Kind = "drop_chunk"
@@ -38,11 +36,11 @@ const (
 	ReorderObservation   Kind = "reorder_observation" // held until the next one has passed
 	ReorderChunk         Kind = "reorder_chunk"
 	Spike                Kind = "spike"     // the server stops for Delay, once per At or Every
-	Latency              Kind = "latency"   // every answer comes Delay later
-	Jitter               Kind = "jitter"    // every message comes 0 to Delay later
-	Blackout             Kind = "blackout"  // nothing passes, either way
+	Latency              Kind = "latency"   // every answer is delayed by Delay
+	Jitter               Kind = "jitter"    // every message is delayed by 0 to Delay
+	Blackout             Kind = "blackout"  // no message passes in either direction
 	Restart              Kind = "restart"   // the server is killed and comes back after For
-	Bandwidth            Kind = "bandwidth" // BytesPerSecond each way
+	Bandwidth            Kind = "bandwidth" // BytesPerSecond in each direction
 )
 
 // Kinds lists all of them, in the order of the documentation.
@@ -56,20 +54,20 @@ const (
 	maxFaults = 64
 	maxTime   = 24 * time.Hour
 	maxDelay  = time.Minute
-	minRate   = 1000 // bytes a second; below, an observation takes minutes
+	minRate   = 1000 // bytes a second; below it, an observation takes minutes
 	maxRate   = 1 << 40
 	maxScript = 64 << 10 // bytes of YAML
-	minNth    = 2        // every one is a share of 1
+	minNth    = 2        // every message (1) is written as a share of 1
 	maxNth    = 1 << 20
 )
 
-// Fault is one entry of a script. It is active from At for For, and again after
-// every Every; without For it never ends, without Every it comes once.
+// Fault is one entry of a script. It is active from At for the time For, and again after every
+// Every; without For it never ends, without Every it acts once.
 type Fault struct {
 	Kind           Kind
 	At, For, Every time.Duration
-	Share          float64 // share of the messages in that time; without one in YAML 1
-	Nth            int     // every nth message in that time instead of a share; 0: by share
+	Share          float64 // share of the messages in that time; 1 when the YAML has no share
+	Nth            int     // every nth message in that time is lost, in place of a share; 0: by share
 	Delay          time.Duration
 	BytesPerSecond int
 }
@@ -80,7 +78,7 @@ type Script struct {
 	Faults []Fault
 }
 
-// ErrScript is what Parse returns for a bad script.
+// ErrScript is the error of Parse for an invalid script.
 var ErrScript = errors.New("faulty: bad script")
 
 // yamlScript is the YAML of a Script.
@@ -100,8 +98,8 @@ type yamlFault struct {
 	BytesPerSecond int      `yaml:"bytes_per_second"`
 }
 
-// Parse reads a script: one YAML document with a list of faults, which may be empty. An
-// error names the entry that holds it.
+// Parse reads a script: one YAML document with a list of faults, which may be empty. An error names
+// the faulty entry.
 func Parse(data []byte) (*Script, error) {
 	if len(data) > maxScript {
 		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrScript, len(data), maxScript)
@@ -127,7 +125,7 @@ func Parse(data []byte) (*Script, error) {
 	return s, nil
 }
 
-// decode reads the one document: of several, all but the first would be silent.
+// decode reads exactly one document: further documents would be ignored silently.
 func decode(data []byte, src *yamlScript) error {
 	file, err := strictyaml.Parse(data)
 	if err != nil {
@@ -139,7 +137,7 @@ func decode(data []byte, src *yamlScript) error {
 	return strictyaml.Decode(data, src)
 }
 
-// oneLine is the YAML module's error without its picture of the source.
+// oneLine returns the YAML module's error without its excerpt of the source.
 func oneLine(err error) string {
 	if y, ok := errors.AsType[yaml.Error](err); ok {
 		line := ""
@@ -177,13 +175,13 @@ func (f yamlFault) fault() (Fault, error) {
 	return out, nil
 }
 
-// shareKinds are the kinds that a share of the messages meets.
+// shareKinds are the kinds that meet a share of the messages.
 var shareKinds = []Kind{DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk}
 
 // delayKinds are the kinds that need a delay.
 var delayKinds = []Kind{Spike, Latency, Jitter}
 
-// check refuses what cannot be meant.
+// check refuses values that make no sense.
 func (f *Fault) check() error {
 	switch {
 	case !slices.Contains(Kinds, f.Kind):

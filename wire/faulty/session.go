@@ -13,15 +13,15 @@ const (
 	// pollInterval is the resolution of every delay.
 	pollInterval = time.Millisecond
 
-	// maxInFlight bounds the messages under way in each direction; more are lost.
+	// maxInFlight bounds the messages under way in each direction; messages above it are lost.
 	maxInFlight = 256
 )
 
-// Session is a robot's wire.Session in real time with the plan's faults: it publishes
-// observations and subscribes to chunks. Queries and liveliness tokens pass untouched.
+// Session is a robot's wire.Session in real time with the plan's faults: it publishes observations
+// and subscribes to chunks. Queries and liveliness tokens pass unchanged.
 //
-// The episode begins with the first observation. A spike holds back every chunk that
-// comes while it lasts.
+// The episode begins with the first observation. A spike holds back every chunk that arrives during
+// it.
 type Session struct {
 	wire.Session
 	clock rt.Clock
@@ -39,13 +39,13 @@ type Session struct {
 type direction struct {
 	line        Line[*message]
 	inFlight    []*message
-	last        time.Duration // when the newest of them is due
-	spikesUntil time.Duration // instant up to which spikes have been taken
-	serverBack  time.Duration // when the server goes on
+	last        time.Duration // when the newest message is due
+	spikesUntil time.Duration // instant up to which spikes have been applied
+	serverBack  time.Duration // when the server resumes
 	scratch     []*message
 }
 
-// message is a copy of a sample or a publication, and where it goes.
+// message is a copy of a sample or a publication, with its receiver.
 type message struct {
 	key                 string
 	payload, attachment []byte
@@ -104,7 +104,7 @@ func (s *Session) flush(w *direction) {
 	w.inFlight = slices.Delete(w.inFlight, 0, n)
 }
 
-// send puts a message on its way. Holds mu.
+// send puts a message under way. Holds mu.
 func (s *Session) send(w *direction, effect Effect, at, earliest time.Duration, m *message) {
 	effect = w.line.Next(effect)
 	w.scratch, _ = w.line.Pass(effect, m, w.scratch[:0])
@@ -140,7 +140,7 @@ func (p *publisher) Put(payload, attachment []byte) error {
 	return nil
 }
 
-// PutLatest is Put: a held message cannot be replaced any more.
+// PutLatest is Put: a message under way cannot be replaced any more.
 func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
 	p.send(payload, attachment, func(m *message) { _, _ = p.Publisher.PutLatest(m.payload, m.attachment) })
 	return false, nil

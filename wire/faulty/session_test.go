@@ -10,7 +10,7 @@ import (
 	"edgert/wire"
 )
 
-// loop is a network of one: a published sample comes back at once.
+// loop is a network of one session: a published sample is received at once.
 type loop struct {
 	wire.Session
 	mu      sync.Mutex
@@ -44,8 +44,8 @@ func (p *loopPublisher) Put(payload, attachment []byte) error {
 	return err
 }
 
-// The effects of a script reach the messages of both directions; delays hold at least as long as
-// the script demands, and order is kept.
+// The effects of a script reach the messages of both directions; each delay lasts at least as long
+// as the script demands, and order is kept.
 func TestSession(t *testing.T) {
 	inner := new(loop)
 	plan := mustParse(t, `
@@ -102,7 +102,7 @@ faults:
 	}
 }
 
-// Every third chunk is lost on its way through a session, and only chunks are.
+// Every third chunk is lost in a session, and no other message.
 func TestSessionLosesEveryThird(t *testing.T) {
 	inner := new(loop)
 	s := Wrap(inner, rt.KernelClock(), mustParse(t, "faults: [{kind: drop_chunk, nth: 3}]").Plan(1, tick))
@@ -128,7 +128,7 @@ func TestSessionLosesEveryThird(t *testing.T) {
 	}
 }
 
-// A session that is closed delivers nothing any more, and its thread is gone.
+// A closed session delivers no more messages, and its goroutine has ended.
 func TestSessionCloses(t *testing.T) {
 	inner := new(loop)
 	s := Wrap(inner, rt.KernelClock(), mustParse(t, "faults: [{kind: latency, delay: 1s}]").Plan(1, tick))

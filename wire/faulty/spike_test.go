@@ -10,8 +10,8 @@ import (
 	"edgert/wire"
 )
 
-// Goal: a spike holds back every chunk that comes while it lasts, and no chunk before it. Only
-// least times are measured, so a busy host does no harm.
+// Goal: a spike holds back every chunk that arrives during it, and no chunk before it. The test
+// checks minimum times only, so a busy host does no harm.
 func TestSessionSpike(t *testing.T) {
 	const stop = 60 * time.Millisecond
 	inner, clock := new(loop), rt.KernelClock()
@@ -43,7 +43,7 @@ func TestSessionSpike(t *testing.T) {
 	clock.SleepUntil(clock.Now().Add(6 * time.Millisecond))
 	began := clock.Now()
 	inner.deposit(wire.Sample{Payload: []byte("x")})
-	inner.deposit(wire.Sample{Payload: []byte("y")}) // comes while it lasts
+	inner.deposit(wire.Sample{Payload: []byte("y")}) // arrives during the spike
 	for done := false; !done && clock.Now().Sub(began) < 5*time.Second; {
 		clock.SleepUntil(clock.Now().Add(pollInterval))
 		mu.Lock()
@@ -57,8 +57,8 @@ func TestSessionSpike(t *testing.T) {
 	}
 }
 
-// Goal: a spike at the very begin counts, and one that comes while the server still pauses prolongs
-// the pause. Again least times.
+// Goal: a spike at the very begin takes effect, and a spike during a pause of the server prolongs
+// the pause. The test checks minimum times only.
 func TestSessionSpikesAddUp(t *testing.T) {
 	const stop = 60 * time.Millisecond
 	inner, clock := new(loop), rt.KernelClock()
