@@ -1,11 +1,10 @@
-// Package wiretest lends tests the frozen vectors of the draft's Python code
-// (testdata/golden/draft_goldens.json) and the list of those from which we
-// deviate on purpose (deviations.json).
+// Package wiretest gives tests the frozen vectors of the draft's Python code
+// (testdata/golden/draft_goldens.json) and the list of those from which we deviate on purpose
+// (deviations.json).
 //
-// The file's sections belong to the packages that implement them. A package
-// walks its sections with Section, and asks Deviations which vectors it must
-// answer otherwise than Python; package wire's tests check that every section
-// has an owner.
+// The file's sections belong to the packages that implement them. A package walks through its
+// sections with Section, and Deviations lists the vectors that it must answer differently from
+// Python; package wire's tests check that every section has an owner.
 package wiretest
 
 import (
@@ -15,13 +14,13 @@ import (
 	"testing"
 )
 
-// Deviation names one vector, or a behaviour seen on the running branch, that
-// we answer otherwise on purpose.
+// Deviation names one vector, or a behaviour seen on the running branch, from which we deviate on
+// purpose.
 type Deviation struct {
 	Section string `json:"section"`
 	Name    string `json:"name"`   // the vector's name, or its index, or * for the whole section
-	Owner   string `json:"owner"`  // package whose tests hold it
-	Python  string `json:"python"` // what the draft does
+	Owner   string `json:"owner"`  // package with the test of it
+	Python  string `json:"python"` // the draft's behaviour
 	Ours    string `json:"ours"`
 	Reason  string `json:"reason"`
 }
