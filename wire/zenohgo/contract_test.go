@@ -15,10 +15,10 @@ import (
 	"edgert/wire/zenoh/zenohtest"
 )
 
-// lacks is what the binding cannot do.
+// lacks lists the limits of the binding.
 var lacks = contract.Lacks{Latest: true, LongAttachment: true, SharedTokens: true, EndedTokens: true}
 
-// open opens a session of the library, or of ours.
+// open opens a session of the library when native is set, otherwise one of package zenoh.
 func open(t *testing.T, native bool, cfg zenoh.Config) wire.Session {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
@@ -48,7 +48,7 @@ func freeEndpoint(t *testing.T) string {
 	return "tcp/" + l.Addr().String()
 }
 
-// before puts a proxy before an endpoint, to cut.
+// before starts a proxy in front of an endpoint, which tests use to cut the connection.
 func before(t *testing.T, at string) *zenohtest.Proxy {
 	t.Helper()
 	p, err := zenohtest.NewProxy(at)
@@ -59,8 +59,8 @@ func before(t *testing.T, at string) *zenohtest.Proxy {
 	return p
 }
 
-// Goal: the library's session keeps every promise of wire.Session, with another
-// one and with ours, as the listener and as the dialler.
+// Goal: the library's session keeps every promise of wire.Session, with another library session and
+// with one of package zenoh, as listener and as dialler.
 func TestContract(t *testing.T) {
 	for _, n := range []struct {
 		name        string
@@ -89,7 +89,7 @@ func TestContract(t *testing.T) {
 	}
 }
 
-// Goal: both at an official router, as a fleet's robots are.
+// Goal: the same with both sessions at an official router, like a fleet's robots.
 func TestContractAtRouter(t *testing.T) {
 	python := zenohtest.Python{Path: os.Getenv("EDGERT_PYTHON")}
 	if _, err := python.Check(); err != nil {

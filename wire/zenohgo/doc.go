@@ -1,11 +1,11 @@
-// Package zenohgo is wire.Session on Eclipse's own Go binding, which needs the C
-// library libzenohc: for sites that install it and want its other transports,
-// such as QUIC or shared memory. It is built with the tag zenohc only; without
-// it the package is empty and nothing needs the library.
+// Package zenohgo implements wire.Session with Eclipse's own Go binding, which needs the C library
+// libzenohc. It is for sites that install the library and want its other transports, such as QUIC
+// or shared memory. It is built with the tag zenohc only; without the tag the package is empty and
+// needs no library.
 //
-// It obeys the same contract (wire/zenoh/contract), less what the binding cannot
-// do: PutLatest is Put, for the queue is inside the library. It allocates: a
-// message put costs one, a message received two and more.
+// It obeys the same contract (wire/zenoh/contract), except for the limits of the binding: PutLatest
+// is Put, because the queue is inside the library. It allocates: one object for a sent message, at
+// least two for a received one.
 //
-// docs/zenoh.md tells how to build the library and run the contract.
+// docs/zenoh.md explains how to build the library and run the contract.
 package zenohgo

@@ -36,7 +36,7 @@ func (s *Session) Queryable(key string, answer func(wire.Query)) (wire.Declarati
 	}))
 }
 
-// query is one that a queryable was asked.
+// query is a query that a queryable received.
 type query struct {
 	s *Session
 	q zenohc.Query
@@ -49,7 +49,7 @@ var errOver = errors.New("wire/zenohgo: the query is finished")
 
 func (q *query) Key() string       { return q.q.KeyExpr().String() }
 func (q *query) Payload() []byte   { return bytesOf(q.q.Payload()) }
-func (q *query) From() wire.Origin { return wire.Origin{} } // the library does not say
+func (q *query) From() wire.Origin { return wire.Origin{} } // the library does not report it
 
 // while runs f unless the query is finished.
 func (q *query) while(f func() error) error {
@@ -87,7 +87,7 @@ func (q *query) Finish() {
 	}
 }
 
-// Get asks all queryables that match.
+// Get queries all queryables that match.
 func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
 	if timeout < time.Millisecond {
 		return nil, fmt.Errorf("wire/zenohgo: get %s: timeout %v, want at least 1ms", key, timeout)
@@ -98,11 +98,11 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 		_, err := s.session.Get(k, "", h, &opts)
 		return err
 	})
-	// How the library says that it waits no longer.
+	// The library reports the end of the timeout as an error reply.
 	return slices.DeleteFunc(all, func(r wire.Reply) bool { return r.Err && string(r.Payload) == "Timeout" }), err
 }
 
-// gather collects the replies to what get asks.
+// gather collects the replies to the query that get sends.
 func (s *Session) gather(ctx context.Context, key string, get func(zenohc.KeyExpr, zenohc.Handler[zenohc.Reply]) error) ([]wire.Reply, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err

@@ -23,7 +23,7 @@ func bytesOf(o option.Option[zenohc.ZBytes]) []byte {
 	return b.Bytes()
 }
 
-// optional is bytes that may be absent.
+// optional returns bytes that may be absent.
 func optional(b []byte) option.Option[zenohc.ZBytes] {
 	if b == nil {
 		return option.None[zenohc.ZBytes]()

@@ -22,8 +22,8 @@ import (
 )
 
 const (
-	maxWaiting = 1024            // callbacks that wait for the one before them
-	waitLimit  = 5 * time.Second // how long the library may be held up by them
+	maxWaiting = 1024            // callbacks that wait for the running one
+	waitLimit  = 5 * time.Second // longest time for which they may block the library
 )
 
 // Session implements wire.Session.
@@ -34,12 +34,11 @@ type Session struct {
 
 	deliver sync.Mutex // held while a callback runs
 
-	// Overflows counts callbacks that were given up because those before them
-	// took too long.
+	// Overflows is the number of callbacks that were given up because those before them took too
+	// long.
 	Overflows atomic.Uint64
 
-	// mu is held for reading during every call of the library, and for writing by
-	// Close.
+	// mu is held for reading during every call of the library, and for writing by Close.
 	mu      sync.RWMutex
 	closed  bool
 	session zenohc.Session
@@ -47,9 +46,9 @@ type Session struct {
 
 var _ wire.Session = (*Session)(nil)
 
-// Open starts a session of the library with the parts of cfg that it knows:
-// where to connect and listen, TLS, lease and pauses. Any endpoint that the
-// library was built for will do.
+// Open starts a session of the library with the parts of cfg that the library knows: endpoints to
+// connect to and to listen on, TLS, lease and pauses. It accepts every endpoint that the library
+// was built for.
 func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) {
 	conf, err := configOf(cfg)
 	if err != nil {
@@ -83,7 +82,7 @@ func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) {
 	return s, nil
 }
 
-// configOf translates.
+// configOf translates cfg to the library's configuration.
 func configOf(cfg zenoh.Config) (conf zenohc.Config, err error) {
 	conf = zenohc.NewConfigDefault()
 	mode := "client"
@@ -141,9 +140,8 @@ func (s *Session) run() {
 	}
 }
 
-// later runs f after the callbacks that wait, on the session's own goroutine. It
-// is called on a thread of the library's, or within a callback that publishes to
-// its own session.
+// later runs f on the session's own goroutine, after the waiting callbacks. It is called on a
+// thread of the library, or within a callback that publishes to its own session.
 func (s *Session) later(f func()) {
 	select {
 	case s.events <- f:
@@ -168,7 +166,7 @@ func (s *Session) call(f func() error) error {
 	return f()
 }
 
-// declared is something that the session announces.
+// declared is a declaration of the session.
 type declared struct {
 	s         *Session
 	undeclare func() error
@@ -176,7 +174,7 @@ type declared struct {
 	once      sync.Once
 }
 
-// Undeclare returns when no callback of it runs and none will.
+// Undeclare returns once no callback of d runs or can start.
 func (d *declared) Undeclare() (err error) {
 	d.once.Do(func() { err = d.s.call(d.undeclare) })
 	d.s.deliver.Lock()
@@ -185,7 +183,7 @@ func (d *declared) Undeclare() (err error) {
 	return err
 }
 
-// happen runs a callback of d, unless it is over.
+// happen runs a callback of d, unless d is undeclared.
 func (d *declared) happen(f func()) {
 	d.s.later(func() {
 		d.s.deliver.Lock()
@@ -252,7 +250,7 @@ func (s *Session) Token(key string) (wire.Declaration, error) {
 	}))
 }
 
-// SubscribeTokens reports tokens that are there, that appear and that vanish.
+// SubscribeTokens reports existing tokens, and tokens that appear and vanish.
 func (s *Session) SubscribeTokens(key string, deposit func(string, bool)) (wire.Declaration, error) {
 	return declaration(s.declare(key, func(d *declared, k zenohc.KeyExpr) error {
 		on := func(m zenohc.Sample) {
@@ -279,8 +277,7 @@ func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration)
 	return slices.Compact(keys), err
 }
 
-// Connected reports whether the library has a link, to a router, a peer or a
-// client.
+// Connected reports whether the library has a link to a router, a peer or a client.
 func (s *Session) Connected() (yes bool) {
 	s.call(func() error {
 		all, err := s.session.Transports()
