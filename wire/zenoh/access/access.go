@@ -33,14 +33,14 @@ func (m Message) String() string {
 	return [NumMessages]string{"put", "declare_subscriber", "query", "declare_queryable", "liveliness_token", "liveliness_query"}[m]
 }
 
-// does is the kind as a verb, for people.
+// does returns the kind as a verb, for people.
 func (m Message) does() string {
 	return [NumMessages]string{"publish on", "subscribe to", "ask", "answer", "show a token at", "watch tokens at"}[m]
 }
 
 // Rights are the permissions of one link. A nil *Rights allows everything.
 type Rights struct {
-	Name  string                // the name in the certificate
+	Name  string                // the certificate's name
 	Allow [NumMessages][]string // key expressions for each kind
 
 	// Payload checks the payload of a query that its key allows; nil: no payload is checked. The
@@ -67,9 +67,8 @@ func (r *Rights) Allows(m Message, key string) bool {
 	return false
 }
 
-// Concerns reports whether a declaration on key has to do with anything that the
-// link may do by a message of kind m: what others declare is not shown to it
-// otherwise.
+// Concerns reports whether a declaration on key intersects the keys that the link may use in a
+// message of kind m. Other declarations are not shown to the link.
 func (r *Rights) Concerns(m Message, key string) bool {
 	if r == nil {
 		return true
@@ -82,7 +81,7 @@ func (r *Rights) Concerns(m Message, key string) bool {
 	return false
 }
 
-// Check reports why a query may not pass, nil when it may.
+// Check returns the reason why a query may not pass, or nil when it may.
 func (r *Rights) Check(key string, payload []byte) error {
 	if !r.Allows(Query, key) {
 		return r.Why(Query, key)
