@@ -89,7 +89,7 @@ func appendData(dst []byte, m *Data) []byte {
 	return appendSlice(l.dst, m.Payload)
 }
 
-// ConsolidateNone is the Consolidation of a querier that wants every reply.
+// ConsolidateNone is the Consolidation of a querier that requests every reply.
 const ConsolidateNone = 1
 
 // Query is the question in a Request.

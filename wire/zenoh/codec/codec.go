@@ -1,20 +1,18 @@
-// Package codec is the Zenoh 1.x wire format (protocol version 0x09): bytes to
-// messages and back, without sessions, sockets or time.
+// Package codec is the Zenoh 1.x wire format (protocol version 0x09): bytes to messages and back,
+// without sessions, sockets or time.
 //
-// A TCP stream carries batches: a little-endian uint16 length and as many bytes.
-// A batch holds transport messages back to back (Init and Open while two nodes
-// shake hands, then Frame, Fragment, KeepAlive, Close). A Frame opens a run of
-// network messages (Push, Request, Response, Declare, Interest), and a Push or a
-// Request ends in a body (Put, Del, Query). Every message is one header byte,
-// its fields, and a list of optional extensions, each flagged with whether a
-// reader that does not know it may go on.
+// A TCP stream carries batches: a little-endian uint16 length and as many bytes. A batch holds
+// transport messages back to back (Init and Open during the handshake, then Frame, Fragment,
+// KeepAlive, Close). A Frame opens a run of network messages (Push, Request, Response, Declare,
+// Interest), and a Push or a Request ends in a body (Put, Del, Query). Every message is one header
+// byte, its fields, and a list of optional extensions, each flagged with whether a reader that does
+// not know it may continue.
 //
-// Parsing borrows: all slices of a parsed message point into the batch. Every
-// length is checked against the bytes that are there before anything is sliced,
-// and nothing is ever allocated by an announced size.
+// Parsing borrows: all slices of a parsed message point into the batch. Every length is checked
+// against the bytes present before a slice is taken, and no allocation has an announced size.
 //
-// Source: the crate zenoh-codec of eclipse-zenoh/zenoh; checked against the
-// official 1.7.2, 1.9.0 and 1.10.2.
+// Source: the crate zenoh-codec of eclipse-zenoh/zenoh; checked against the official 1.7.2, 1.9.0
+// and 1.10.2.
 package codec
 
 import "unicode/utf8"
@@ -36,8 +34,8 @@ const (
 	maxU32 = 1<<32 - 1
 )
 
-// Error is why bytes are not a message. It is one byte, so that returning it
-// costs nothing.
+// Error is the reason why bytes are not a message. It is one byte, so that returning it costs
+// nothing.
 type Error uint8
 
 // The kinds of malformed input.
@@ -96,7 +94,7 @@ func (c *Cursor) fail(e Error) {
 	c.b = nil
 }
 
-// check makes c fail with the error of a cursor on a part of its bytes.
+// check passes the error of a cursor on a part of c's bytes on to c.
 func (c *Cursor) check(part *Cursor) {
 	if part.err != 0 {
 		c.fail(part.err)
@@ -128,9 +126,8 @@ func (c *Cursor) byte() byte {
 	return b
 }
 
-// vle reads Zenoh's variable-length integer: seven bits a byte, least
-// significant first, and a ninth byte that carries eight, so it is not
-// encoding/binary's.
+// vle reads Zenoh's variable-length integer: seven bits a byte, least significant first, but a
+// ninth byte has eight bits. In that it differs from encoding/binary's.
 func (c *Cursor) vle() uint64 {
 	var v uint64
 	for i := 0; i < 8; i++ {

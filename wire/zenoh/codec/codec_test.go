@@ -132,7 +132,7 @@ func TestVectorsBothWays(t *testing.T) {
 	}
 }
 
-// accepted are legal on the wire though we would write them otherwise.
+// These messages are legal, although our encoder would write them differently.
 func TestAcceptedButWrittenOtherwise(t *testing.T) {
 	for _, tt := range []struct{ name, in, want string }{
 		{"T5 explicit default sizes (G)", "c1 09 32 11 22 33 44 0a ff ff 01", "81 09 32 11 22 33 44 01"},
@@ -175,8 +175,7 @@ func TestRefused(t *testing.T) {
 	}
 }
 
-// Every proper prefix of a message is refused or is another valid message, and
-// nothing panics.
+// Every proper prefix of a message is refused or is another valid message, without a panic.
 func TestCutMessages(t *testing.T) {
 	for _, v := range vectors {
 		whole := unhex(t, v.hex)
@@ -211,8 +210,8 @@ func FuzzBatch(f *testing.F) {
 	for _, v := range vectors {
 		f.Add(unhex(f, v.hex))
 	}
-	// Property: whatever parses is appended again to something that parses to
-	// the same, and is not longer than the input plus a small constant.
+	// Property: a message that parses is encoded to bytes that parse to the same message, and that
+	// are at most a small constant longer than the input.
 	f.Fuzz(func(t *testing.T, in []byte) {
 		once, err := recode(in)
 		if err != nil {

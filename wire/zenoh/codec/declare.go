@@ -5,7 +5,7 @@ import "unicode/utf8"
 // DeclareKind is the kind of object that a Declare declares or undeclares.
 type DeclareKind uint8
 
-// The declarations; an odd one takes back the even one before it.
+// The declarations; an odd one withdraws the even one before it.
 const (
 	DeclareExpr         DeclareKind = 0x00
 	UndeclareExpr       DeclareKind = 0x01
@@ -22,10 +22,10 @@ const (
 type Declare struct {
 	Envelope
 	Answers  bool   // it answers the current part of Interest
-	Interest uint32 // whose
+	Interest uint32 // the Interest that it answers
 	Kind     DeclareKind
 	ID       uint32 // chosen by the sender, per kind; 0 is a valid id
-	Expr     Expr   // optional in the kinds that take back
+	Expr     Expr   // optional in the kinds that withdraw
 	Complete bool   // queryable
 	Distance uint16 // queryable
 }
@@ -150,12 +150,12 @@ func bit(b bool) uint64 {
 	return 0
 }
 
-// Mode is which part of the world an Interest asks for.
+// Mode is the part of the declarations that an Interest requests.
 type Mode uint8
 
-// The modes: bit 0 what exists now, bit 1 what changes from now on.
+// The modes: bit 0 requests the present declarations, bit 1 future changes.
 const (
-	InterestFinal         Mode = 0 // takes the interest back
+	InterestFinal         Mode = 0 // withdraws the interest
 	InterestCurrent       Mode = 1
 	InterestFuture        Mode = 2
 	InterestCurrentFuture Mode = 3
@@ -173,7 +173,7 @@ const (
 	AboutAggregate   = 0x80 // one answer for all matches
 )
 
-// Interest asks the other side for its declarations.
+// Interest requests the other side's declarations.
 type Interest struct {
 	Envelope
 	ID         uint32

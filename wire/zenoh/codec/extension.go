@@ -2,9 +2,8 @@ package codec
 
 import "slices"
 
-// Extension headers as they are written: id (bits 0-3), mandatory (0x10) and
-// encoding (0x20 number, 0x40 bytes). The same id with another encoding is
-// another extension.
+// Extension headers as encoded: id (bits 0-3), mandatory (0x10) and encoding (0x20 number, 0x40
+// bytes). The same id with another encoding is another extension.
 const (
 	extUnit = 0x00
 	extNum  = 0x20
@@ -64,7 +63,7 @@ func (x *extensions) skip() {
 	}
 }
 
-// skipAll passes over a list in which nothing is known.
+// skipAll passes over a list of which no extension is known.
 func (c *Cursor) skipAll(header byte) {
 	for x := c.extensions(header); x.next(); {
 		x.skip()

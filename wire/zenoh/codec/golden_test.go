@@ -117,9 +117,9 @@ func liveVectors(t *testing.T) []liveVector {
 	return file.Vectors
 }
 
-// exceptions are the recorded batches that we do not write byte for byte, each
-// with the reason, how many there are of it, and what makes it what we would
-// write. Every other batch is equal.
+// exceptions are the recorded batches that we do not write byte for byte, each with the reason, the
+// number of such batches, and a function that turns the batch into our encoding. Every other batch
+// is equal.
 var exceptions = []struct {
 	reason string
 	count  int
@@ -172,8 +172,8 @@ var exceptions = []struct {
 	}},
 }
 
-// silences are the vectors without bytes: an official router ends a link without
-// a Close. TestEndWithoutClose of package link holds what we make of it.
+// silences are the vectors without bytes: an official router ends a link without a Close.
+// TestEndWithoutClose of package link tests our reaction.
 var silences = []string{"1.9.0/close/lease-expired", "1.9.0/close/decode-error", "1.9.0/close/unresponsive"}
 
 func vleLen(b []byte) int {
@@ -214,7 +214,7 @@ func keepExtensions(batch []byte, end int, known string) (kept []byte, dropped b
 }
 
 // Goal: every message between official programs parses, and our encoder writes it with the same
-// bytes, but for the exceptions, which differ in nothing else than their reason.
+// bytes, apart from the exceptions, which differ only for their reason.
 func TestLiveBatches(t *testing.T) {
 	vectors := liveVectors(t)
 	var silent []string

@@ -3,8 +3,8 @@ package codec
 // Kind is a network message's id.
 type Kind uint8
 
-// The network messages. Ids at and above KindInterest never begin a transport
-// message, which is how the end of a Frame is found.
+// The network messages. Their ids are KindInterest or higher; those of transport messages are
+// lower, which marks the end of a Frame.
 const (
 	KindInterest Kind = 0x19
 	KindFinal    Kind = 0x1a
@@ -19,7 +19,7 @@ const (
 // keeps one Message and parses into it again and again.
 type Message struct {
 	Kind     Kind
-	Reliable bool // which lane it came on; of the frame around it, not of its own bytes
+	Reliable bool // reliable lane; a property of the frame, not of the message's bytes
 	Push     Push
 	Request  Request
 	Response Response
@@ -36,8 +36,8 @@ const (
 // IsNetwork reports whether a header byte begins a network message.
 func IsNetwork(header byte) bool { return Kind(ID(header)) >= KindInterest }
 
-// ParseMessage reads one network message. Everything in m is overwritten or
-// stale; slices are lent by the cursor's bytes.
+// ParseMessage reads one network message. Fields that it does not set are stale; slices are lent by
+// the cursor's bytes.
 //
 //rt:noalloc
 func ParseMessage(c *Cursor, m *Message) error {
@@ -111,14 +111,14 @@ func AppendPush(dst []byte, m *Push) []byte {
 	return appendData(l.dst, &m.Data)
 }
 
-// Size is at least as many bytes as AppendPush writes, at most pushOverhead more.
+// Size is an upper bound of the bytes that AppendPush writes, at most pushOverhead more.
 func (m *Push) Size() int {
 	return pushOverhead + len(m.Expr.Suffix) + len(m.Data.Payload) + len(m.Data.Attachment) + len(m.Data.Encoding.Schema)
 }
 
 const pushOverhead = 160
 
-// Request asks the queryables of a key.
+// Request is a query to the queryables of a key.
 type Request struct {
 	Envelope
 	ID        uint32
@@ -129,7 +129,7 @@ type Request struct {
 	Query     Query
 }
 
-// Target is which queryables a Request is for.
+// Target selects the queryables that a Request is for.
 type Target uint64
 
 // The targets.

@@ -38,8 +38,8 @@ func (r Role) String() string {
 	return "no role"
 }
 
-// Resolution is how many bits sequence numbers (bits 0-1) and request ids (bits
-// 2-3) have: 0, 1, 2, 3 for 8, 16, 32, 64.
+// Resolution is the number of bits of sequence numbers (bits 0-1) and of request ids (bits 2-3): 0,
+// 1, 2, 3 for 8, 16, 32, 64.
 type Resolution uint8
 
 // DefaultResolution is 32 bits for both.
@@ -159,8 +159,8 @@ func trimZID(zid []byte) []byte {
 // Open ends a handshake (Ack false: with the acceptor's cookie) or confirms it.
 type Open struct {
 	Ack     bool
-	LeaseMS uint64 // a sender that is silent for so long is dead
-	SN      uint32 // where the sender's lanes start
+	LeaseMS uint64 // a sender that is silent for this time is dead
+	SN      uint32 // first sequence number of the sender's lanes
 	Cookie  []byte // only without Ack
 }
 
@@ -179,7 +179,7 @@ func ParseOpen(c *Cursor) (Open, error) {
 	return m, c.Err()
 }
 
-// AppendOpen appends m, its lease in seconds where that loses nothing.
+// AppendOpen appends m, with its lease in seconds where that is exact.
 func AppendOpen(dst []byte, m *Open) []byte {
 	head := len(dst)
 	dst = append(dst, IDOpen)
@@ -196,7 +196,7 @@ func AppendOpen(dst []byte, m *Open) []byte {
 	return appendSlice(dst, m.Cookie)
 }
 
-// Reason is why a node closes.
+// Reason is a node's reason to close a link.
 type Reason uint8
 
 // The reasons. Source: the official transport crate.
@@ -258,7 +258,7 @@ func skipBody(c *Cursor, header byte) {
 	}
 }
 
-// Lane is the header of a Frame or of a Fragment: whose sequence it continues.
+// Lane is the header of a Frame or of a Fragment. It names the sequence that the message continues.
 type Lane struct {
 	Reliable bool
 	SN       uint32
@@ -270,14 +270,14 @@ type Lane struct {
 
 const dataPriority = 5
 
-// FrameHeader and FragmentHeader are the most bytes their headers take.
+// FrameHeader and FragmentHeader are the largest sizes of their headers, in bytes.
 const (
 	FrameHeader    = 1 + 5 + 2
 	FragmentHeader = 1 + 5 + 2 + 1
 )
 
-// ParseLane reads the header of a Frame or Fragment. The network messages, or
-// the piece of one, follow.
+// ParseLane reads the header of a Frame or Fragment. The network messages, or a piece of one,
+// follow.
 func ParseLane(c *Cursor) (Lane, error) {
 	h := c.byte()
 	m := Lane{Reliable: h&flagReliable != 0, SN: c.u32(), Priority: dataPriority}

@@ -1,7 +1,7 @@
 package codec
 
-// Timestamp is when a sample was made: NTP64 since 1970 and the clock's node.
-// It is absent when ID is empty.
+// Timestamp is the time at which a sample was made, as NTP64 since 1970, and the id of the clock's
+// node. It is absent when ID is empty.
 type Timestamp struct {
 	Time uint64
 	ID   []byte
@@ -44,8 +44,8 @@ func appendEncoding(dst []byte, e Encoding) []byte {
 	return appendSlice(appendVLE(dst, uint64(e.ID)<<1|1), e.Schema)
 }
 
-// Entity names a publisher, querier or queryable: its node and a number there.
-// It is absent when ZID is empty.
+// Entity identifies a publisher, querier or queryable: its node and its number at that node. It is
+// absent when ZID is empty.
 type Entity struct {
 	ZID []byte
 	ID  uint32
@@ -93,7 +93,7 @@ type Expr struct {
 	Sender bool
 }
 
-// Key is the whole text as an Expr, as every message of ours carries it.
+// Key returns a whole key as an Expr, as all our messages carry it.
 func Key(key []byte) Expr { return Expr{Suffix: key, Sender: true} }
 
 func (c *Cursor) expr(suffix, sender bool) Expr {
@@ -117,8 +117,8 @@ func appendExpr(dst []byte, e Expr, head int, flagN, flagM byte) []byte {
 	return dst
 }
 
-// QoS is the byte that travels with every network message: priority (bits 0-2),
-// block instead of drop (0x08), express (0x10), block the first only (0x20).
+// QoS is the byte that every network message carries: priority (bits 0-2), block instead of drop
+// (0x08), express (0x10), block the first only (0x20).
 type QoS byte
 
 // QoS of messages that do not choose their own.
@@ -134,7 +134,7 @@ const (
 // Priority is 0 (control, most urgent) to 7 (background).
 func (q QoS) Priority() uint8 { return uint8(q) & 7 }
 
-// Envelope is what every network message may carry around its own fields.
+// Envelope holds the fields that every network message may have beside its own.
 type Envelope struct {
 	QoS       QoS
 	Timestamp Timestamp
@@ -177,8 +177,8 @@ func (c *Cursor) envelope(header byte, e *Envelope) {
 	}
 }
 
-// addEnvelope appends what differs from the defaults; the node id is written
-// last by the messages that have one.
+// addEnvelope appends the fields that differ from the defaults; messages with a node id write it
+// last.
 func (l *list) addEnvelope(e *Envelope) {
 	if e.QoS != DefaultQoS {
 		l.addNum(extQoS, uint64(e.QoS))

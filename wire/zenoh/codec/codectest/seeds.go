@@ -4,8 +4,8 @@ package codectest
 
 import "edgert/wire/zenoh/codec"
 
-// Seeds is one encoded message of each kind, as a remote node may send it: where
-// a fuzz test begins. Each call returns fresh slices.
+// Seeds returns one encoded message of each kind, as a remote node may send it, as seeds of fuzz
+// tests. Each call returns fresh slices.
 func Seeds() (all [][]byte) {
 	for _, m := range messages() {
 		all = append(all, codec.AppendMessage(nil, &m))
