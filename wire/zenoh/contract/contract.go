@@ -1,4 +1,4 @@
-// Package contract is everything that wire.Session promises, as one test suite for every
+// Package contract tests everything that wire.Session promises, as one suite for every
 // implementation and every network in between:
 //
 //	func TestContract(t *testing.T) {
@@ -38,8 +38,8 @@ import (
 type Net struct {
 	Left, Right wire.Session
 
-	// Cut ends every link between the two without a word, as a network does;
-	// the sessions must find each other again. Nil: this network cannot.
+	// Cut breaks every link between the two without a Close, as a network does; the sessions must
+	// find each other again. Nil: this network cannot be cut.
 	Cut func()
 
 	LeftLacks, RightLacks Lacks
@@ -48,7 +48,7 @@ type Net struct {
 // Lacks lists the abilities that a session does not have.
 type Lacks struct {
 	Latest         bool // PutLatest replaces nothing: it is a Put
-	LongAttachment bool // an attachment that came in fragments is lost
+	LongAttachment bool // an attachment sent in fragments is lost
 	SharedTokens   bool // it sees a token vanish that another still holds, or appear twice
 	EndedTokens    bool // a new watcher may be shown a token that has just ended
 }
@@ -73,8 +73,8 @@ func Run(t *testing.T, open func(t *testing.T) Net) {
 	}
 }
 
-// Carried runs the cases that depend on what carries a link: messages and replies
-// of every size, congestion, and how links end and come back.
+// Carried runs the cases that depend on the carrier of a link: messages and replies of every size,
+// congestion, and the end and return of links.
 func Carried(t *testing.T, open func(t *testing.T) Net) {
 	runCases(t, pubsub[:1], open)
 	runCases(t, congestion, open)
@@ -98,7 +98,7 @@ func runCases(t *testing.T, cases []testCase, open func(t *testing.T) Net) {
 	}
 }
 
-// blocking is a QoS by which nothing is lost.
+// blocking is a QoS under which no message is dropped.
 var blocking = wire.QoS{Priority: wire.Data, Reliable: true, Block: true}
 
 // must returns the result of a call that may not fail.
@@ -134,7 +134,7 @@ func (p pair) token(s wire.Session, key string) wire.Declaration {
 	return must(p, "Token("+key+")", d, err)
 }
 
-// heard is a publisher whose subscribers are known.
+// heard returns a publisher on key once its subscribers are known to it.
 func (p pair) heard(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 	p.Helper()
 	pub := p.publisher(s, key, qos)
@@ -144,8 +144,8 @@ func (p pair) heard(s wire.Session, key string, qos wire.QoS) wire.Publisher {
 
 var tokensMade atomic.Uint64
 
-// known waits until each end sees the declarations of the other: a token arrives after everything
-// that was declared before it.
+// known waits until each end sees the declarations of the other: a token arrives after all earlier
+// declarations.
 func (p pair) known() {
 	p.Helper()
 	for _, way := range [][2]wire.Session{{p.from, p.to}, {p.to, p.from}} {
@@ -197,7 +197,7 @@ func (b *basket) keys() []string {
 	return keys
 }
 
-// settled returns how many samples there are when no more have come for a while.
+// settled returns the number of samples once no more have arrived for a while.
 func (b *basket) settled() int {
 	n := -1
 	for n != b.count() {
@@ -207,7 +207,7 @@ func (b *basket) settled() int {
 	return n
 }
 
-// pattern returns n bytes that identify their place and their sample.
+// pattern returns n bytes that identify their position and their sample.
 func pattern(seed, n int) []byte {
 	b := make([]byte, n)
 	for i := range b {

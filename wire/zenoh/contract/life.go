@@ -44,7 +44,7 @@ var life = []testCase{
 				p.Errorf("entry %d is %s, want a %s", i, e, want)
 			}
 		}
-		// One subscription is one subscription, however often it was declared.
+		// Two declarations of the same subscription deliver each sample once.
 		got.settled()
 		before := got.count()
 		p.put(pub, []byte("once"), nil)
@@ -102,7 +102,7 @@ var life = []testCase{
 		rttest.Eventually(p.T, "a link", p.from.Connected) // a watcher may see it a little later
 		go func() {
 			defer close(done)
-			for p.from.Connected() { // the first may find no other session yet
+			for p.from.Connected() { // the first attempt may find no other session yet
 				p.from.Get(context.Background(), "@c/wait", nil, rttest.Patience)
 			}
 		}()
@@ -125,7 +125,7 @@ var life = []testCase{
 			}
 		}()
 		for range 20 {
-			over := false // only ever touched with the callbacks excluded
+			over := false // accessed only while no callback can run
 			n := 0
 			heard := make(chan struct{}, 1)
 			sub := p.subscribe(p.to, "@c/after", func(wire.Sample) {

@@ -104,7 +104,7 @@ var pubsub = []testCase{
 			for _, k := range keys {
 				p.put(p.publisher(p.from, root+k, blocking), nil, nil)
 			}
-			p.put(last, nil, nil) // after them on the same lane
+			p.put(last, nil, nil) // later than those before on the same lane
 			rttest.Eventually(p.T, "the mark", func() bool { return mark.count() > 0 })
 			want := []string{}
 			for _, k := range tt.want {

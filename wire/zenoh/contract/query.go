@@ -14,7 +14,7 @@ import (
 	"edgert/wire"
 )
 
-// says declares a queryable that replies with one text on its own key.
+// says returns the callback of a queryable that replies with one text on its own key.
 func says(key, text string) func(wire.Query) {
 	return func(q wire.Query) {
 		q.Reply(key, []byte(text))
@@ -28,7 +28,7 @@ func (p pair) get(s wire.Session, key string, payload []byte) []wire.Reply {
 	return must(p, "Get("+key+")", r, err)
 }
 
-// texts lists the payloads of replies, errors with an exclamation mark, sorted.
+// texts lists the payloads of replies, sorted, errors with an exclamation mark.
 func texts(replies []wire.Reply) []string {
 	all := []string{}
 	for _, r := range replies {
@@ -42,8 +42,7 @@ func texts(replies []wire.Reply) []string {
 	return all
 }
 
-// reached waits until a query gets so many replies: then all
-// queryables are known.
+// reached waits until a query gets n replies: then all queryables are known.
 func (p pair) reached(s wire.Session, key string, n int) {
 	p.Helper()
 	rttest.Eventually(p.T, fmt.Sprintf("%d replies on %s", n, key), func() bool {
@@ -52,13 +51,13 @@ func (p pair) reached(s wire.Session, key string, n int) {
 	})
 }
 
-// sizesOfReplies is a function of its own for Carried.
+// sizesOfReplies is separate because Carried uses it, too.
 var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair) {
 	p.queryable(p.to, "@c/big", func(q wire.Query) {
 		var n int
 		fmt.Sscan(string(q.Payload()), &n)
 		payload := pattern(n, n)
-		go func() { // not on the receiver: it may have to wait for room
+		go func() { // not on the receiver's goroutine: the reply may have to wait for room
 			q.Reply("@c/big", payload)
 			q.Finish()
 		}()

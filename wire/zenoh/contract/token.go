@@ -30,7 +30,7 @@ func (d *diary) entries() []string {
 	return slices.Clone(d.all)
 }
 
-// of lists the entries of one key, in their order.
+// of lists the entries for one key, in their order.
 func (d *diary) of(key string) (all []string) {
 	for _, e := range d.entries() {
 		if e[1:] == key {
@@ -105,7 +105,7 @@ var tokens = []testCase{
 		d, _ := p.watch(p.from, "@c/s/*")
 		other, _ := p.watch(p.to, "@c/s/*")
 		a, b, c := p.token(p.to, "@c/s/k"), p.token(p.to, "@c/s/k"), p.token(p.from, "@c/s/k")
-		// After the others' tokens, so that both ends know of each other's.
+		// It comes after the others' tokens, so that both ends know each other's.
 		p.token(p.to, "@c/s/ready")
 		p.token(p.from, "@c/s/ready2")
 		p.reads(d, "+@c/s/k", "+@c/s/ready", "+@c/s/ready2")
