@@ -10,14 +10,14 @@ import (
 	"time"
 )
 
-// Certificate is what the first certificate of a PEM file says.
+// Certificate describes the first certificate of a PEM file.
 type Certificate struct {
-	CommonName string   // what an official router's access control knows it by
-	Names      []string // what our listener knows it by, see CertificateNames
+	CommonName string   // its name in an official router's access control
+	Names      []string // its names at our listener, see CertificateNames
 	Until      time.Time
 }
 
-// ReadCertificate reads one. It needs no key.
+// ReadCertificate reads a certificate file. It needs no key.
 func ReadCertificate(path string) (Certificate, error) {
 	leaf, err := readLeaf(path)
 	if err != nil {
@@ -47,16 +47,16 @@ func readLeaf(path string) (*x509.Certificate, error) {
 	}
 }
 
-// endsSoon is how long before its end a certificate is worth a warning.
+// endsSoon is the time before a certificate's end from which on a warning is due.
 const endsSoon = 30 * 24 * time.Hour
 
-// Finding is one thing that is wrong, or soon will be, with a certificate of ours.
+// Finding is one fault, present or soon to come, of a certificate of ours.
 type Finding struct {
-	Text    string // the same as long as nothing changes
-	Refused bool   // the other side, or we, take nobody's link by it
+	Text    string // constant as long as the fault stays the same
+	Refused bool   // links are refused because of it, by the other side or by us
 }
 
-// judge says whether a certificate is within its dates, and whether it will be for long.
+// judge reports a certificate that is outside its dates, or will be soon.
 func judge(c *x509.Certificate, file, effect string, now time.Time) []Finding {
 	what := fmt.Sprintf("the certificate %s of %s", named(c), file)
 	left := c.NotAfter.Sub(now)
@@ -71,7 +71,7 @@ func judge(c *x509.Certificate, file, effect string, now time.Time) []Finding {
 	return nil
 }
 
-// days is a time until an end. It changes seldom, because who logs it logs each text once.
+// days returns the time left as text that changes seldom, because each text is logged once.
 func days(left time.Duration) string {
 	switch n := int(left.Hours() / 24); {
 	case n >= 2:
@@ -82,8 +82,8 @@ func days(left time.Duration) string {
 	return "less than two hours"
 }
 
-// Ending tells of each certificate whose time is over, soon will be, or has not come, in
-// words. Files that cannot be read are left to those who need them.
+// Ending lists, as sentences, the certificates whose validity has ended, ends soon, or has not
+// begun. It leaves out files that cannot be read: their users report them.
 func (s *Security) Ending() []string { return s.ending(time.Now()) }
 
 func (s *Security) ending(now time.Time) (warnings []string) {
@@ -93,7 +93,7 @@ func (s *Security) ending(now time.Time) (warnings []string) {
 	return warnings
 }
 
-// dialling are the findings of the certificates by which we dial.
+// dialling returns the findings for the certificates by which we dial.
 func (s *Security) dialling(now time.Time) []Finding {
 	return slices.Concat(s.fileFindings(s.RootCA, "no certificate that it signed is trusted", now), s.fileFindings(s.ConnectCertificate, "servers refuse it", now))
 }
@@ -109,7 +109,7 @@ func (s *Security) fileFindings(file, effect string, now time.Time) []Finding {
 	return judge(c, file, effect, now)
 }
 
-// Listening says what is wrong with the certificates that a listener here would show.
+// Listening lists the faults of the certificates that a listener here would show.
 func (e Endpoint) Listening(now time.Time) []Finding {
 	if e.Protocol != TLS {
 		return nil
@@ -117,8 +117,8 @@ func (e Endpoint) Listening(now time.Time) []Finding {
 	return (&certificates{security: e.Security}).findings(now)
 }
 
-// Dialling says what is wrong with the certificates by which this endpoint is dialled,
-// whose files are read anew for every attempt.
+// Dialling lists the faults of the certificates used to dial this endpoint, whose files are read
+// anew for every attempt.
 func (e Endpoint) Dialling(now time.Time) (found []Finding) {
 	if e.Protocol != TLS {
 		return nil
@@ -130,9 +130,9 @@ func (e Endpoint) Dialling(now time.Time) (found []Finding) {
 	return found
 }
 
-// CertificateNames are the names in the certificate that the other end of a
-// connection has shown and that was verified: the DNS names of its subjectAltName,
-// else its common name. certified is false without such a certificate.
+// CertificateNames returns the names in the certificate that the other end of a connection has
+// shown and that was verified: the DNS names of its subjectAltName, else its common name. certified
+// is false without such a certificate.
 func CertificateNames(conn net.Conn) (names []string, certified bool) {
 	secure, ok := conn.(*tls.Conn)
 	if !ok {

@@ -10,13 +10,13 @@ import (
 	"time"
 )
 
-// connectTimeout is how long the system may try to connect before we begin anew:
-// it repeats a lost SYN after 1, 3 and 7 seconds, too slow for a network that is
-// back.
+// connectTimeout is the longest time for which the system may try to connect before we begin anew:
+// it repeats a lost SYN after 1, 3 and 7 seconds, which is too slow for a network that has just
+// returned.
 const connectTimeout = 3 * time.Second
 
-// Dial connects, TLS handshake included. It ends early when ctx does. prepare,
-// if not nil, gets the connection before TLS begins on it.
+// Dial connects, TLS handshake included. It ends early when ctx does. prepare, if not nil, is
+// called with the connection before TLS begins on it.
 func (e Endpoint) Dial(ctx context.Context, prepare func(net.Conn)) (net.Conn, error) {
 	d := net.Dialer{KeepAlive: -1, Timeout: connectTimeout}
 	if e.Protocol == Unix {
@@ -55,8 +55,8 @@ func (e Endpoint) dialResult(conn net.Conn, err error, prepare func(net.Conn)) (
 	return conn, nil
 }
 
-// Unreachable says that nothing answers here, with the system's error without its
-// wrappers.
+// Unreachable returns the error for an endpoint that does not answer, with the system's error
+// without its wrappers.
 func (e Endpoint) Unreachable(cause error) error {
 	var sys *os.SyscallError
 	var op *net.OpError

@@ -1,8 +1,8 @@
-// Package endpoint is where Zenoh nodes meet: the text of an endpoint, such as
-// tcp/host:7447, and the byte streams behind it.
+// Package endpoint parses, dials and listens on the endpoints of Zenoh nodes, such as
+// tcp/host:7447.
 //
-// tcp/ and tls/ take a host and a port, with IPv6 addresses in brackets, and
-// unixsock-stream/ the path of a socket file. TLS is 1.3 or newer on both sides.
+// tcp/ and tls/ take a host and a port, with IPv6 addresses in brackets, and unixsock-stream/ the
+// path of a socket file. TLS is 1.3 or newer on both sides.
 //
 // Source: the crate zenoh-protocol of eclipse-zenoh/zenoh (core/endpoint).
 package endpoint
@@ -25,7 +25,7 @@ const (
 
 const (
 	maxText = 4096 // bytes of an endpoint, certificate paths included
-	maxPath = 107  // the longest path of a socket file that the kernel's address holds
+	maxPath = 107  // the longest path of a socket file that fits into the kernel's address
 )
 
 // Endpoint is one place to dial or to listen on.
@@ -35,8 +35,8 @@ type Endpoint struct {
 	Security Security
 }
 
-// Parse reads an endpoint. Its TLS options, behind '#', win over those of
-// defaults. Options that would not be obeyed are refused.
+// Parse reads an endpoint. Its TLS options, after '#', take precedence over defaults. Options that
+// would be ignored are refused.
 func Parse(text string, defaults Security) (Endpoint, error) {
 	bad := func(format string, args ...any) (Endpoint, error) {
 		return Endpoint{}, fmt.Errorf("wire/zenoh: endpoint %q: %w", text, fmt.Errorf(format, args...))
@@ -89,10 +89,10 @@ func checkPath(path string) error {
 	return nil
 }
 
-// String is the endpoint without its options.
+// String returns the endpoint without its options.
 func (e Endpoint) String() string { return e.Protocol + "/" + e.Address }
 
-// CheckDial refuses what can never be dialled: no host, no port, or unusable
+// CheckDial refuses an endpoint that can never be dialled: no host, no port, or unusable
 // certificate files.
 func (e Endpoint) CheckDial() error {
 	if e.Protocol == Unix {

@@ -128,7 +128,8 @@ func exchange(t *testing.T, listen, dial Endpoint) (accepted, dialled error) {
 	return <-side, err
 }
 
-// Goal: who trusts whom, on both sides, and what is said when they do not.
+// Goal: each side trusts exactly the certificates that it should, and names the reason when it
+// refuses one.
 func TestTrust(t *testing.T) {
 	ours, foreign := endpointtest.New(t), endpointtest.New(t)
 	server, serverKey := ours.Issue("server", "localhost", "127.0.0.1", "::1")
@@ -142,7 +143,7 @@ func TestTrust(t *testing.T) {
 		name         string
 		listen, dial Security
 		host         string
-		err          string // what the dialling side says
+		err          string // part of the dialling side's error
 	}{
 		{"by address", plain, Security{RootCA: ours.CA}, "127.0.0.1", ""},
 		{"by name", plain, Security{RootCA: ours.CA}, "localhost", ""},
@@ -205,14 +206,15 @@ func TestIPv6(t *testing.T) {
 	}
 }
 
-// fix has what a person must read on one of the sides, and what would mislead.
+// fix holds the words that an error of one of the sides must contain, and the misleading words that
+// it must not.
 type fix struct {
 	dialled, accepted []string
 	never             string
 }
 
-// Goal: each reason why TLS fails is named for what it is, with names and dates, and so
-// is its cure; "give the root CA" is that of one reason only.
+// Goal: each cause of a TLS failure is named exactly, with names and dates, and with its remedy;
+// "give the root CA" is the remedy of one cause only.
 func TestEachFailureHasItsOwnCure(t *testing.T) {
 	const giveCA = "give the root CA"
 	hour := time.Hour
@@ -293,7 +295,7 @@ func TestEachFailureHasItsOwnCure(t *testing.T) {
 	}
 }
 
-// A certificate that no client takes is found before a robot comes.
+// A certificate that every client refuses is found before a robot dials.
 func TestListeningWithACertificateForClients(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.IssueAs("gpu", func(c *x509.Certificate) { c.ExtKeyUsage = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth} }, "127.0.0.1")
@@ -307,7 +309,8 @@ func TestListeningWithACertificateForClients(t *testing.T) {
 	}
 }
 
-// Goal: who dials tls/ where tcp/ listens, or something else, reads that.
+// Goal: the error of dialling tls/ names the cause when a tcp/ listener, or another protocol,
+// answers.
 func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 	ca := endpointtest.New(t)
 	for _, tt := range []struct {
@@ -339,9 +342,9 @@ func TestTLSWhereNobodySpeaksIt(t *testing.T) {
 	}
 }
 
-// A client without TLS reads from a tls/ listener's answer where it is, and the
-// listener's log says so, too: also where its first message is as long as TLS's records
-// are numbered.
+// A client without TLS at a tls/ listener learns the cause from the listener's answer, and the
+// listener's log names it, too: also when the length of the client's first message looks like a TLS
+// record type.
 func TestPlainBytesAtATLSListener(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("gpu", "127.0.0.1")
@@ -380,8 +383,8 @@ func TestPlainBytesAtATLSListener(t *testing.T) {
 	}
 }
 
-// Goal: a listener says what is wrong with what it shows now, at any time, and that files
-// which came since are not used.
+// Goal: a listener reports at any time the faults of the certificates that it shows now, and that
+// newer files are not used.
 func TestCertificatesOfAListener(t *testing.T) {
 	ca := endpointtest.New(t)
 	now := time.Now()
@@ -412,7 +415,7 @@ func TestCertificatesOfAListener(t *testing.T) {
 		}
 	}
 	check(now, false, `the certificate "gpu" of `, "gpu.pem ends in 3 days, on ")
-	check(now.Add(71*time.Hour), true, "ends in less than two hours", `of `+own+" ended on ") // the authority's is over by then
+	check(now.Add(71*time.Hour), true, "ends in less than two hours", `of `+own+" ended on ") // the authority's certificate has ended by then
 	check(now.Add(73*time.Hour), true, "gpu.pem ended on ", "robots refuse this server")
 	check(now.Add(-2*time.Hour), true, "gpu.pem is not valid before ", "clock where it is behind")
 
@@ -449,7 +452,7 @@ func TestCertificatesOfAListener(t *testing.T) {
 	check(now, false, own+": no such file", "are not used")
 }
 
-// Goal: wrong files are named, with what was wanted, before anything is dialled.
+// Goal: wrong files are named, with the expected content, before anything is dialled.
 func TestFilesAreChecked(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("a", "127.0.0.1")
@@ -492,8 +495,8 @@ func TestFilesAreChecked(t *testing.T) {
 	}
 }
 
-// Goal: a listener shows a renewed certificate without a restart, and goes on
-// with the old one while the new files are unusable.
+// Goal: a listener shows a renewed certificate without a restart, and keeps the old one while the
+// new files are unusable.
 func TestRenewedCertificate(t *testing.T) {
 	old, next := endpointtest.New(t), endpointtest.New(t)
 	cert, key := old.Issue("a", "127.0.0.1")
@@ -546,8 +549,8 @@ func copyFile(t *testing.T, from, to string) {
 	}
 }
 
-// Goal: a socket file left behind by a dead process does not keep a listener
-// away; one that somebody listens on, or a file that is none, does.
+// Goal: a dead process's socket file does not prevent a listener; a socket in use, or a file of
+// another kind, does.
 func TestSocketFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "z.sock")
 	at := Endpoint{Protocol: Unix, Address: path}

@@ -33,8 +33,8 @@ type Listener struct {
 	certificates *certificates // for tls/
 }
 
-// Listen binds the endpoint. On a socket file it takes the place of one that a
-// dead process left behind, and refuses one that is in use.
+// Listen binds the endpoint. It replaces a socket file that a dead process left, and refuses a
+// socket file in use.
 func (e Endpoint) Listen() (*Listener, error) {
 	fail := func(err error) (*Listener, error) {
 		return nil, fmt.Errorf("wire/zenoh: cannot listen on %s: %w", e, err)
@@ -92,11 +92,10 @@ func lockSocket(path string) (lock *os.File, err error) {
 	return lock, os.Remove(path)
 }
 
-// Endpoint is where the listener listens, with the real port.
+// Endpoint returns the listener's endpoint with the real port.
 func (l *Listener) Endpoint() string { return l.endpoint.Protocol + "/" + l.Addr().String() }
 
-// Close ends the listener. It removes its socket file, and lets go of the lock
-// last.
+// Close ends the listener. It removes its socket file, and releases the lock last.
 func (l *Listener) Close() (err error) {
 	if l.Listener != nil {
 		err = l.Listener.Close()
@@ -107,8 +106,8 @@ func (l *Listener) Close() (err error) {
 	return err
 }
 
-// Secure does the TLS handshake on an accepted connection, if the endpoint has
-// one. It ends at the latest with conn's deadline.
+// Secure does the TLS handshake on an accepted connection of a tls/ endpoint. It ends at conn's
+// deadline at the latest.
 func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
 	if l.certificates == nil {
 		return conn, nil
@@ -121,25 +120,25 @@ func (l *Listener) Secure(conn net.Conn) (net.Conn, error) {
 	secure := tls.Server(&greeted{Conn: conn}, cfg)
 	if err := secure.Handshake(); err != nil {
 		if speaksNoTLS(err) {
-			conn.Write(plainAlert) // a client of Zenoh without TLS knows by it where it is
+			conn.Write(plainAlert) // by it our client without TLS recognises a TLS listener
 		}
 		return nil, l.endpoint.Security.accepted(err, time.Now())
 	}
 	return secure, nil
 }
 
-// greeted is a connection whose first bytes must be those of a TLS handshake. crypto/tls
-// looks at the first alone, waits for what they announce, and Zenoh's first message may
-// begin like a record.
+// greeted is a connection whose first bytes must be those of a TLS handshake. crypto/tls checks
+// only the first byte and waits for the announced length, and Zenoh's first message may begin like
+// a record.
 type greeted struct {
 	net.Conn
-	seen int // of the first bytes
+	seen int // number of first bytes seen
 }
 
-// firstBytes are a record of a handshake of any version.
+// firstBytes begin a handshake record of any version.
 var firstBytes = [2]byte{0x16, 0x03}
 
-// errNoTLS is a connection that begins with other bytes than TLS does.
+// errNoTLS is the error of a connection whose first bytes are not TLS.
 var errNoTLS = errors.New("its first bytes are not TLS's")
 
 func (g *greeted) Read(p []byte) (int, error) {
@@ -156,17 +155,17 @@ func (g *greeted) Read(p []byte) (int, error) {
 // NetConn is the connection below.
 func (g *greeted) NetConn() net.Conn { return g.Conn }
 
-// speaksNoTLS reports whether a handshake failed because the other side speaks none.
+// speaksNoTLS reports whether a handshake failed because the other side does not use TLS.
 func speaksNoTLS(err error) bool {
 	var record tls.RecordHeaderError
 	return errors.Is(err, errNoTLS) || errors.As(err, &record)
 }
 
-// plainAlert is TLS's fatal alert that a version is not spoken, in the clear.
+// plainAlert is TLS's fatal alert for an unsupported version, unencrypted.
 var plainAlert = []byte{21, 3, 1, 0, 2, 2, alertVersion}
 
-// Certificates says what is wrong, or soon will be, with the certificates that the
-// listener shows and asks for, after it has read files that have changed.
+// Certificates lists the faults, present or soon to come, of the certificates that the listener
+// shows and requires, after it has read changed files.
 func (l *Listener) Certificates(now time.Time) []Finding {
 	if l.certificates == nil {
 		return nil
@@ -174,19 +173,19 @@ func (l *Listener) Certificates(now time.Time) []Finding {
 	return l.certificates.findings(now)
 }
 
-// certificates are the certificates of a listener, read again when a file has changed.
-// A set that cannot be used does not replace one that could.
+// certificates are the certificates of a listener, read again when a file has changed. An unusable
+// set does not replace a usable one.
 type certificates struct {
 	security Security
 
 	mu       sync.Mutex
 	cfg      *tls.Config         // guarded by mu
 	roots    []*x509.Certificate // that vouch for clients. Guarded by mu
-	failed   error               // why the files as they are now are not used. Guarded by mu
+	failed   error               // why the present files are not used. Guarded by mu
 	versions [3]fileVersion      // guarded by mu
 }
 
-// fileVersion tells a file's versions apart.
+// fileVersion distinguishes the versions of a file.
 type fileVersion struct {
 	size    int64
 	changed time.Time
@@ -206,8 +205,8 @@ func (k *certificates) config() (*tls.Config, error) {
 	return k.read(time.Now())
 }
 
-// read is config. Called with mu held. A set whose certificate is over, or is not valid yet,
-// waits while the one before is valid.
+// read is config. Called with mu held. A set whose certificate has ended, or is not valid yet, is
+// not used while the previous one is valid.
 func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	s := &k.security
 	now := [3]fileVersion{versionOf(s.ListenCertificate), versionOf(s.ListenKey), versionOf(s.RootCA)}
@@ -221,7 +220,7 @@ func (k *certificates) read(at time.Time) (*tls.Config, error) {
 	if err == nil && k.cfg != nil && !validAt(cfg, at) && validAt(k.cfg, at) {
 		leaf := cfg.Certificates[0].Leaf
 		k.failed = fmt.Errorf("wire/zenoh: TLS certificate %s (%s) is valid from %s to %s only", s.ListenCertificate, named(leaf), date(leaf.NotBefore), date(leaf.NotAfter))
-		return k.cfg, nil // and looks again
+		return k.cfg, nil // the next call checks again
 	}
 	k.versions, k.failed = now, err
 	if err == nil {

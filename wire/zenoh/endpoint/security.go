@@ -12,28 +12,28 @@ import (
 	"edgert/internal/capped"
 )
 
-// maxPEM is how large a certificate or key file may be.
+// maxPEM is the largest size of a certificate or key file, in bytes.
 const maxPEM = 1 << 20
 
-// Security is what TLS needs: PEM files, read again for every connection that is
-// dialled and whenever they have changed for those that are accepted, so that
-// certificates may be renewed while the process runs.
+// Security configures TLS by PEM files. They are read again for every dialled connection, and for
+// accepted connections when they have changed, so that certificates may be renewed while the
+// process runs.
 type Security struct {
 	// RootCA holds the authorities that vouch for the other side. Empty: the
 	// system's when dialling; required when listening with MutualTLS.
 	RootCA string
 
-	ConnectCertificate string // what we show when dialling, leaf first; empty: nothing
+	ConnectCertificate string // shown when dialling, leaf first; empty: no certificate
 	ConnectKey         string
-	ListenCertificate  string // what we show when listening; required there
+	ListenCertificate  string // shown when listening; required there
 	ListenKey          string
 
-	MutualTLS bool // listening: demand a certificate that RootCA vouches for. Dialling: have one
+	MutualTLS bool // listening: require a certificate that RootCA vouches for. Dialling: show one
 	AnyName   bool // dialling: the certificate need not name the host
 }
 
-// options names the settings an endpoint may carry behind '#', and where they
-// go. Zenoh's inline variants (_base64, _raw) would put keys on command lines.
+// options maps the settings that an endpoint may have after '#' to their fields. Zenoh's inline
+// variants (_base64, _raw) would put keys on command lines.
 var options = map[string]func(s *Security, v string) error{
 	"root_ca_certificate_file": func(s *Security, v string) error { s.RootCA = v; return nil },
 	"connect_certificate_file": func(s *Security, v string) error { s.ConnectCertificate = v; return nil },
@@ -73,9 +73,9 @@ func (s *Security) set(text string) error {
 	return nil
 }
 
-// baseConfig is what both sides have in common. Records are of full size from the
-// start, because a batch is of no use before its last byte is there. Tickets
-// would let a node come back without showing its certificate again.
+// baseConfig is the configuration that both sides share. Records have their full size from the
+// start, because a batch is of no use before its last byte has arrived. Session tickets are off:
+// they would let a node return without showing its certificate again.
 func baseConfig() *tls.Config {
 	return &tls.Config{MinVersion: tls.VersionTLS13, DynamicRecordSizingDisabled: true, SessionTicketsDisabled: true}
 }
@@ -83,7 +83,7 @@ func baseConfig() *tls.Config {
 // clientConfig is the TLS side of a connection to host.
 func (s *Security) clientConfig(host string) (*tls.Config, error) {
 	cfg := baseConfig()
-	host, _, _ = strings.Cut(host, "%") // an IPv6 zone is ours, not the certificate's
+	host, _, _ = strings.Cut(host, "%") // an IPv6 zone is local, not in the certificate
 	cfg.ServerName = host
 	if s.RootCA != "" {
 		roots, err := loadRoots(s.RootCA)
@@ -103,7 +103,7 @@ func (s *Security) clientConfig(host string) (*tls.Config, error) {
 		return nil, errors.New("wire/zenoh: mutual TLS is asked for without a certificate to show when dialling: give its file and its key's")
 	}
 	if s.AnyName {
-		// What Go checks by itself, but for the name.
+		// VerifyConnection repeats Go's own checks, except for the name.
 		cfg.InsecureSkipVerify = true
 		cfg.VerifyConnection = func(c tls.ConnectionState) error { return verifyChain(c.PeerCertificates, cfg.RootCAs) }
 	}
@@ -150,12 +150,13 @@ func (s *Security) serverConfig() (*tls.Config, error) {
 	return cfg, nil
 }
 
-// allows reports whether a certificate is for a usage: one without extendedKeyUsage is for all.
+// allows reports whether a certificate may be used for a purpose: without extendedKeyUsage it may
+// be used for all.
 func allows(c *x509.Certificate, usage x509.ExtKeyUsage) bool {
 	return len(c.ExtKeyUsage)+len(c.UnknownExtKeyUsage) == 0 || slices.Contains(c.ExtKeyUsage, usage) || slices.Contains(c.ExtKeyUsage, x509.ExtKeyUsageAny)
 }
 
-// loadCertificate loads a certificate and its key; side is how their options begin.
+// loadCertificate loads a certificate and its key; side is the common prefix of their options.
 func loadCertificate(side, certificate, key string) (tls.Certificate, error) {
 	if certificate == "" || key == "" {
 		return tls.Certificate{}, fmt.Errorf("wire/zenoh: TLS %s certificate %q with key %q: they go together", side, certificate, key)
@@ -188,7 +189,7 @@ func loadRoots(path string) (*x509.CertPool, error) {
 	return roots, nil
 }
 
-// readRoots reads the authorities of a file, at least one; none for no file.
+// readRoots reads the authorities of a file, at least one; without a file it returns an empty list.
 func readRoots(path string) (roots []*x509.Certificate, err error) {
 	if path == "" {
 		return nil, nil

@@ -28,8 +28,7 @@ func (a *AuthError) Error() string {
 
 func (a *AuthError) Unwrap() error { return a.Err }
 
-// PlainError is a connection on which the other side does not speak TLS, or speaks it
-// where we do not.
+// PlainError is a connection on which only one of the two sides uses TLS.
 type PlainError struct {
 	Endpoint string
 	Fix      string
@@ -58,8 +57,8 @@ const (
 	alertRequired    = 116
 )
 
-// alertOf returns the alert by which the other side has ended TLS. Go has no exported
-// type for one that was received, but for its text.
+// alertOf returns the alert by which the other side has ended TLS. Go's type of a received alert is
+// not exported; it is recognised by its text.
 func alertOf(err error) (alert tls.AlertError, ok bool) {
 	var op *net.OpError
 	if !errors.As(err, &op) || op.Op != "remote error" {
@@ -82,7 +81,7 @@ type who struct {
 	role  string // that usage
 	key   string // extendedKeyUsage, as openssl writes it
 	roots string // file of the authorities that are to vouch for it; empty: the system's
-	renew string // who has to act
+	renew string // who has to renew it, for messages
 }
 
 func (s *Security) server() who {
@@ -93,7 +92,7 @@ func (s *Security) client() who {
 	return who{whose: "the client's", usage: x509.ExtKeyUsageClientAuth, role: "clients", key: "clientAuth", roots: s.RootCA, renew: "on the robot"}
 }
 
-// named is a certificate's name for messages.
+// named returns a certificate's name for messages.
 func named(c *x509.Certificate) string {
 	switch {
 	case c.Subject.CommonName != "":
@@ -126,7 +125,7 @@ func hostsOf(c *x509.Certificate) string {
 
 func date(t time.Time) string { return t.UTC().Format("2006-01-02 15:04 UTC") }
 
-// outside explains a certificate that is over or has not begun.
+// outside explains a certificate that has ended or is not valid yet.
 func outside(c *x509.Certificate, now time.Time, what, renew string) (cause error, fix string, is bool) {
 	switch {
 	case now.After(c.NotAfter):
@@ -139,7 +138,7 @@ func outside(c *x509.Certificate, now time.Time, what, renew string) (cause erro
 	return nil, "", false
 }
 
-// unverified explains a certificate that the other side has shown and that did not pass.
+// unverified explains why the other side's certificate was refused.
 func (w who) unverified(chain []*x509.Certificate, err error, now time.Time) (cause error, fix string) {
 	var name x509.HostnameError
 	var invalid x509.CertificateInvalidError
@@ -218,8 +217,8 @@ func (w who) unknown(chain []*x509.Certificate, err error, now time.Time) (cause
 	return fmt.Errorf("%s was signed by %s, and %s", what, issuer(last), where), fix
 }
 
-// shown explains why the other side may have refused the certificate that we show: file
-// is empty where we show none.
+// shown explains why the other side may have refused our certificate; file is empty when we show no
+// certificate.
 func shown(file string, w who, alert tls.AlertError, now time.Time) (cause, fix string) {
 	if file == "" {
 		return "we showed none", "give one that its root CA vouches for"
@@ -261,7 +260,7 @@ func (e Endpoint) Refused(err error) error {
 	return &AuthError{e.String(), fmt.Sprintf("it refused our certificate, or the lack of one; %s: %s", cause, fix), err}
 }
 
-// tlsError says what to do about a TLS handshake that failed.
+// tlsError adds the remedy to the error of a failed TLS handshake.
 func (e Endpoint) tlsError(err error, now time.Time) error {
 	var record tls.RecordHeaderError
 	var unverified *tls.CertificateVerificationError
@@ -284,7 +283,7 @@ func (e Endpoint) tlsError(err error, now time.Time) error {
 	return e.Unreachable(err)
 }
 
-// accepted says why a TLS handshake with a node that has dialled failed.
+// accepted explains why a TLS handshake with a node that has dialled us failed.
 func (s *Security) accepted(err error, now time.Time) error {
 	var unverified *tls.CertificateVerificationError
 	alert, alerted := alertOf(err)

@@ -71,8 +71,8 @@ func (a *Authority) write(name, kind string, der []byte) string {
 	return path
 }
 
-// Issue signs a certificate for a common name, good for both sides, and returns
-// the files of it and its key. hosts are names and addresses it is good for.
+// Issue signs a certificate for a common name, valid for both sides, and returns the files of the
+// certificate and its key. hosts are the names and addresses in it.
 func (a *Authority) Issue(name string, hosts ...string) (cert, key string) {
 	a.t.Helper()
 	return a.IssueUntil(time.Now().Add(time.Hour), name, hosts...)
