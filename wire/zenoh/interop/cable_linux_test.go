@@ -22,7 +22,7 @@ const (
 	cutFor   = 4 * time.Second
 )
 
-// cable switches the loopback interface of a network namespace of our own: while it is off nothing
+// cable switches the loopback interface of our own network namespace: while it is off no packet
 // arrives, and no process gets an error.
 func cable(t *testing.T, on bool) {
 	t.Helper()
@@ -48,13 +48,13 @@ func cable(t *testing.T, on bool) {
 	}
 }
 
-// links notes what becomes of a session's links.
+// links notes the events of a session's links.
 type links struct {
 	mu      sync.Mutex
 	up      bool
 	changed time.Time
 	lost    error
-	refused error // by a CloseError: the answer to a node id that is known already
+	refused error // by a CloseError: the answer to an already known node id
 }
 
 func (l *links) hear(e zenoh.LinkEvent) {
@@ -80,9 +80,9 @@ func (l *links) are(t *testing.T, up bool, since time.Time) (after time.Duration
 	return l.changed.Sub(since), l.lost
 }
 
-// Goal: with an official router whose lease is the default of 10 s our sessions notice a cut cable
-// long before that lease is over, come back by themselves when it is there again, are not refused
-// because the router still knows them, and everything works as before.
+// Goal: with an official router whose lease is the default of 10 s, our sessions notice a cut cable
+// long before that lease ends and reconnect by themselves when the cable is back. The router does
+// not refuse them although it still knows them, and everything works as before.
 func TestCableCutBehindARouter(t *testing.T) {
 	if os.Getenv(cableEnv) == "" {
 		inNamespace(t)
@@ -142,8 +142,8 @@ func inNamespace(t *testing.T) {
 	}
 }
 
-// Goal: a path that goes silent without losing the connection, as through another proxy, is noticed
-// when the router's lease is over, and not before: its system confirms all that we send.
+// Goal: a connection that goes silent without ending, as through another proxy, is noticed at the
+// end of the router's lease, and not before: its system still confirms our bytes.
 func TestSilenceBehindARouter(t *testing.T) {
 	t.Parallel()
 	over(t, func(t *testing.T, v version) {

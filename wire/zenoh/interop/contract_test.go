@@ -12,8 +12,8 @@ import (
 // network makes the nets of one test; the processes that it starts stay up across the cases.
 type network func(t *testing.T, v version) func(t *testing.T) contract.Net
 
-// networks are all places that ours and theirs can take. Those marked once are
-// tried with the newest version only.
+// networks are all positions that our and the official implementation can have. Those marked once
+// are tested with the newest version only.
 var networks = []struct {
 	name string
 	make network
@@ -69,14 +69,14 @@ var networks = []struct {
 
 // lacks lists the abilities that the official binding does not have. Its watchers take the end of
 // one holder of a token, itself or another, for the end of the token, and may show one token twice
-// to a watcher that came after another.
+// to a later watcher.
 var lacks = contract.Lacks{Latest: true, SharedTokens: true}
 
 func connecting(p *zenohtest.Proxy) zenoh.Config {
 	return zenoh.Config{Connect: []string{p.Endpoint()}}
 }
 
-// through has two sessions dial a listener of ours, which relays: official ones in the given mode,
+// through makes two sessions dial our listener, which relays: official sessions in the given mode,
 // or ours when the mode is empty.
 func through(left, right string) network {
 	return func(t *testing.T, v version) func(*testing.T) contract.Net {
@@ -95,7 +95,7 @@ func through(left, right string) network {
 	}
 }
 
-// atOurs has an official node dial a listener of ours.
+// atOurs makes an official node dial our listener.
 func atOurs(t *testing.T, v version, mode string) func(*testing.T) contract.Net {
 	theirs := v.start(t)
 	return func(t *testing.T) contract.Net {
@@ -107,7 +107,7 @@ func atOurs(t *testing.T, v version, mode string) func(*testing.T) contract.Net 
 	}
 }
 
-// atTheirs has a session of ours dial an official node.
+// atTheirs makes our session dial an official node.
 func atTheirs(t *testing.T, v version, mode string) func(*testing.T) contract.Net {
 	theirs, at := v.start(t), freeEndpoint(t)
 	way := proxy(t, at)

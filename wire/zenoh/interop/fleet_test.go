@@ -37,8 +37,8 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 	return dir, err
 })
 
-// fleet is a copy of examples/router, on ports of this machine that are free, with the
-// certificates that its script makes.
+// fleet is a copy of examples/router, on free ports of this machine, with the certificates that its
+// script makes.
 type fleet struct {
 	t     *testing.T
 	bin   string
@@ -70,7 +70,7 @@ func newFleet(t *testing.T, routers ...string) *fleet {
 	return f
 }
 
-// run runs a command in the folder to its end.
+// run runs a command in the fleet's folder to its end.
 func (f *fleet) run(name string, args ...string) string {
 	f.t.Helper()
 	cmd := exec.Command(name, args...)
@@ -82,7 +82,7 @@ func (f *fleet) run(name string, args ...string) string {
 	return string(out)
 }
 
-// edit replaces a text in a file, where it must be.
+// edit replaces a text in a file; the text must occur.
 func (f *fleet) edit(file, old, new string) {
 	f.t.Helper()
 	path := filepath.Join(f.dir, file)
@@ -95,8 +95,8 @@ func (f *fleet) edit(file, old, new string) {
 	}
 }
 
-// router starts an official router with a configuration of the example and the rules
-// that lean-server made.
+// router starts an official router with a configuration of the example and the rules that
+// lean-server generated.
 func (f *fleet) router(v version, name, config string) {
 	f.t.Helper()
 	joined := f.run("sed", "/^  access_control:/r acl.json5", config)
@@ -120,7 +120,7 @@ type said struct {
 	rttest.Output
 }
 
-// start starts a program in the folder, which the test ends.
+// start starts a program in the fleet's folder, which the test ends.
 func (f *fleet) start(name string, env []string, args ...string) *said {
 	f.t.Helper()
 	return f.startIn(f.dir, name, env, args...)
@@ -152,12 +152,12 @@ func (f *fleet) startIn(dir, name string, env []string, args ...string) *said {
 // server starts lean-server at a router.
 func (f *fleet) server(router string) {
 	f.t.Helper()
-	root, _ := filepath.Abs("../../..") // where ONNX Runtime is found
+	root, _ := filepath.Abs("../../..") // ONNX Runtime is found relative to it
 	log := f.startIn(root, filepath.Join(f.bin, "lean-server"), nil, "--manifest", filepath.Join(f.dir, "server.yaml"), "--connect", f.at(router), "--health-port", "0")
 	rttest.Eventually(f.t, "the server", func() bool { return strings.Contains(log.String(), "serving") })
 }
 
-// arm starts a robot on a simulated arm with a certificate, which need not be its own.
+// arm starts a robot on a simulated arm with a certificate, which may be another robot's.
 func (f *fleet) arm(id, certificate, router, duration string) *said {
 	f.t.Helper()
 	state := f.t.TempDir()
@@ -188,14 +188,14 @@ func (f *fleet) streamed(id string, s *said) {
 	f.t.Logf("%s: %d chunks for %d requests, dropped %v", id, summary.Chunks, summary.Requests, summary.Dropped)
 }
 
-// session is one of our own under a certificate of the fleet.
+// session opens one of our sessions with a certificate of the fleet.
 func (f *fleet) session(name, router string) wire.Session {
 	file := filepath.Join(f.dir, "certificates", name)
 	return ours(f.t, zenoh.Config{Connect: []string{f.at(router)}, TLS: endpoint.Security{
 		RootCA: filepath.Join(f.dir, "certificates/ca.pem"), ConnectCertificate: file + ".pem", ConnectKey: file + ".key"}})
 }
 
-// Goal: the configurations of examples/router work with the real programs, and with lean-server's
+// Goal: the configurations of examples/router work with the real programs, and under lean-server's
 // rules a robot's certificate gives no rights over another robot, at one router and across three.
 func TestFleetBehindRouters(t *testing.T) {
 	if len(required) == 0 {
@@ -219,12 +219,12 @@ func TestFleetBehindRouters(t *testing.T) {
 	})
 }
 
-// holds runs two servers of one service and their robots at these routers, and one robot
-// that would like to be another.
+// holds runs two servers of one service and their robots at these routers, and one robot that tries
+// to act as another.
 func (f *fleet) holds(server, robots, attacker string) {
 	t := f.t
 	f.server(server)
-	f.server(server) // two replicas: each robot is held by one
+	f.server(server) // two replicas: each robot's session is at one of them
 	a, b := f.arm("arm-a", "arm-a", attacker, "6s"), f.arm("arm-b", "arm-b", robots, "12s")
 	operator := f.session("operator", server)
 	var heard, stolen, tokens diary
@@ -235,7 +235,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 		}
 	}
 	must(operator.Subscribe(service+"/*/obs", func(s wire.Sample) {
-		if len(s.Payload) < 100 { // no observation of a real robot
+		if len(s.Payload) < 100 { // not an observation of a real robot
 			heard.note(string(s.Payload))
 		}
 	}))
@@ -247,7 +247,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 	forger := f.session("arm-a", attacker)
 	must(forger.Subscribe(service+"/arm-b/action", stolen.sample))
 	must(forger.Subscribe(service+"/**", func(s wire.Sample) {
-		if s.Key != service+"/arm-a/action" { // its rights
+		if s.Key != service+"/arm-a/action" { // the only key that it may receive
 			stolen.note(s.Key)
 		}
 	}))
@@ -269,7 +269,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 		ask(key, open, 0)
 		ask(key, end, 0)
 	}
-	ask("/arm-a/session", end, 1) // refused in words: the key is not arm-b's
+	ask("/arm-a/session", end, 1) // refused with a reason: the key is not arm-b's
 	ask("/arm-b/reset", nil, 0)
 	for _, key := range []string{"/arm-b/obs", "/arm-b/action", "/arm-a/obs"} {
 		p, err := forger.Publisher(service+key, wire.QoS{Reliable: true, Block: true})
@@ -290,7 +290,7 @@ func (f *fleet) holds(server, robots, attacker string) {
 		if others := slices.DeleteFunc(keys, func(k string) bool {
 			return strings.HasPrefix(k, service+"/arm-b/99") || strings.HasPrefix(k, service+"/arm-a/98")
 		}); err != nil || len(others) != 0 {
-			t.Errorf("arm-a's certificate sees the tokens %v at %s, %v, want none", others, key, err) // but its own
+			t.Errorf("arm-a's certificate sees the tokens %v at %s, %v, want none", others, key, err) // beside its own
 		}
 	}
 	twin := f.arm("arm-b", "arm-a", attacker, "30s")

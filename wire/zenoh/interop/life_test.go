@@ -16,8 +16,8 @@ import (
 	"edgert/wire/zenoh/zenohtest"
 )
 
-// Goal: both sides' keep-alives hold an idle link for several leases, and when the official process
-// is killed, only its lease reveals it.
+// Goal: the keep-alives of both sides hold an idle link for several leases; when the official
+// process is killed, only the end of its lease reveals that.
 func TestLinkOutlivesItsLeases(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		var lines atomic.Int32
@@ -43,16 +43,16 @@ func TestLinkOutlivesItsLeases(t *testing.T) {
 	})
 }
 
-// everything is declared on one session, and used from another.
+// everything holds one session's declarations of every kind, used from another session.
 type everything struct {
 	samples, tokens diary
 	pub             wire.Publisher
 	asker           wire.Session
-	root            string // the beginning of its keys
+	root            string // common prefix of its keys
 }
 
-// declareAll declares a subscriber, a watcher, a token and a queryable on b, and
-// what uses them on a.
+// declareAll declares a subscriber, a watcher, a token and a queryable on b, and their counterparts
+// on a.
 func declareAll(t *testing.T, root string, a, b wire.Session) *everything {
 	t.Helper()
 	e := &everything{asker: a, root: root}
@@ -82,8 +82,8 @@ func (e *everything) flows(t *testing.T, when string) {
 	})
 }
 
-// Goal: after the router was killed and started again on the same port, all
-// declarations work without anyone's help, and tokens vanished in between.
+// Goal: after the router was killed and started again on the same port, all declarations work by
+// themselves, and tokens vanished in between.
 func TestRouterKilledAndRestarted(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		router, at := v.router(t)
@@ -103,8 +103,8 @@ func TestRouterKilledAndRestarted(t *testing.T) {
 	})
 }
 
-// Goal: an official watcher without history gets the end of a token that was there before, at a
-// listener of ours as at an official router.
+// Goal: an official watcher without history gets the end of an older token, at our listener as at
+// an official router.
 func TestWatcherWithoutHistory(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, official := v.router(t)
@@ -139,8 +139,8 @@ func TestWatcherWithoutHistory(t *testing.T) {
 	})
 }
 
-// Goal: an official client or peer that is killed with SIGKILL takes its token,
-// its subscriber and its queryable with it, and a new one takes its place.
+// Goal: when an official client or peer is killed with SIGKILL, its token, its subscriber and its
+// queryable vanish, and a new one takes its place.
 func TestTheirsKilled(t *testing.T) {
 	rttest.RealTime(t)
 	over(t, func(t *testing.T, v version) {
@@ -167,9 +167,9 @@ func TestTheirsKilled(t *testing.T) {
 	})
 }
 
-// Goal: a session of ours that vanishes without a Close, as with SIGKILL, is gone for the official
-// side when its connection is; and one that falls silent, as when a cable is pulled, when its lease
-// ends.
+// Goal: for the official side, a session of ours that vanishes without a Close, as with SIGKILL,
+// ends with its connection; a session that goes silent, as when a cable is pulled, ends with its
+// lease.
 func TestOursVanishes(t *testing.T) {
 	over(t, func(t *testing.T, v version) {
 		_, at := v.router(t)

@@ -29,12 +29,12 @@ type version struct {
 // later in EDGERT_INTEROP leaves these tests to the make interop that follows.
 const later = "later"
 
-// required is how make interop forbids skipping and names the required versions:
-// EDGERT_INTEROP=1.9.0,1.10.2
+// required are the versions in EDGERT_INTEROP, by which make interop requires them and forbids
+// skipping: EDGERT_INTEROP=1.9.0,1.10.2
 var required = strings.FieldsFunc(os.Getenv("EDGERT_INTEROP"), func(r rune) bool { return r == ',' })
 
-// versions finds the wheels: the one of the interpreter itself, and those in
-// folders beside its environment's own that tools/setup.sh makes.
+// versions finds the wheels: that of the interpreter itself, and those in folders that
+// tools/setup.sh makes beside it.
 var versions = sync.OnceValues(func() (all []version, missing string) {
 	python := os.Getenv("EDGERT_PYTHON")
 	if python == "" {
@@ -105,7 +105,7 @@ func open(t *testing.T, n *zenohtest.Node, cfg zenohtest.Config) *zenohtest.Sess
 	return s
 }
 
-// router starts an official router and returns where it listens.
+// router starts an official router and returns its endpoint.
 func (v version) router(t *testing.T, connect ...string) (n *zenohtest.Node, at string) {
 	t.Helper()
 	n, at = v.start(t), freeEndpoint(t)
@@ -124,9 +124,9 @@ func proxy(t *testing.T, at string) *zenohtest.Proxy {
 	return p
 }
 
-// quick makes a session of ours come back soon. A starved machine does not make
-// the official side give it up: within our own 2 s its reading task must have had
-// its turn, or it ends the link.
+// quick makes a session of ours reconnect soon. On a starved machine the official side keeps the
+// link, too: its reading task must run within the lease, our default of which is 2 s, or it ends
+// the link.
 func quick(cfg zenoh.Config) zenoh.Config {
 	cfg.BackoffMin, cfg.BackoffMax = 20*time.Millisecond, 200*time.Millisecond
 	if cfg.Lease == 0 {
@@ -168,7 +168,7 @@ func freeEndpoint(t *testing.T) string {
 
 const patience = 20 * time.Second
 
-// diary notes what arrives.
+// diary notes the arriving samples.
 type diary struct {
 	mu  sync.Mutex
 	all []string
