@@ -1,13 +1,13 @@
-// Package keyexpr is Zenoh's key expressions: the paths that samples are put on and the patterns
-// that subscribers, queryables and tokens are matched by.
+// Package keyexpr is Zenoh's key expressions: the keys of samples, and the patterns by which
+// subscribers, queryables and tokens are matched.
 //
 // A key expression is UTF-8 text of non-empty chunks joined by '/'. The chunk * matches exactly one
 // chunk, ** any number of them, and $* inside a chunk any run of bytes. A chunk that begins with @
 // is verbatim: only the same bytes match it and no wildcard does, which is why `**` does not match
-// `@lerobot/…`. Every expression has one canonical form, and only that form may travel.
+// `@lerobot/…`. Every expression has one canonical form, and only that form may be sent.
 //
-// Nothing here recurses or allocates while matching, so a hostile chain of wildcards costs time in
-// proportion to the product of the lengths, no more.
+// Matching neither recurses nor allocates, so a hostile chain of wildcards costs time in proportion
+// to the product of the lengths, no more.
 //
 // Source: the crate zenoh-keyexpr of eclipse-zenoh/zenoh, with which it agrees on 537,043 random
 // pairs.

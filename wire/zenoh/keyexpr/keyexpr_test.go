@@ -74,8 +74,8 @@ func TestCheckAndCanonical(t *testing.T) {
 	}
 }
 
-// The oracle: does a literal key match an expression? Written from the meaning
-// of the wildcards, with recursion and without tables.
+// matches is the oracle: it reports whether a literal key matches an expression. It follows the
+// definition of the wildcards, with recursion and without tables.
 func matches(expr, key []string) bool {
 	if len(expr) == 0 {
 		return len(key) == 0
@@ -109,7 +109,7 @@ func bytesMatch(pattern, chunk string) bool {
 	return false
 }
 
-// keys is every literal key of up to three chunks over a small alphabet.
+// keys returns every literal key of up to three chunks over a small alphabet.
 func keys() [][]string {
 	chunks := []string{"a", "b", "ab", "ba", "aa", "bb", "@a", "@b"}
 	all := [][]string{}
@@ -186,8 +186,8 @@ func TestAgainstOracle(t *testing.T) {
 	}
 }
 
-// Goal: chains of wildcards on which a backtracking matcher takes exponential time
-// end here. The test needs no clock: such a matcher would not come back.
+// Goal: matching ends on chains of wildcards on which a backtracking matcher takes exponential
+// time. The test needs no clock: such a matcher would not return.
 func TestWildcardChainsEnd(t *testing.T) {
 	for _, tt := range []struct {
 		name, a, b string
@@ -212,8 +212,8 @@ func TestMatchNoAlloc(t *testing.T) {
 	}
 }
 
-// Property: nothing panics; what Canonical returns passes Check and stays; an
-// expression intersects and includes itself.
+// Property: no panic; the result of canonical passes Check and is stable; an expression intersects
+// and includes itself.
 func FuzzMatch(f *testing.F) {
 	for _, tt := range table {
 		f.Add(tt.a, tt.b)

@@ -21,14 +21,13 @@ func (c *chunks) cut(s string) bool {
 
 func isVerbatim(chunk string) bool { return len(chunk) > 0 && chunk[0] == '@' }
 
-// Intersects reports whether some key is matched by both a and b. Both must
-// have passed Check; an expression beyond its limits intersects nothing.
+// Intersects reports whether some key is matched by both a and b. Both must have passed Check; an
+// expression beyond its limits intersects no other.
 //
 //rt:noalloc
 func Intersects(a, b string) bool { return match(a, b, false) }
 
-// Includes reports whether a matches every key that b matches, with the same
-// demands on both.
+// Includes reports whether a matches every key that b matches, with the same demands on both.
 //
 //rt:noalloc
 func Includes(a, b string) bool { return match(a, b, true) }
@@ -88,23 +87,22 @@ func chunkMatch(a, b string, includes bool) bool {
 	return tokensMatch(a, b, includes)
 }
 
-// tokensMatch reports whether two chunks match of which at least one has $*,
-// the including one if includes. It is linear: this runs once for each chunk
-// that a lookup tries.
+// tokensMatch reports whether two chunks match of which at least one has $*; with includes, a has
+// one. It is linear: a lookup calls it once for each chunk that it tries.
 func tokensMatch(a, b string, includes bool) bool {
 	switch {
 	case !HasWildcard(b):
 		return globMatch(a, b)
 	case includes:
-		return globMatch(a, b) // b's $* is text that only a's $* takes
+		return globMatch(a, b) // only a $* in a includes the $* of b
 	case !HasWildcard(a):
 		return globMatch(b, a)
 	}
-	// Between two $* there may be anything, so only the ends can disagree.
+	// Between two $* any text is possible, so only the ends can disagree.
 	headA, _, okA := strings.Cut(a, "$*")
 	headB, _, okB := strings.Cut(b, "$*")
 	if !okA || !okB {
-		return a == b // not checked
+		return a == b // the expression has not passed Check
 	}
 	tailA, tailB := a[strings.LastIndex(a, "$*")+2:], b[strings.LastIndex(b, "$*")+2:]
 	n, m := min(len(headA), len(headB)), min(len(tailA), len(tailB))

@@ -5,13 +5,13 @@ import (
 	"strings"
 )
 
-// Tree holds values by key expression and finds those that intersect another: the cost of a lookup
-// depends on its results, not on the size of the tree, but for chunks with $*, which are tried one
-// by one.
+// Tree holds values by key expression and finds those that intersect another expression: the cost
+// of a lookup depends on its results, not on the size of the tree, except for chunks with $*, which
+// are tried one by one.
 //
-// A lookup visits each pair of a node and a place in the query at most once, so hostile chains of
-// ** cost the product of the two sizes. Lookups use scratch space of the tree: one at a time, under
-// the lock that guards changes.
+// A lookup visits each pair of a node and a position in the query at most once, so hostile chains
+// of ** cost the product of the two sizes. Lookups use scratch space of the tree: one at a time,
+// under the lock that guards changes.
 type Tree[T any] struct {
 	root  node[T]
 	len   int
@@ -27,33 +27,32 @@ type Tree[T any] struct {
 type node[T any] struct {
 	parent *node[T]
 	chunk  string
-	place  int // in the parent's plain or globs
+	place  int // index in the parent's plain or globs
 
-	plain []*node[T]          // children that only themselves match, but for wildcards of the query
-	index map[string]*node[T] // the same, once they are many
+	plain []*node[T]          // children that match only themselves, wildcards of the query aside
+	index map[string]*node[T] // the same by chunk, when they are many
 	globs []*node[T]          // children with $*
 	star  *node[T]            // child *
 	any   *node[T]            // child **
-	peak  int                 // children there were, since memory was last given back
+	peak  int                 // most children since memory was last freed
 
 	value T
 	set   bool
 
-	lookup uint64    // that visited the node last
-	seen   [2]uint64 // places in the query that it was visited with
+	lookup uint64    // last lookup that visited the node
+	seen   [2]uint64 // positions in the query at which it visited the node
 }
 
-// linearMax is how many children are searched one by one.
+// linearMax is the largest number of children that are searched one by one.
 const linearMax = 8
 
-// Len is how many expressions have a value.
+// Len is the number of expressions with a value.
 func (t *Tree[T]) Len() int { return t.len }
 
-// Nodes is how many chunks are stored; an expression shares those of its
-// beginning with others.
+// Nodes is the number of stored chunks; expressions share the chunks of a common beginning.
 func (t *Tree[T]) Nodes() int { return t.nodes }
 
-// Text is how many bytes the stored chunks have together.
+// Text is the size of the stored chunks together, in bytes.
 func (t *Tree[T]) Text() int { return t.text }
 
 // Put sets the value of an expression that has passed Check.
@@ -85,7 +84,7 @@ func (t *Tree[T]) Get(key string) (v T, ok bool) {
 	return v, false
 }
 
-// Delete takes an expression out.
+// Delete removes an expression.
 func (t *Tree[T]) Delete(key string) {
 	n := t.find(key)
 	if n == nil || !n.set {
@@ -146,8 +145,8 @@ func (t *Tree[T]) AppendMatches(dst []T, key string) []T {
 	return dst
 }
 
-// visit goes on from a node that the first i chunks of the query have
-// led to. It follows the recurrence of match from the front.
+// visit continues from a node to which the first i chunks of the query have led. It follows the
+// recurrence of match from the front.
 func (t *Tree[T]) visit(n *node[T], i int) {
 	if n.lookup != t.lookup {
 		n.lookup, n.seen = t.lookup, [2]uint64{}
@@ -197,8 +196,7 @@ func (t *Tree[T]) visit(n *node[T], i int) {
 	}
 }
 
-// visitWild visits the children that a chunk with a wildcard matches, with next
-// as their place.
+// visitWild visits the children that a chunk with a wildcard matches, with next as their position.
 func (t *Tree[T]) visitWild(n *node[T], chunk string, next int) {
 	everything := chunk == "**" || chunk == "*"
 	for _, c := range n.plain {
@@ -284,8 +282,8 @@ func (n *node[T]) removeChild(c *node[T]) {
 	}
 }
 
-// shrink frees memory when three quarters of the children are gone, which slices
-// and maps do not.
+// shrink frees memory when three quarters of the children have been deleted, which slices and maps
+// do not do by themselves.
 func (n *node[T]) shrink() {
 	left := len(n.plain) + len(n.globs)
 	if n.peak < 8*linearMax || left > n.peak/4 {
@@ -301,7 +299,7 @@ func (n *node[T]) shrink() {
 	}
 }
 
-// swapRemove takes c out by putting the last one in its place.
+// swapRemove removes c by putting the last child in its place.
 func swapRemove[T any](nodes []*node[T], c *node[T]) []*node[T] {
 	last := len(nodes) - 1
 	nodes[last].place = c.place
@@ -310,7 +308,7 @@ func swapRemove[T any](nodes []*node[T], c *node[T]) []*node[T] {
 	return nodes[:last]
 }
 
-// empty reports whether a node holds nothing any more.
+// empty reports whether a node has neither a value nor children any more.
 func (n *node[T]) empty() bool {
 	return !n.set && len(n.plain) == 0 && len(n.globs) == 0 && n.star == nil && n.any == nil
 }

@@ -9,7 +9,7 @@ import (
 	"pgregory.net/rapid"
 )
 
-// exprs draws canonical expressions over so few chunks that they often meet.
+// exprs draws canonical expressions over so few chunks that they often intersect.
 var exprs = rapid.Custom(func(t *rapid.T) string {
 	chunk := rapid.SampledFrom([]string{"a", "b", "ab", "ba", "*", "**", "a$*", "$*b", "$*a$*", "@a", "@b", "@a$*"})
 	s, err := canonical(strings.Join(rapid.SliceOfN(chunk, 1, 6).Draw(t, "chunks"), "/"))
@@ -19,8 +19,8 @@ var exprs = rapid.Custom(func(t *rapid.T) string {
 	return s
 })
 
-// Property: a tree that expressions were put into and taken out of finds exactly
-// those that intersect, each once; when all are taken out nothing is left.
+// Property: after puts and deletes a tree finds exactly the expressions that intersect, each once;
+// when all are deleted it is empty.
 func TestTreeAgainstPairs(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		var tree Tree[string]
@@ -77,7 +77,7 @@ func slowIntersects(l, r []string) bool {
 	return len(l) == 0 && len(r) == 0
 }
 
-// slowIncludes is 9.3, likewise.
+// slowIncludes is the definition of inclusion, likewise.
 func slowIncludes(l, r []string) bool {
 	switch {
 	case len(l) > 0 && l[0] == "**":
@@ -128,7 +128,7 @@ func slowBytes(a, b []string, includes bool) bool {
 	return len(a) == 0 && len(b) == 0
 }
 
-// Property: the tables agree with the recurrences they were made from.
+// Property: the tables agree with the recurrences that they implement.
 func TestMatchAgainstRecurrences(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		a, b := exprs.Draw(t, "a"), exprs.Draw(t, "b")
@@ -142,8 +142,8 @@ func TestMatchAgainstRecurrences(t *testing.T) {
 	})
 }
 
-// Property: canonical form is one step away, keeps what the expression matches,
-// and equal sets of the same shape get equal forms.
+// Property: canonical is idempotent and keeps the set of keys that the expression matches, and
+// equal sets of the same shape get equal forms.
 func TestCanonicalKeepsTheMeaning(t *testing.T) {
 	all := keys()
 	chunk := rapid.SampledFrom([]string{"a", "b", "*", "**", "$*", "a$*$*", "$*$*b", "@a"})
@@ -164,8 +164,8 @@ func TestCanonicalKeepsTheMeaning(t *testing.T) {
 	})
 }
 
-// Goal: the wildcards that take the official router 23 GB are looked up. The test
-// needs no clock: a search that branches at each of them would not come back.
+// Goal: lookups end on the wildcards that take 23 GB at the official router. The test needs no
+// clock: a search that branches at each of them would not return.
 func TestWildcardLookupsEnd(t *testing.T) {
 	var tree Tree[int]
 	for i := range 60 {
@@ -190,8 +190,7 @@ func TestTreeNoAlloc(t *testing.T) {
 	}
 }
 
-// Property: nothing panics, and a tree agrees with Intersects on any expression
-// that Check lets through.
+// Property: no panic, and a tree agrees with Intersects on any expression that passes Check.
 func FuzzTree(f *testing.F) {
 	for _, tt := range table {
 		f.Add(tt.a + "\n" + tt.b + "\na/**/b\n@a/**\n$*a/*")
@@ -216,8 +215,7 @@ func FuzzTree(f *testing.F) {
 	})
 }
 
-// BenchmarkMatchKey finds the one subscriber of a key among n, by the tree and
-// by trying each.
+// BenchmarkMatchKey finds the one subscriber of a key among n, by the tree and by comparing each.
 func BenchmarkMatchKey(b *testing.B) {
 	for _, n := range []int{100, 10_000} {
 		var tree Tree[int]
