@@ -11,44 +11,44 @@ import (
 const (
 	// collectFraction of the limit may be garbage before it is collected.
 	collectFraction = 4
-	// collectInterval is the shortest time between two collections, so that a remote
-	// that makes garbage waits for them instead of setting their rate.
+	// collectInterval is the shortest time between two collections, so that a remote that makes
+	// garbage waits for them instead of setting their rate.
 	collectInterval = 100 * time.Millisecond
-	// debtFraction of the limit may be garbage, or held by links that are ending,
-	// before readers wait for it to go: not much more than what starts a collection,
-	// because a busy machine runs that late.
+	// debtFraction of the limit may be garbage, or held by links that are ending, before readers
+	// wait until it has been freed: not much more than the garbage that starts a collection,
+	// because a busy machine runs the collection late.
 	debtFraction = 3
-	// debtTimeout is how long they wait for links that are ending: a callback may
-	// hold one up.
+	// debtTimeout is the longest wait of readers for links that are ending: a callback may delay
+	// such a link.
 	debtTimeout = time.Second
-	// maxIdleBytes is how large a buffer stays allocated for the next message, as
-	// long as less than half of the budget is taken.
+	// maxIdleBytes is the largest buffer that stays allocated for the next message, as long as less
+	// than half of the budget is taken.
 	maxIdleBytes = 4 << 20
-	// tlsBytes is about what TLS keeps for a link: its state, and the buffers of the
+	// tlsBytes estimates the memory that TLS keeps for a link: its state, and the buffers of the
 	// longest records.
 	tlsBytes = 48 << 10
-	// classes is how many sizes of shared buffers there are: powers of two.
+	// classes is the number of sizes of shared buffers: powers of two.
 	classes = 32
 )
 
 // Budget bounds the memory of all buffers that the remotes of a session can make grow: messages
-// that are being received, put together, or wait to be sent. It counts allocated memory, used or
+// that are being received or assembled, or wait to be sent. It counts allocated memory, used or
 // not.
 //
-// When it is exhausted the links that hold the most are ended, first those of the host whose links
-// together hold the most, unless the link that needs memory is that one itself. So a flood ends
-// itself and not the others, however many links it uses.
+// When it is exhausted, the links that hold the most are ended, first those of the host whose links
+// together hold the most, unless the link that needs memory is itself the largest one. So a flood
+// ends its own links and not others, however many links it uses.
 //
-// Freed memory stays memory until it is collected, and so does that of an ended link until its
-// goroutines have returned. Both are the budget's debt: readers that want more wait while it is
-// large.
+// Freed memory stays in use until it is collected, and the memory of an ended link until its
+// goroutines have returned. Both are the budget's debt: readers that need more memory wait while
+// the debt is large.
 type Budget struct {
 	limit int
 
 	// Guarded by mu.
 	mu      sync.Mutex
 	used    int
-	leaving int // held by links that were ended for it
+	leaving int // bytes of links that were ended to free memory
 	holders map[*account]int
 	hosts   map[string]*host // with a link
 
@@ -56,7 +56,7 @@ type Budget struct {
 	freeBytes int
 
 	garbage    int       // freed and not collected yet
-	collecting bool      // or about to
+	collecting bool      // a collection runs, or is about to
 	collected  time.Time // when the last collection began
 	debtPaid   sync.Cond // on mu: the debt became less
 }
@@ -76,22 +76,22 @@ func (b *Budget) AddGarbage(n int) {
 	b.addGarbage(n)
 }
 
-// Used is how many bytes are taken.
+// Used is the number of bytes taken.
 func (b *Budget) Used() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.used
 }
 
-// addGarbage counts freed bytes. A program may have put the collector off, so a
-// part of the limit is collected by force. Called with mu held.
+// addGarbage counts freed bytes. Since a program may switch the garbage collector off, a collection
+// is forced when a fraction of the limit is garbage. Called with mu held.
 func (b *Budget) addGarbage(n int) {
 	b.garbage += n
 	b.collect()
 }
 
-// collect starts a collection when there is enough garbage, not too soon after
-// the last. Called with mu held.
+// collect starts a collection when there is enough garbage, at least collectInterval after the
+// last. Called with mu held.
 func (b *Budget) collect() {
 	if b.garbage <= b.limit/collectFraction || b.collecting {
 		return
@@ -112,10 +112,10 @@ func (b *Budget) collect() {
 	})
 }
 
-// debt is memory out of use. Called with mu held.
+// debt is the memory that is counted but no longer used. Called with mu held.
 func (b *Budget) debt() int { return b.leaving + b.garbage }
 
-// lend returns an empty buffer of size bytes that were counted already.
+// lend returns an empty buffer of size bytes that are counted already.
 func (b *Budget) lend(size int) []byte {
 	if size&(size-1) != 0 {
 		return make([]byte, 0, size)
@@ -136,7 +136,7 @@ func (b *Budget) lend(size int) []byte {
 	return make([]byte, 0, size)
 }
 
-// popFree takes a free buffer of a class out. Called with mu held.
+// popFree removes and returns a free buffer of a class. Called with mu held.
 func (b *Budget) popFree(class int) []byte {
 	last := len(b.free[class]) - 1
 	buf := b.free[class][last]
@@ -164,8 +164,8 @@ func (b *Budget) recycle(buf []byte) {
 }
 
 // Host returns the machine of an address, as the unit in which the memory of links is counted: the
-// address without its port; for IPv6 the network of 64 bits, any address of which a machine may
-// have; nothing for a unix socket.
+// address without its port; for IPv6 the network of 64 bits, since a machine may have any address
+// in it; the empty string for a unix socket.
 func Host(addr net.Addr) string {
 	tcp, ok := addr.(*net.TCPAddr)
 	if !ok {
@@ -192,7 +192,7 @@ type account struct {
 	// Guarded by Budget.mu.
 	host    *host
 	ended   bool
-	leaving int // bytes that it held when it was ended for them
+	leaving int // bytes that it held when it was ended to free memory
 }
 
 // join opens the account of a new link of the named host.
@@ -208,8 +208,8 @@ func (b *Budget) join(name string, end func()) account {
 	return account{budget: b, end: end, host: h}
 }
 
-// reserve counts n bytes more. When they do not fit, links are ended until they do, or until this
-// link is the one that would have to go: the largest link of the host whose links hold the most.
+// reserve counts n more bytes. When they do not fit, links are ended until they do, or until this
+// link is the next to end: the largest link of the host whose links hold the most.
 func (a *account) reserve(n int) bool {
 	b := a.budget
 	b.mu.Lock()
@@ -228,7 +228,7 @@ func (a *account) reserve(n int) bool {
 		if most == a {
 			return false
 		}
-		// Its memory is as good as free: its reader wakes up at once.
+		// Its memory is soon free: its reader wakes up at once.
 		most.leaving = b.holders[most]
 		b.leaving += most.leaving
 		most.uncount()
@@ -267,7 +267,7 @@ func (a *account) count(n int) {
 	}
 }
 
-// uncount ends the account's claims. Called with Budget.mu held.
+// uncount removes the account's bytes from the counts. Called with Budget.mu held.
 func (a *account) uncount() {
 	a.ended = true
 	held := a.budget.holders[a]
@@ -276,7 +276,7 @@ func (a *account) uncount() {
 	delete(a.budget.holders, a)
 }
 
-// close returns all that the account holds, when nothing refers to the link's buffers any more.
+// close returns everything that the account holds. By then nothing may refer to the link's buffers.
 func (a *account) close() {
 	b := a.budget
 	b.mu.Lock()
@@ -295,7 +295,7 @@ func (a *account) close() {
 // recycle gives a lent buffer back at the end of the link.
 func (a *account) recycle(buf []byte) {
 	a.budget.mu.Lock()
-	part := min(a.leaving, cap(buf)) // when the link was ended for it
+	part := min(a.leaving, cap(buf)) // when the link was ended to free memory
 	a.leaving -= part
 	a.budget.leaving -= part
 	a.count(-cap(buf))
@@ -303,9 +303,9 @@ func (a *account) recycle(buf []byte) {
 	a.budget.recycle(buf)
 }
 
-// throttle holds a reader up while there is much debt, so that it grows no
-// further: until a collection that is due has ended, however long that takes on a
-// busy machine, and for links that are ending at most debtTimeout.
+// throttle delays a reader while the debt is large, so that the debt grows no further: until the
+// end of a collection that is due, however long that takes on a busy machine, and for links that
+// are ending at most debtTimeout.
 func (a *account) throttle() {
 	b := a.budget
 	b.mu.Lock()
@@ -341,9 +341,9 @@ func (a *account) keeps(buf []byte) bool {
 	return cap(buf) == 0 || cap(buf) <= maxIdleBytes && b.used <= b.limit/2
 }
 
-// grow makes capacity for n more bytes in buf: twice the need, so that messages of
-// varying size soon stop growing it. ok is false when the budget has not so much
-// left, and buf is as it was.
+// grow makes capacity for n more bytes in buf: twice the need, so that messages of varying size
+// soon stop growing it. When the budget does not have enough left, ok is false and buf is
+// unchanged.
 func (a *account) grow(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {
@@ -379,7 +379,7 @@ func (a *account) drop(buf []byte) []byte {
 	return nil
 }
 
-// lend is grow in buffers that are shared: buf must not be used afterwards.
+// lend is grow for shared buffers: buf must not be used afterwards.
 func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
 	need := len(buf) + n
 	if need <= cap(buf) {
@@ -401,7 +401,7 @@ func (a *account) lend(buf []byte, n int) (larger []byte, ok bool) {
 	return larger, true
 }
 
-// giveBack is the end of lend, unless the buffer may be kept for the next.
+// giveBack returns a buffer of lend, unless it may be kept for the next message.
 func (a *account) giveBack(buf []byte) []byte {
 	if a.keeps(buf) {
 		return buf[:0]
@@ -411,13 +411,12 @@ func (a *account) giveBack(buf []byte) []byte {
 	return nil
 }
 
-// Throttle holds the link's reader up while much garbage waits to be collected. All code that turns
-// a remote's messages into garbage calls it after each message, without a lock.
+// Throttle delays the link's reader while much garbage waits to be collected. All code that turns a
+// remote's messages into garbage calls it after each message, without holding a lock.
 func (l *Link) Throttle() { l.mem.throttle() }
 
-// Charge counts n bytes that the session keeps for this link's remote beside its
-// buffers, fewer for a negative n. It reports whether there is room; the end of
-// the link gives everything back.
+// Charge counts n bytes that the session keeps for this link's remote beside its buffers; a
+// negative n frees them. It reports whether there is room; the end of the link frees everything.
 func (l *Link) Charge(n int) bool {
 	if n > 0 {
 		return l.mem.reserve(n)

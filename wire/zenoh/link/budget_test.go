@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// Goal: an ended link's memory stays counted until its goroutines have let go of it and a
-// collection has taken it away: otherwise, on a host that is slow to run those goroutines, one link
-// after the other gets the same bytes. A reader waits meanwhile, and not for ever.
+// Goal: an ended link's memory stays counted until its goroutines have released it and a collection
+// has freed it: otherwise, on a host that runs those goroutines late, one link after the other gets
+// the same bytes. A reader waits meanwhile, but not for ever.
 func TestEndedLinksStayCounted(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit = 1 << 20
@@ -43,7 +43,7 @@ func TestEndedLinksStayCounted(t *testing.T) {
 	})
 }
 
-// Goal: a link's buffers that are kept for the next message are no garbage.
+// Goal: a link's buffers that are kept for the next message do not count as garbage.
 func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 	b := NewBudget(1 << 20)
 	for _, revoked := range []bool{false, true} {
@@ -67,8 +67,8 @@ func TestSharedBuffersOfAnEndedLink(t *testing.T) {
 	}
 }
 
-// Goal: the links of one host count together: a hundred small ones that exhaust
-// the budget end for another, and a large one of a host that holds less stays.
+// Goal: the links of one host are counted together: when a hundred small ones exhaust the budget,
+// they are ended, and a large link of a host that holds less stays.
 func TestLinksOfOneHostCountTogether(t *testing.T) {
 	const limit = 1 << 20
 	b := NewBudget(limit)
@@ -115,8 +115,8 @@ func TestHost(t *testing.T) {
 	}
 }
 
-// Goal: collections are at least collectInterval apart, however fast garbage is
-// made, and the reader that makes it waits.
+// Goal: collections are at least collectInterval apart at any rate of garbage, and the reader that
+// makes it waits.
 func TestCollectionRate(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const limit, intervals = 1 << 20, 5
@@ -152,8 +152,9 @@ func TestCollectionRate(t *testing.T) {
 	})
 }
 
-// Goal: a reader waits for a collection also when that takes longer than links may
-// take to end, as on a machine that is busy: else it makes garbage meanwhile.
+// Goal: on a busy machine, where a collection takes longer than the limit for links that are
+// ending, a reader waits for the collection all the same: otherwise it would make garbage
+// meanwhile.
 func TestSlowCollectionIsAwaited(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := NewBudget(1 << 20)

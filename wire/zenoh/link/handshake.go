@@ -15,8 +15,8 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// Most bytes of a handshake batch: an initiator reads the acceptor's cookie, an
-// acceptor only its own.
+// Largest handshake batches, in bytes: an initiator reads the acceptor's cookie, an acceptor only
+// its own.
 const (
 	maxInitiatorBatch = 8 << 10
 	maxAcceptorBatch  = 1 << 10
@@ -63,8 +63,8 @@ func Dial(ctx context.Context, conn net.Conn, cfg Config) (*Link, error) {
 	return l, nil
 }
 
-// parseInitAck returns the acceptor's Init with its own copies of what must
-// outlive the batch.
+// parseInitAck returns the acceptor's Init, with its own copies of the slices that outlive the
+// batch.
 func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []byte, err error) {
 	c := codec.NewCursor(batch)
 	if err := expect(&c, codec.IDInit, "InitAck"); err != nil {
@@ -89,8 +89,8 @@ func parseInitAck(batch []byte, ours *codec.Init) (theirs codec.Init, cookie []b
 	return theirs, append([]byte(nil), theirs.Cookie...), err
 }
 
-// Accept opens a link as the acceptor. admit decides, once the peer is known;
-// a refusal is the reason that the peer gets to see.
+// Accept opens a link as the acceptor. admit decides once the peer is known; the peer receives the
+// reason of a refusal.
 func Accept(conn net.Conn, cfg Config, admit func(Remote) (refusal codec.Reason, ok bool)) (*Link, error) {
 	conn.SetDeadline(time.Now().Add(handshakeTimeout))
 	defer conn.SetDeadline(time.Time{})
@@ -162,17 +162,17 @@ func (s *stream) acceptInit() (codec.Init, error) {
 // ErrForeign marks bytes of another protocol than Zenoh's.
 var ErrForeign = errors.New("zenoh: not Zenoh")
 
-// first is next for a connection's first batch. What begins like TLS or HTTP is refused
-// at once: as a length those bytes would have us wait for a batch that never comes, and
-// no first batch is that long.
+// first is next for a connection's first batch. It refuses bytes that begin like TLS or HTTP at
+// once: read as a length they would announce a batch that never comes, and no first batch is that
+// long.
 func (s *stream) first() ([]byte, error) {
 	if err := s.fill(2); err != nil {
 		return nil, err
 	}
 	switch begin := [2]byte(s.buf[s.r : s.r+2]); begin {
-	case [2]byte{0x16, 0x03}: // a record of a handshake
+	case [2]byte{0x16, 0x03}: // a handshake record
 		return nil, fmt.Errorf("%w: it speaks TLS, and this endpoint is tcp/: it must dial tcp/HOST:PORT, or the listener be tls/", ErrForeign)
-	case [2]byte{0x15, 0x03}: // a record of an alert
+	case [2]byte{0x15, 0x03}: // an alert record
 		return nil, fmt.Errorf("%w: it speaks TLS: dial it as tls/, with its root CA (--tls-ca, root_ca_certificate)", ErrForeign)
 	case [2]byte([]byte("HT")), [2]byte([]byte("GE")), [2]byte([]byte("PO")), [2]byte([]byte("PU")), [2]byte([]byte("HE")):
 		return nil, fmt.Errorf("%w: it speaks HTTP: give each side the port of robots (zenoh.listen_endpoints) and not one of a web page (health_port, --http)", ErrForeign)
@@ -198,7 +198,7 @@ func parseOpen(batch []byte, ack bool) (codec.Open, error) {
 	return m, nil
 }
 
-// expect turns a Close that arrives instead of id into its error.
+// expect turns a Close that arrives instead of a message id into its error.
 func expect(c *codec.Cursor, id byte, what string) error {
 	h, ok := c.Peek()
 	switch {

@@ -12,8 +12,8 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// A node that speaks TLS or HTTP where Zenoh is spoken is refused at once and by name: its
-// first bytes, read as a length, would be waited for until the handshake's end.
+// A node that sends TLS or HTTP to a Zenoh port is refused at once, and the error names the
+// protocol: read as a length, its first bytes would make us wait until the handshake's timeout.
 func TestForeignProtocolsAreNamed(t *testing.T) {
 	for _, tt := range []struct{ name, bytes, want string }{
 		{"a TLS client", "\x16\x03\x01\x00\xc8\x01", "it speaks TLS, and this endpoint is tcp/: it must dial tcp/HOST:PORT"},
@@ -44,7 +44,7 @@ func TestForeignProtocolsAreNamed(t *testing.T) {
 	}
 }
 
-// A tls/ listener that is not ours ends a plain connection without a word.
+// A tls/ listener of another implementation ends a plain connection without an answer.
 func TestDialOfAConnectionThatEndsAtOnce(t *testing.T) {
 	ours, theirs := net.Pipe()
 	go func() {

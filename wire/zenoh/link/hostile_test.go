@@ -29,8 +29,7 @@ func framed(batch []byte) []byte {
 	return append(binary.LittleEndian.AppendUint16(nil, uint16(len(batch))), batch...)
 }
 
-// Goal: a bad handshake is refused, with the reason where the official code sends
-// one.
+// Goal: a bad handshake is refused, with a reason where the official code sends one.
 func TestAcceptRefuses(t *testing.T) {
 	for _, tt := range []struct {
 		name, send, want string
@@ -131,7 +130,7 @@ func rawSession(t testing.TB) (l *Link, raw net.Conn, sn uint32) {
 }
 
 // Goal: malformed bytes end the link with Close INVALID and never panic; messages that are merely
-// old or unknown pass.
+// old or unknown are accepted.
 func TestInboundBytes(t *testing.T) {
 	frame := func(sn uint32, body string) []byte {
 		return append(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: sn, Priority: 5}), unhex(t, body)...)
@@ -196,8 +195,8 @@ func TestInboundBytes(t *testing.T) {
 	}
 }
 
-// Goal: fragments join to whole messages, or are given up and counted, and
-// never take more memory than the limits.
+// Goal: fragments join to whole messages, or are given up and counted, and never take more memory
+// than the limits.
 func TestReassembly(t *testing.T) {
 	msg := codec.AppendPush(nil, numbered(7, 5000))
 	third := len(msg) / 3
@@ -287,7 +286,7 @@ func TestBudgetIsShared(t *testing.T) {
 	}
 }
 
-// Goal: a message whose rest does not come gives its memory back.
+// Goal: a message whose remaining fragments do not arrive frees its memory.
 func TestFragmentTimeout(t *testing.T) {
 	l, _, _ := rawSession(t)
 	p := &l.in.partial[0]
@@ -316,8 +315,8 @@ func TestClaimedLengthCostsNothing(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, the reader of an open link neither panics nor hangs nor keeps any
-// of the budget.
+// Property: on any bytes, the reader of an open link neither panics nor hangs nor keeps any of the
+// budget.
 func FuzzInbox(f *testing.F) {
 	f.Add(append(codec.AppendFrame(nil, codec.Lane{Reliable: true, Priority: 5}), codec.AppendPush(nil, numbered(1, 9))...))
 	f.Add(append(codec.AppendFragment(nil, codec.Lane{First: true, More: true, Priority: 5}), 1, 2, 3))

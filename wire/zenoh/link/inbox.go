@@ -11,7 +11,7 @@ const (
 	lanes      = 2 * priorities
 )
 
-// lane numbers the sequences: one per priority and reliability.
+// lane numbers the sequences: one for each priority and reliability.
 func lane(priority uint8, reliable bool) int {
 	n := int(priority) * 2
 	if reliable {
@@ -28,7 +28,7 @@ type inbox struct {
 	partial [lanes]partial
 	msg     codec.Message
 
-	// Here because on the stack they would escape.
+	// Fields, because local variables would escape to the heap.
 	batch, whole codec.Cursor
 }
 
@@ -180,14 +180,14 @@ func (in *inbox) expire(now time.Time) {
 	}
 }
 
-// fragmentTimeout is how long a message may take from first to last fragment.
+// fragmentTimeout is the longest time between the first and the last fragment of a message.
 const fragmentTimeout = 30 * time.Second
 
 // partial is a message whose fragments are still arriving on one lane.
 type partial struct {
 	buf   []byte
-	open  bool      // a first fragment was seen, and no fragment is missing since
-	since time.Time // when
+	open  bool      // a first fragment was received, and all fragments since
+	since time.Time // when the first fragment arrived
 	limit int
 	mem   *account
 }

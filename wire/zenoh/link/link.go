@@ -1,17 +1,15 @@
-// Package link is one open Zenoh transport over one stream (link.go): the handshake
-// (handshake.go), a writer that owns the sending half, a reader that owns the
-// receiving half, and the leases by which either end finds the other gone.
+// Package link is one open Zenoh transport over one stream (link.go): the handshake (handshake.go),
+// a writer that owns the sending half, a reader that owns the receiving half, and the leases by
+// which either end detects the end of the other.
 //
-// Sending is a queue per priority (queue.go). Send and Push copy a message into its
-// queue and return; the writer (outbox.go) waits until the kernel has hardly any
-// unsent bytes left (socket_linux.go), packs the most urgent messages into one
-// batch and writes it. A Slot's message may be replaced until the writer picks it
-// up, so that what leaves is always the newest.
+// Sending has a queue per priority (queue.go). Send and Push copy a message into its queue and
+// return; the writer (outbox.go) waits until the kernel has hardly any unsent bytes left
+// (socket_linux.go), packs the most urgent messages into one batch and writes it. A Slot's message
+// may be replaced until the writer picks it up, so that the newest is sent.
 //
-// Receiving cuts the stream into batches (stream.go) and parses in place (inbox.go):
-// a Message lends slices of the read buffer, or of a reassembly buffer, until the
-// handler returns. In steady state neither direction allocates; what peers can make
-// grow is bounded (budget.go).
+// Receiving cuts the stream into batches (stream.go) and parses in place (inbox.go): a Message
+// lends slices of the read buffer, or of a reassembly buffer, until the handler returns. In steady
+// state neither direction allocates; all memory that peers can make grow is bounded (budget.go).
 package link
 
 import (
@@ -33,17 +31,17 @@ const (
 	minBatch         = 64 // bytes; the official acceptor panics below 11
 	minLease         = 100 * time.Millisecond
 	maxLease         = time.Hour
-	// DefaultStall is how long a batch, or a blocking send, may wait for a peer
-	// that does not read. The official code waits as long.
+	// DefaultStall is the longest time for which a batch, or a blocking send, waits for a peer that
+	// does not read. The official code has the same limit.
 	DefaultStall = 5 * time.Second
-	// A link ends when the peer's system has confirmed no byte of ours for so many keep-alives, and
-	// at least minDeaf: a robot gets over a cut cable on a new link sooner than on the old one,
-	// which still holds the messages that were under way when the cable went.
+	// A link ends when the peer's system has acknowledged no byte of ours for so many keep-alives,
+	// and at least minDeaf: after a cut cable a new link recovers sooner than the old one, which
+	// still holds the messages that were under way at the cut.
 	ackKeepAlives = 3
 	minAckTimeout = time.Second
 )
 
-// Errors by which a link ends or refuses.
+// Errors with which a link ends or refuses a message.
 var (
 	ErrCongested   = errors.New("zenoh: message dropped, the link is congested")
 	ErrTooLarge    = errors.New("zenoh: message larger than the limit")
@@ -64,11 +62,11 @@ func (e *CloseError) Error() string { return "zenoh: peer closed: " + e.Reason.S
 type Config struct {
 	ZID        []byte // 1 to 16 bytes, the last not zero
 	Role       codec.Role
-	Lease      time.Duration // the peer may give us up after so much silence
-	KeepAlive  time.Duration // we speak at least so often
-	Stall      time.Duration // how long to wait for a peer that does not read; 0 is DefaultStall
-	MaxMessage int           // bytes of one message, both ways
-	Budget     *Budget       // bounds what the links hold, shared by the session's links
+	Lease      time.Duration // the peer may end a link on which we are silent for this time
+	KeepAlive  time.Duration // longest time between two messages of ours
+	Stall      time.Duration // longest wait for a peer that does not read; 0 is DefaultStall
+	MaxMessage int           // bytes of one message, in either direction
+	Budget     *Budget       // bounds the memory of all links of the session
 	Counters   *Counters     // shared by the session's links
 
 	small *codec.Init // sizes to offer instead of the largest, in tests
@@ -85,9 +83,9 @@ func (c *Config) offer() codec.Init {
 
 // Counters count, per session, messages that a bound refused or that were given up. Atomic.
 type Counters struct {
-	Dropped     atomic.Uint64 // messages a dropping QoS gave up on a congested link
+	Dropped     atomic.Uint64 // messages dropped by their QoS on a congested link
 	Replaced    atomic.Uint64 // unsent messages that a newer one replaced
-	Malformed   atomic.Uint64 // links ended for bytes that are no message
+	Malformed   atomic.Uint64 // links ended because of bytes that are not a message
 	StaleSN     atomic.Uint64 // frames and fragments that arrived twice or too late
 	Unassembled atomic.Uint64 // fragmented messages given up: a gap, too large, over the budget
 	Revoked     atomic.Uint64 // links ended because they held most of an exhausted budget
@@ -115,15 +113,15 @@ type Link struct {
 
 	revoked atomic.Bool
 
-	mem account // the memory that we hold for the remote
+	mem account // the memory held for the remote
 	out outbox  // guarded by its own lock
 	in  inbox   // owner: the goroutine in Run
 
 	endOnce sync.Once
 }
 
-// open finishes a Link whose handshake is done. txSN and rxSN are where the
-// lanes of each side start.
+// open finishes a Link after its handshake. txSN and rxSN are the first sequence numbers of the two
+// sides.
 func open(conn net.Conn, cfg Config, ours, theirs *codec.Init, lease time.Duration, txSN, rxSN uint32) *Link {
 	cfg.Stall = cmp.Or(cfg.Stall, DefaultStall)
 	resolution := ours.Resolution.Min(theirs.Resolution)
@@ -184,7 +182,7 @@ func (l *Link) Run(handle func(*codec.Message) error) error {
 }
 
 // Close sends the queued messages and a Close, for at most a second, and ends the link. It returns
-// at once; Run returns when it is done.
+// at once; Run returns at the end.
 func (l *Link) Close(reason codec.Reason) { l.out.close(reason) }
 
 // end closes the socket and wakes the senders that wait for room.
@@ -214,14 +212,14 @@ func reasonError(what string, reason codec.Reason) error {
 	return fmt.Errorf("zenoh: %s: %w", what, &CloseError{reason})
 }
 
-// Discard closes a link that will not Run.
+// Discard closes a link on which Run is never called.
 func (l *Link) Discard() {
 	l.closeSocket()
 	l.mem.close()
 }
 
-// releaseBuffers frees every buffer: timers and publishers may refer to the link for
-// a while.
+// releaseBuffers frees every buffer: timers and publishers may keep the link itself alive for a
+// while.
 func (l *Link) releaseBuffers() {
 	l.in.stream.buf = nil
 	for i := range l.in.partial {

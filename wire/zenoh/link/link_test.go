@@ -20,7 +20,7 @@ func config(zid byte, role codec.Role) Config {
 		MaxMessage: 4 << 20, Budget: NewBudget(16 << 20), Counters: new(Counters)}
 }
 
-// tcpPair is both ends of a loopback connection.
+// tcpPair returns both ends of a loopback connection.
 func tcpPair(t testing.TB) (dialled, accepted net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
@@ -114,9 +114,9 @@ var (
 	block = Delivery{QoS: codec.RequestQoS, Reliable: true}
 )
 
-// Goal: while the other end does not read, PutLatest keeps replacing; when it
-// reads again what comes last is the newest, in order, and only what the kernel
-// had already taken came before it.
+// Goal: while the other end does not read, PutLatest keeps replacing; when it reads again, the
+// newest message arrives last, in order, and before it only messages that the kernel had already
+// taken.
 func TestLatestReplacesUnderAStalledReader(t *testing.T) {
 	const size, enough = 60_000, 100
 	a, b := config(1, codec.Client), config(2, codec.Peer)
@@ -269,8 +269,8 @@ func TestCloseFlushes(t *testing.T) {
 	}
 }
 
-// Goal: every size of batch, sequence number and feature set carries messages of
-// every size, in order, also when sequence numbers wrap many times.
+// Goal: every size of batch, sequence number and feature set carries messages of every size, in
+// order, also when sequence numbers wrap many times.
 func TestSizesAndWraps(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
@@ -337,7 +337,7 @@ func TestTooLargeIsRefused(t *testing.T) {
 	}
 }
 
-// Goal: queueing, packing and parsing, each on its own and without the sockets.
+// Goal: queueing, packing and parsing allocate nothing, each alone and without sockets.
 func TestLinkNoAlloc(t *testing.T) {
 	ours, theirs := linkPair(t, config(1, codec.Client), config(2, codec.Peer))
 	small, large := numbered(1, 300), numbered(2, 150_000)
@@ -371,8 +371,8 @@ func TestLinkNoAlloc(t *testing.T) {
 	}
 }
 
-// Goal: Run distinguishes a connection that ends without a Close, as official nodes end it after
-// malformed input, an expired lease or a stalled reader, from one that was closed.
+// Goal: the error of Run distinguishes a closed connection from a connection that ends without a
+// Close, as official nodes end it after malformed input, an expired lease or a stalled reader.
 func TestEndWithoutClose(t *testing.T) {
 	for _, tt := range []struct {
 		name string

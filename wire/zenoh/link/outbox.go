@@ -13,27 +13,26 @@ import (
 
 const (
 	dataPriority = 5
-	closeTimeout = time.Second // for the queued messages and the Close
-	initialBatch = 4 << 10     // the size of a batch until more than that waits
+	closeTimeout = time.Second // to send the queued messages and the Close
+	initialBatch = 4 << 10     // the size of a batch until more bytes wait
 )
 
-// outbox is the sending half: queues that anyone fills, and the writer that
-// empties them.
+// outbox is the sending half: queues that any goroutine fills, and the writer that empties them.
 type outbox struct {
 	// Constant after init.
 	link  *Link
-	wake  chan struct{} // one token: there is something to do
+	wake  chan struct{} // one token: the writer has work
 	space sendSpace
 
 	// Owner: the writer.
 	batch []byte
-	sn    [lanes]uint32 // the next of each lane
+	sn    [lanes]uint32 // the next sequence number of each lane
 
-	// Guarded by mu, which is held while nothing blocks.
+	// Guarded by mu, which is never held across a blocking call.
 	mu        sync.Mutex
-	drained   sync.Cond   // on mu: room was made, the end came, or a deadline
+	drained   sync.Cond   // on mu: there is room, the link has ended, or a deadline passed
 	waitTimer *time.Timer // wakes senders that wait for room; nil before the first
-	wakeAt    time.Time   // when it does; zero: it is not set
+	wakeAt    time.Time   // when waitTimer fires; zero: it is not set
 	queues    [priorities]queue
 	closing   bool
 	reason    codec.Reason
@@ -80,9 +79,8 @@ func (l *Link) Send(msg []byte, d Delivery) error {
 	return err
 }
 
-// begin finds the queue that size bytes may join and lends its buffer to append
-// them to. It waits for room when the QoS blocks. Without an error mu is held
-// until commit.
+// begin waits for room for size bytes when the QoS blocks, and lends the queue's buffer to append
+// them to. Unless it returns an error, mu is held until commit.
 func (o *outbox) begin(size int, d Delivery) (q *queue, buf []byte, err error) {
 	o.mu.Lock()
 	if q, err = o.admit(size, d); err != nil {
@@ -139,8 +137,8 @@ func (l *Link) PushLatest(s *Slot, p *codec.Push, d Delivery) (replaced bool, er
 	return false, nil
 }
 
-// dropped refuses a message for which the budget has no room. Called with mu
-// held, which it unlocks.
+// dropped refuses a message for which the budget has no room. Called with mu held, which it
+// unlocks.
 func (o *outbox) dropped() error {
 	o.mu.Unlock()
 	o.link.cfg.Counters.Dropped.Add(1)
@@ -154,8 +152,8 @@ func (o *outbox) queue(d Delivery) *queue {
 	return &o.queues[d.QoS.Priority()]
 }
 
-// admit finds the queue that size bytes may join, waiting for room when the QoS
-// blocks, for at most Config.Stall or Delivery.MaxWait. Called with mu held.
+// admit returns the queue that size bytes may join. When the QoS blocks, it waits for room for at
+// most Config.Stall or Delivery.MaxWait. Called with mu held.
 func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	if size > o.link.cfg.MaxMessage {
 		return nil, ErrTooLarge
@@ -177,8 +175,8 @@ func (o *outbox) admit(size int, d Delivery) (*queue, error) {
 	return nil, ErrCongested
 }
 
-// waitForRoom is the slow path of admit. A message with maxWait waits on for as
-// long as the queue moves. Called with mu held.
+// waitForRoom is the slow path of admit. A message with maxWait waits longer as long as the queue
+// moves. Called with mu held.
 func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue, error) {
 	stall := o.link.cfg.Stall
 	limit := stall
@@ -208,10 +206,9 @@ func (o *outbox) waitForRoom(q *queue, size int, maxWait time.Duration) (*queue,
 	}
 }
 
-// wakeBy wakes all senders that wait for room at t or before, for their timeouts. It is
-// one timer for all, which is not stopped when there is room: one for each wait
-// would be garbage for every message sent faster than the link carries. Called
-// with mu held.
+// wakeBy wakes all senders that wait for room at t or before, for their timeouts. One timer serves
+// all of them, and it is not stopped when there is room: a timer for each wait would be garbage for
+// every message sent faster than the link carries. Called with mu held.
 func (o *outbox) wakeBy(t time.Time) {
 	switch {
 	case !o.wakeAt.IsZero() && !t.Before(o.wakeAt):
@@ -272,8 +269,8 @@ func (o *outbox) cause() error {
 	return o.writeErr
 }
 
-// run is the writer: it waits for messages and for room in the kernel, writes the
-// most urgent, and keeps an idle link alive.
+// run is the writer: it waits for messages and for room in the kernel, writes the most urgent
+// messages, and keeps an idle link alive.
 func (o *outbox) run() {
 	defer close(o.link.written)
 	keepAliveTimer := time.NewTimer(o.link.cfg.KeepAlive)
@@ -305,7 +302,7 @@ func (o *outbox) run() {
 	}
 }
 
-// step writes one batch, if there is one to write.
+// step writes one batch, if a message waits.
 //
 //rt:noalloc
 func (o *outbox) step(keepAlive bool) (done bool, err error) {
@@ -364,7 +361,7 @@ func (o *outbox) fail(err error) {
 	o.link.closeSocket()
 }
 
-// mostUrgent is the most urgent priority with something to send, or -1.
+// mostUrgent returns the most urgent priority with a message to send, or -1.
 func (o *outbox) mostUrgent() int {
 	for p := range o.queues {
 		if !o.queues[p].empty() {
@@ -375,7 +372,7 @@ func (o *outbox) mostUrgent() int {
 }
 
 // fill packs the most urgent messages into one batch after two bytes for its length: as many as
-// fit, one Frame per run of messages on the same lane. A message that fits no batch travels alone,
+// fit, one Frame per run of messages on the same lane. A message that fits no batch is sent alone,
 // in fragments, between which more urgent lanes may pass. Called with mu held.
 //
 //rt:noalloc
@@ -424,7 +421,7 @@ func (o *outbox) fill() {
 	}
 }
 
-// queuedBytes is how many bytes are queued. Called with mu held.
+// queuedBytes returns the number of queued bytes. Called with mu held.
 func (o *outbox) queuedBytes() (n int) {
 	for i := range o.queues {
 		n += o.queues[i].bytes
@@ -432,8 +429,7 @@ func (o *outbox) queuedBytes() (n int) {
 	return n
 }
 
-// enlarge makes room for a full batch, so that large messages leave in large
-// fragments.
+// enlarge makes room for a full batch, so that large messages are sent in large fragments.
 //
 //go:noinline
 func (o *outbox) enlarge() {

@@ -25,15 +25,14 @@ func stuckLink(cfg Config) *Link {
 	return open(discard{}, cfg, &offer, &offer, time.Minute, 0, 0)
 }
 
-// discard is a connection that takes everything.
+// discard is a connection that accepts and discards all bytes.
 type discard struct{ net.Conn }
 
 func (discard) Write(b []byte) (int, error)      { return len(b), nil }
 func (discard) SetWriteDeadline(time.Time) error { return nil }
 func (discard) RemoteAddr() net.Addr             { return nil }
 
-// Goal: waiting for room allocates nothing, for our own messages and for those
-// that we relay.
+// Goal: waiting for room allocates nothing, for our own messages and for relayed ones.
 func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -80,8 +79,8 @@ func TestWaitingForRoomAllocatesNothing(t *testing.T) {
 	}
 }
 
-// Goal: of two senders that wait for room each waits for its own time, also when the
-// later one may wait less.
+// Goal: each of two senders that wait for room has its own timeout, also when the later sender's is
+// shorter.
 func TestWaitersTimeOutIndependently(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		cfg := config(1, codec.Client)

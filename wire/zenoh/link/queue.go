@@ -8,17 +8,17 @@ import (
 )
 
 // Bounds of one priority's queue. A message of a dropping publisher is refused when dropBytes or
-// dropMessages would wait, a blocking one waits at blockBytes or blockMessages; a larger message
-// passes when nothing waits before it. A queue of data has room for the first pair from its first
-// use on, so that no burst of a dropping publisher allocates.
+// dropMessages would wait; a blocking one waits at blockBytes or blockMessages. A larger message is
+// accepted by an empty queue. A queue of data has room for the first pair from its first use on, so
+// that no burst of a dropping publisher allocates.
 const (
 	dropBytes       = 128 << 10 // the size of the official queue: two batches
 	dropMessages    = 256
 	blockBytes      = 4 << 20
 	blockMessages   = 4096
 	controlMessages = 1 << 16  // declarations: small, and all at once when a link opens
-	alwaysBytes     = 64 << 10 // so many bytes of declarations wait whatever the budget allows
-	slotMessages    = 64       // room for waiting slots, which nothing bounds but the publishers
+	alwaysBytes     = 64 << 10 // bytes of declarations that may always wait, also with an exhausted budget
+	slotMessages    = 64       // initial room for waiting slots; only the number of publishers bounds them
 )
 
 // entry is one message of a queue.
@@ -34,16 +34,16 @@ const entryBytes = int(unsafe.Sizeof(entry{}))
 // queue holds the messages of one priority in order. Guarded by outbox.mu.
 type queue struct {
 	mem     *account
-	minBuf  int // bytes to make room for at the first use
+	minBuf  int // initial size of buf in bytes
 	entries []entry
 	first   int
-	buf     []byte // the messages without a slot, one after the other
+	buf     []byte // the messages without a slot, back to back
 	head    int    // offset of the first message in buf
-	bytes   int    // waiting, slots and the rest of rest included
+	bytes   int    // waiting bytes, including slots and the unsent part of fragments
 
 	control  bool // for declarations
-	departed uint // counts what leaves
-	timedOut bool // a sender has waited for room in vain, and nothing has left since
+	departed uint // number of messages that have left
+	timedOut bool // a sender's wait for room timed out, and no message has left since
 
 	fragments []byte // the message that is being sent in fragments
 	sent      int    // bytes of it that are in fragments already
@@ -53,7 +53,7 @@ type queue struct {
 func (q *queue) empty() bool       { return q.first == len(q.entries) && !q.fragmenting() }
 func (q *queue) fragmenting() bool { return q.sent < len(q.fragments) }
 
-// messages is the number of messages from which on a blocking one waits.
+// messages is the number of waiting messages at which a blocking one waits.
 func (q *queue) messages() int {
 	if q.control {
 		return controlMessages
@@ -61,13 +61,13 @@ func (q *queue) messages() int {
 	return blockMessages
 }
 
-// fits reports whether a message of n bytes may join what waits.
+// fits reports whether a message of n bytes may join the queue.
 func (q *queue) fits(n, maxBytes, maxMessages int) bool {
 	return q.bytes == 0 || q.bytes+n <= maxBytes && len(q.entries)-q.first < maxMessages
 }
 
-// tail lends the buffer to append a message of at most n bytes to. ok is false
-// when the budget has no room for it.
+// tail lends the buffer to append a message of at most n bytes to. ok is false when the budget has
+// no room for it.
 func (q *queue) tail(n int) (buf []byte, ok bool) {
 	if q.buf == nil && n <= q.minBuf {
 		q.buf, _ = q.mem.resize(nil, q.minBuf)
@@ -103,7 +103,7 @@ func (q *queue) add(e entry, n int) {
 	q.bytes += n
 }
 
-// pop takes the first message out and lends its bytes until the queue changes.
+// pop removes the first message and lends its bytes until the queue changes.
 func (q *queue) pop() (entry, []byte) {
 	e := q.entries[q.first]
 	q.entries[q.first].slot = nil
@@ -124,7 +124,7 @@ func (q *queue) pop() (entry, []byte) {
 	return e, msg
 }
 
-// size is how long the first message is.
+// size returns the length of the first message.
 func (q *queue) size() int {
 	e := &q.entries[q.first]
 	if e.slot != nil {
@@ -133,7 +133,7 @@ func (q *queue) size() int {
 	return e.n
 }
 
-// split takes the first message out to be sent in fragments.
+// split removes the first message, to be sent in fragments.
 func (q *queue) split() {
 	e, msg := q.pop()
 	q.sent, q.reliable = 0, e.reliable
@@ -142,7 +142,7 @@ func (q *queue) split() {
 		return
 	}
 	if cap(q.fragments) < len(msg) {
-		// Counted bytes may be copied, whatever the budget allows.
+		// The bytes are counted already, so they may be copied even when the budget is exhausted.
 		q.mem.force(len(msg) - cap(q.fragments))
 		q.fragments = make([]byte, 0, len(msg))
 	}
@@ -157,19 +157,19 @@ type Slot struct {
 	waiting bool
 }
 
-// Delivery is how a message travels.
+// Delivery is the treatment of a message on a link.
 type Delivery struct {
 	QoS      codec.QoS // priority, block or drop, express
 	Reliable bool
-	// Unbounded joins the queue whatever its length, for the few bytes that follow it and whose
-	// number is bounded elsewhere: the end of a query's replies.
+	// Unbounded joins a full queue, too. It is for the end of a query's replies: a few bytes, whose
+	// number is bounded elsewhere.
 	Unbounded bool
 	NoWait    bool // do not wait even though the QoS blocks: ErrCongested when blockBytes wait
 
-	// MaxWait bounds the wait of a blocking message, instead of Config.Stall. It does
-	// not wait at all where another has timed out since the queue moved.
+	// MaxWait bounds the wait of a blocking message, instead of Config.Stall. There is no wait when
+	// another message has timed out since the queue last moved.
 	MaxWait time.Duration
 }
 
-// Control is how declarations and interests travel, sent with locks held.
+// Control is the Delivery of declarations and interests, which are sent with locks held.
 var Control = Delivery{QoS: codec.ControlQoS, Reliable: true, NoWait: true}

@@ -10,19 +10,18 @@ import (
 )
 
 const (
-	// unsentBytes is how much the kernel may hold that it has not sent yet: what
-	// waits there can no longer be replaced by something newer.
+	// unsentBytes is the number of bytes that the kernel may hold unsent: they can no longer be
+	// replaced by newer ones.
 	unsentBytes = 16 << 10
 
-	// unixBuffer is the send buffer of a unix socket, which has no unsent bytes: the
-	// kernel doubles it, counts its own bookkeeping in, and polls as writable when
-	// less than a quarter is in use.
+	// unixBuffer is the send buffer of a unix socket, which has no unsent bytes: the kernel doubles
+	// it, includes its own bookkeeping, and polls as writable when less than a quarter is in use.
 	unixBuffer = 4 * unsentBytes
 )
 
-// Tune sets a connection up for messages of which the newest matters: no Nagle,
-// little unsent in the kernel, steady retransmission, and an end when the peer
-// acknowledges nothing for too long. Errors are ignored: an old kernel is slower.
+// Tune configures a connection for messages of which the newest matters: no Nagle, little unsent in
+// the kernel, steady retransmission, and an end when the peer acknowledges no byte for too long.
+// Errors are ignored: an old kernel is only slower.
 func Tune(conn net.Conn) {
 	switch c := rawConn(conn).(type) {
 	case *net.UnixConn:
@@ -74,8 +73,7 @@ func (r *sendSpace) await() error {
 	return r.wait(r.poll)
 }
 
-// ackMonitor measures how long the peer's system has acknowledged nothing. Owner:
-// the reader.
+// ackMonitor measures for how long the peer's system has acknowledged no byte. Owner: the reader.
 type ackMonitor struct {
 	control func(func(uintptr)) error
 	read    func(uintptr)
@@ -96,8 +94,8 @@ func (p *ackMonitor) init(conn net.Conn) {
 	}
 }
 
-// unackedFor is how long bytes have been under way without any acknowledgement: 0
-// when all have arrived, and for a peer that answers but has no room.
+// unackedFor returns for how long bytes have been under way without any acknowledgement: 0 when all
+// have arrived, and for a peer that answers but has no room.
 func (p *ackMonitor) unackedFor() time.Duration {
 	if p.control == nil || p.control(p.read) != nil || p.errno != 0 || p.info.Unacked == 0 || p.info.Probes > 0 {
 		return 0
@@ -105,7 +103,7 @@ func (p *ackMonitor) unackedFor() time.Duration {
 	return time.Duration(p.info.Last_ack_recv) * time.Millisecond
 }
 
-// syscallConn returns the connection below TLS, nil if it has no descriptor.
+// syscallConn returns the connection below TLS, or nil if it has no descriptor.
 func syscallConn(conn net.Conn) syscall.RawConn {
 	if c, ok := rawConn(conn).(syscall.Conn); ok {
 		if raw, err := c.SyscallConn(); err == nil {

@@ -12,8 +12,8 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// Goal: a link whose bytes are not confirmed ends long before the peer's lease; a link to a peer
-// that is slow, or has nothing left to confirm, does not.
+// Goal: a link whose bytes are not acknowledged ends long before the peer's lease; a link to a peer
+// that is slow, or that has no bytes left to acknowledge, does not.
 func TestUnconfirmedLinkEnds(t *testing.T) {
 	for _, tt := range []struct {
 		name string

@@ -7,7 +7,7 @@ import (
 	"time"
 )
 
-// Tune does what this system offers without its own calls.
+// Tune sets the options that package net offers.
 func Tune(conn net.Conn) {
 	if tcp, ok := rawConn(conn).(*net.TCPConn); ok {
 		tcp.SetNoDelay(true)
@@ -20,7 +20,7 @@ type sendSpace struct{}
 func (*sendSpace) init(net.Conn) {}
 func (*sendSpace) await() error  { return nil }
 
-// ackMonitor is not taken here: the peer's lease is what remains.
+// ackMonitor measures nothing here: only the peer's lease ends a silent link.
 type ackMonitor struct{}
 
 func (*ackMonitor) init(net.Conn)             {}

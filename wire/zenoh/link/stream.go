@@ -14,12 +14,12 @@ import (
 const (
 	// baseBuffer is the size of a link's receive buffer until a longer batch arrives.
 	baseBuffer = 2 + maxInitiatorBatch
-	// readAhead is how much more than one batch the read buffer may hold, so that
-	// small batches arrive several to a system call.
+	// readAhead is the number of bytes that the read buffer may hold beyond one batch, so that one
+	// system call reads several small batches.
 	readAhead = 16 << 10
 )
 
-// rawConn is the connection below TLS, or conn itself.
+// rawConn returns the connection below TLS, or conn itself.
 func rawConn(conn net.Conn) net.Conn {
 	for {
 		above, ok := conn.(interface{ NetConn() net.Conn })
@@ -37,15 +37,15 @@ type stream struct {
 	r, w  int // unread bytes are buf[r:w]
 	limit int // bytes of a batch
 
-	mem    *account // lends what buf grows to
+	mem    *account // the account from which buf grows
 	maxBuf int      // bytes of buf; 0: it does not grow
 
-	lease      time.Duration // how long the peer may be silent; 0: deadlines are someone else's
-	ackTimeout time.Duration // how long its system may confirm no byte of ours
+	lease      time.Duration // longest silence of the peer; 0: the caller sets deadlines
+	ackTimeout time.Duration // longest time in which its system acknowledges no byte of ours
 	acks       ackMonitor
 
 	expire     func(now time.Time) // called now and then
-	lastExpire time.Time           // when
+	lastExpire time.Time           // when expire was last called
 }
 
 // next lends the next batch, without its length, until the following call. An
@@ -66,7 +66,7 @@ func (s *stream) next() ([]byte, error) {
 	return b, nil
 }
 
-// fill reads until n unread bytes are there.
+// fill reads until n unread bytes are in the buffer.
 func (s *stream) fill(n int) error {
 	if s.r == s.w {
 		s.r, s.w = 0, 0
@@ -76,7 +76,7 @@ func (s *stream) fill(n int) error {
 		s.r = 0
 	}
 	for s.w-s.r < n {
-		// It grows when its bytes have arrived, never for the number in a length field.
+		// The buffer grows when bytes have arrived, never for the number in a length field.
 		if s.w == len(s.buf) && !s.grow() {
 			return ErrMemory
 		}
@@ -106,8 +106,8 @@ func (s *stream) grow() bool {
 	return true
 }
 
-// read waits for bytes until the lease is over, or until nothing of ours has been
-// acknowledged for ackTimeout: a peer's lease may be longer than a robot can wait.
+// read waits for bytes until the lease is over, or until no byte of ours has been acknowledged for
+// ackTimeout: a peer's lease may be longer than a robot can wait.
 func (s *stream) read(p []byte) (int, error) {
 	if s.lease == 0 {
 		return s.conn.Read(p)
@@ -133,5 +133,5 @@ func (s *stream) read(p []byte) (int, error) {
 	}
 }
 
-// inherit takes over what the handshake's stream has read ahead.
+// inherit takes over the bytes that the handshake's stream has read ahead.
 func (s *stream) inherit(from *stream) { s.w = copy(s.buf, from.buf[from.r:from.w]) }
