@@ -1,6 +1,6 @@
-// Package remote holds what a remote node makes this one remember, within
-// bounds: the numbers that it declares for keys (Numbers), and maps that give
-// their memory back (Shrink). Client and router use both.
+// Package remote holds, within bounds, the state that a remote node makes this one keep: the
+// numbers that it declares for keys (Numbers), and maps that free their memory (Shrink). Client and
+// router use both.
 package remote
 
 import (
@@ -13,14 +13,15 @@ import (
 const (
 	maxNumbers     = 4096    // numbered keys of one link
 	maxNumberBytes = 1 << 20 // length of all their keys
-	numberBytes    = 64      // the cost of a key beside its text
+	numberBytes    = 64      // the memory of a key beside its text
 )
 
-// Numbers is the keys that the remote of one link has given numbers.
+// Numbers holds the keys that the remote of one link has given numbers.
+//
 // Owner: the link's reader.
 type Numbers struct {
-	// Hold counts n bytes more for the remote, fewer for a negative n, and reports
-	// whether there is room.
+	// Hold counts n more bytes for the remote, fewer for a negative n, and reports whether there is
+	// room.
 	Hold func(n int) bool
 
 	keys   map[uint16]string
@@ -29,8 +30,8 @@ type Numbers struct {
 	joined []byte
 }
 
-// Declare notes a number for a key. Its own expression may use an earlier one.
-// ok is false when there is no room; bad when the expression is no key.
+// Declare notes a number for a key. Its own expression may use an earlier number. ok is false
+// without room; bad is true when the expression is not a key.
 func (n *Numbers) Declare(m *codec.Declare) (ok, bad bool) {
 	e := m.Expr
 	e.Sender = true
@@ -65,15 +66,15 @@ func (n *Numbers) Undeclare(id uint16) {
 	}
 }
 
-// Expand returns the text of an expression, lent until the next call. ok is
-// false when its number was never declared or the whole is too long.
+// Expand returns the text of an expression, lent until the next call. ok is false when its number
+// was never declared or the text is too long.
 //
 //rt:noalloc
 func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
 	if e.Scope == 0 {
 		return e.Suffix, len(e.Suffix) > 0
 	}
-	// Only the remote's own numbers are meant: we declare no numbers.
+	// Only the remote's own numbers can occur: we declare no numbers.
 	head, ok := n.keys[e.Scope]
 	if !ok || !e.Sender || len(head)+len(e.Suffix) > keyexpr.MaxBytes {
 		return nil, false
@@ -82,7 +83,7 @@ func (n *Numbers) Expand(e codec.Expr) (key []byte, ok bool) {
 	return n.joined, true
 }
 
-// Key is Expand for messages that are rare: a checked string of its own.
+// Key is Expand for rare messages: it returns a checked string of its own.
 func (n *Numbers) Key(e codec.Expr) (string, bool) {
 	b, ok := n.Expand(e)
 	if !ok || len(b) > keyexpr.MaxBytes || keyexpr.Check(string(b)) != nil {
@@ -91,11 +92,11 @@ func (n *Numbers) Key(e codec.Expr) (string, bool) {
 	return string(b), true
 }
 
-// shrinkFrom is how long a map must have been before it is worth making smaller.
+// shrinkFrom is the least length that a map must have had before shrinking it is worthwhile.
 const shrinkFrom = 64
 
-// Shrink is called after each delete from m. It returns m, or a copy when three quarters of the
-// most that it held are gone: a map of Go never gives memory back, and entries that a remote
+// Shrink is called after each delete from m. It returns m, or a copy when three quarters of its
+// largest number of entries are deleted: a map of Go never frees memory, and entries that a remote
 // undeclares are no longer counted. most is kept for the next call.
 func Shrink[K comparable, V any](m map[K]V, most *int) map[K]V {
 	*most = max(*most, len(m)+1)

@@ -8,7 +8,7 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// Goal: a map that was long gives its memory back.
+// Goal: a map that was large frees its memory.
 func TestShrink(t *testing.T) {
 	const n = 1 << 20
 	heap := func() int64 {
@@ -27,7 +27,7 @@ func TestShrink(t *testing.T) {
 		delete(m, i)
 		m = Shrink(m, &most)
 	}
-	if after := heap(); after-before > (full-before)/4 { // other tests' garbage goes meanwhile
+	if after := heap(); after-before > (full-before)/4 { // the garbage of other tests is freed meanwhile
 		t.Errorf("%d bytes for one of %d entries, %d for all", after-before, n, full-before)
 	}
 	if len(m) != 1 || m[n-1] != n-1 {
@@ -36,7 +36,7 @@ func TestShrink(t *testing.T) {
 	runtime.KeepAlive(m)
 }
 
-// Goal: numbers are bounded and counted, may refer to each other, and give their memory back.
+// Goal: numbers are bounded and counted, may refer to each other, and free their memory.
 func TestNumbers(t *testing.T) {
 	held := 0
 	n := Numbers{Hold: func(more int) bool { held += more; return true }}
