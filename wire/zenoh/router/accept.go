@@ -15,9 +15,9 @@ import (
 )
 
 const (
-	// maxHalfOpen is how many accepted connections may be in their handshake. One
-	// more pushes out the oldest of the address that has the most, so that silent
-	// connections, or a flood of them, cannot keep others away.
+	// maxHalfOpen is the largest number of accepted connections in their handshake. One more
+	// displaces the oldest connection of the address that has the most, so that silent connections,
+	// or a flood of them, cannot keep others out.
 	maxHalfOpen = 100
 
 	// plainGarbage and secureGarbage estimate the garbage of an accepted connection's handshakes,
@@ -25,16 +25,16 @@ const (
 	plainGarbage  = 16 << 10
 	secureGarbage = 64 << 10
 
-	// idleGrace is how long a new link may be without a single message before a newer connection
+	// idleGrace is the time for which a new link may have sent no message before a newer connection
 	// may take its place when all places are taken.
 	idleGrace = time.Second
 
-	// silentGrace is how long a link that has spoken may be silent before it may
-	// have to give way, from when the first was refused.
+	// silentGrace is the time for which a link that has sent messages may be silent before it may
+	// be displaced, counted from the first refusal of another node.
 	silentGrace = 5 * time.Second
 )
 
-// halfOpen is the connections whose handshake is not done, oldest first.
+// halfOpen holds the connections in their handshake, oldest first.
 type halfOpen struct {
 	mu    sync.Mutex
 	conns []net.Conn // guarded by mu
@@ -53,8 +53,7 @@ func (h *halfOpen) enter(conn net.Conn) (evicted bool) {
 	return evicted
 }
 
-// busiest is the oldest connection of the address that has the most. Called with
-// mu held.
+// busiest returns the oldest connection of the address that has the most. Called with mu held.
 func (h *halfOpen) busiest() (oldest int) {
 	count, most := map[string]int{}, 0
 	for _, c := range h.conns {
@@ -87,7 +86,7 @@ func (r *Router) accept(l *endpoint.Listener) {
 		conn, err := l.Accept()
 		if err != nil {
 			if r.ctx.Err() == nil {
-				// Out of file descriptors, as a rule: it passes.
+				// Usually the file descriptors are exhausted, which is temporary.
 				r.cfg.Log(fmt.Sprintf("accept: %v", err))
 				time.Sleep(100 * time.Millisecond)
 			}
@@ -126,8 +125,8 @@ func (r *Router) carry(conn net.Conn, secure func(net.Conn) (net.Conn, error), h
 	}
 }
 
-// handshake makes a connection a link. v is the admitted visit, also when a later step failed; 0:
-// it was not admitted.
+// handshake turns a connection into a link. v is the admitted visit, also when a later step failed;
+// 0: the node was not admitted.
 func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error)) (f *face, v visit, err error) {
 	plain, host, garbage := conn, link.Host(conn.RemoteAddr()), plainGarbage
 	conn, err = secure(conn)
@@ -151,7 +150,7 @@ func (r *Router) handshake(conn net.Conn, secure func(net.Conn) (net.Conn, error
 	return f, v, err
 }
 
-// visit is one stay of a node. It may come again before its last one is over.
+// visit identifies one stay of a node. The node may return before its last visit is over.
 type visit uint64
 
 // guests are the nodes of accepted links. Guarded by Router.mu.
@@ -164,8 +163,7 @@ func (g *guests) leave(v visit) {
 	maps.DeleteFunc(g.byZID, func(_ string, of visit) bool { return of == v })
 }
 
-// admit decides whether a node may join, and remembers its visit if so; 0: it may
-// not.
+// admit decides whether a node may join, and returns its visit if so, otherwise 0.
 func (r *Router) admit(remote link.Remote, host string) (codec.Reason, visit) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -184,7 +182,7 @@ func (r *Router) admit(remote link.Remote, host string) (codec.Reason, visit) {
 	return 0, g.last
 }
 
-// evict ends a link for a node of a host, if there is one that must give way: see expendable.
+// evict ends a link to make place for a node of a host, if a link may be displaced: see expendable.
 // Called with mu held.
 func (r *Router) evict(host string) bool {
 	f := r.expendable(host)
@@ -197,14 +195,14 @@ func (r *Router) evict(host string) bool {
 	return true
 }
 
-// expendable returns the link that gives way to a node of host when all places are taken: a link
-// that never sent a message; of the host with half of all places, the link that has been silent
-// since a node was refused some time ago; and of a host that has nearly all places the newest, for
-// a host that has few. Called with mu held.
+// expendable returns the link to end for a node of host when all places are taken: a link that
+// never sent a message; of the host with half of all places, the link that has been silent since a
+// node was refused some time ago; and of a host that has nearly all places the newest, for a host
+// that has few. Called with mu held.
 func (r *Router) expendable(host string) *face {
 	now, links := time.Now(), map[string]int{}
 	var accepted []*face
-	for _, f := range r.faces { // in the order of their coming
+	for _, f := range r.faces { // in their order of arrival
 		if r.guests.byZID[f.link.Remote().ZID] == 0 {
 			continue
 		}

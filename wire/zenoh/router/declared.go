@@ -5,7 +5,7 @@ import (
 	"edgert/wire/zenoh/remote"
 )
 
-// declared notes what a remote declares or takes back.
+// declared notes a remote's declaration or its withdrawal.
 func (f *face) declared(m *codec.Declare) {
 	switch m.Kind {
 	case codec.DeclareExpr:
@@ -47,9 +47,8 @@ func (f *face) declared(m *codec.Declare) {
 	}
 }
 
-// note remembers a declaration under its number, within the limits of the link
-// and of the router. A number that is declared again has changed. Called with
-// r.mu held.
+// note keeps a declaration under its number, within the limits of the link and of the router. A
+// number that is declared again has changed. Called with r.mu held.
 func (f *face) note(m *codec.Declare, key string) {
 	r := f.r
 	table := f.table(m.Kind)
@@ -62,7 +61,7 @@ func (f *face) note(m *codec.Declare, key string) {
 		}
 		return
 	case known:
-		f.drop(m.Kind, m.ID) // the new key is judged like any other
+		f.drop(m.Kind, m.ID) // the new key is checked like any other
 	}
 	if f.link != nil && (len(table) >= maxDeclared || r.port.client.Full() || !r.ensureCapacity(f, key)) {
 		r.refused.Declarations.Add(1)
@@ -73,7 +72,7 @@ func (f *face) note(m *codec.Declare, key string) {
 	r.hold(f, e, i)
 }
 
-// drop forgets a declaration by its number. Called with r.mu held.
+// drop removes a declaration by its number. Called with r.mu held.
 func (f *face) drop(kind codec.DeclareKind, id uint32) {
 	table := f.table(kind)
 	if e, ok := table[id]; ok {
@@ -83,11 +82,11 @@ func (f *face) drop(kind codec.DeclareKind, id uint32) {
 	}
 }
 
-// table holds the declarations of one kind of a remote.
+// table returns the declarations of one kind of a remote.
 func (f *face) table(kind codec.DeclareKind) map[uint32]*entry { return f.declarations[kind/2-1] }
 
-// tokenUndeclared forgets a token by its number or, when that was never declared
-// to us, by its key. Called with r.mu held.
+// tokenUndeclared removes a token by its number or, when that was never declared to us, by its key.
+// Called with r.mu held.
 func (f *face) tokenUndeclared(id uint32, key string) {
 	table := f.table(codec.DeclareToken)
 	e, known := table[id]
@@ -110,8 +109,8 @@ func (f *face) tokenUndeclared(id uint32, key string) {
 	}
 }
 
-// declaredAll is the end of the declarations that a peer sends unasked, or of the answers to our
-// interest in everything. Called with r.mu held.
+// declaredAll handles the end of a peer's first declarations, or of the answers to our interest in
+// everything. Called with r.mu held.
 func (f *face) declaredAll(m *codec.Declare) {
 	if (!m.Answers || m.Interest == f.all) && !f.isClient && !f.ready {
 		f.ready = true

@@ -8,23 +8,22 @@ import (
 	"edgert/wire/zenoh/remote"
 )
 
-// Bounds of what all links may make the router remember, together.
+// Bounds of the state that all links together may make the router keep.
 const (
-	maxDeclaredBytes = 14 << 20 // the most that all entries may cost
-	nodeBytes        = 160      // the cost of a chunk in a tree
-	entryBytes       = 160      // an entry and what points to it
+	maxDeclaredBytes = 14 << 20 // the largest memory of all entries
+	nodeBytes        = 160      // the memory of a chunk in a tree
+	entryBytes       = 160      // an entry and the pointers to it
 	holderBytes      = 96       // a link's declaration of it
 	numberedBytes    = 48       // each further number under which the link declares it
 	toldBytes        = 48       // the version that a link has seen
 	interestBytes    = 400      // an interest, and the set of those on one key
-	maxJoined        = 1 << 21  // subscribers and queryables, times the interests that join them: a change may look at all
-	retractedAtOnce  = 16       // entries that an interest's end looks at before others have their turn
-	maxEverything    = 64       // interests of one link in everything: each change looks at all of them
+	maxJoined        = 1 << 21  // subscribers and queryables, times the interests that join them: a change may visit all
+	retractedAtOnce  = 16       // entries that an interest's end visits before others have their turn
+	maxEverything    = 64       // one link's interests in everything: each change visits all of them
 )
 
-// entry is one key with declarations: everything that the router knows of subscribers, queryables
-// or tokens on it. The router announces it to a link once, however many declared it. Guarded by
-// Router.mu.
+// entry is one key with the declarations of subscribers, queryables or tokens on it. The router
+// announces it to a link once, however many declared it. Guarded by Router.mu.
 type entry struct {
 	// Constant.
 	kind codec.DeclareKind
@@ -32,24 +31,24 @@ type entry struct {
 	id   uint32 // its number in announcements
 
 	holders []holder // links that declared it, each once
-	clients int      // how many of them are clients of ours
+	clients int      // the number of clients among them
 }
 
 // holder is a link's declarations of one key.
 type holder struct {
 	face *face
-	ids  int // under how many numbers
+	ids  int // the number of ids under which it is declared
 	info info
 }
 
-// info is what queryables are declared with.
+// info holds the attributes of a declared queryable.
 type info struct {
 	complete bool
 	distance uint16 // hops to a complete one
 }
 
-// better joins two queryables on one key, as routers do: complete wins, then the
-// nearer.
+// better joins two queryables on one key, as routers do: the complete one wins, then the nearer
+// one.
 func (a info) better(b info) info {
 	if a.complete != b.complete {
 		if a.complete {
@@ -63,12 +62,12 @@ func (a info) better(b info) info {
 // kinds are those of entries, in the order of Router.index.
 var kinds = [...]codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryable, codec.DeclareToken}
 
-// tree holds the entries of a kind.
+// tree returns the entries of a kind.
 func (r *Router) tree(kind codec.DeclareKind) *keyexpr.Tree[*entry] {
 	return &r.index[kind/2-1]
 }
 
-// entry returns the entry of a key, made anew if need be. Called with mu held.
+// entry returns the entry of a key, and creates a missing one. Called with mu held.
 func (r *Router) entry(kind codec.DeclareKind, key string) *entry {
 	t := r.tree(kind)
 	if e, ok := t.Get(key); ok {
@@ -80,7 +79,7 @@ func (r *Router) entry(kind codec.DeclareKind, key string) *entry {
 	return e
 }
 
-// memory is about how many bytes all entries and interests take. Called with mu held.
+// memory estimates the bytes of all entries and interests. Called with mu held.
 func (r *Router) memory() int {
 	n := r.declaredBytes
 	for i := range r.index {
@@ -95,14 +94,14 @@ func (r *Router) overCapacity() bool {
 	return r.memory() > maxDeclaredBytes || r.aggregates*joined > maxJoined
 }
 
-// weight is about what one declaration of a link takes; what links share counts
-// for each.
+// weight estimates the bytes of one declaration of a link; memory that links share is counted for
+// each.
 func weight(key string) int { return entryBytes + holderBytes + nodeBytes + 2*len(key) }
 
-// ensureCapacity reports whether another declaration of f on key may be remembered. While all
+// ensureCapacity reports whether another declaration of f on key may be kept. While all
 // declarations together are too many it ends links: of the host whose links declared the most, the
-// one that declared the most. It is false when that is f itself. So a flood ends its own links and
-// no others, over however many it comes. Called with mu held.
+// link that declared the most. It is false when that link is f itself. So a flood ends its own
+// links and no others, however many it uses. Called with mu held.
 func (r *Router) ensureCapacity(f *face, key string) bool {
 	for r.overCapacity() {
 		more := weight(key)
@@ -147,10 +146,10 @@ func (e *entry) holder(f *face) *holder {
 	return nil
 }
 
-// visible reports whether a link is to know of the entry: when another link has declared it, and
-// not only nodes that the remote reaches without us. Peers and routers reach each other; only
-// clients need us between. Tokens are shown to the client that holds them, as routers do since 1.9.
-// A link with a certificate sees only entries that its rights concern.
+// visible reports whether the entry is announced to a link: when another link has declared it,
+// unless the remote reaches all its nodes without us. Peers and routers reach each other; only
+// clients need us in between. Tokens are shown to the client that holds them, as routers do since
+// 1.9. A link with a certificate sees only entries that its rights concern.
 func (e *entry) visible(f *face) bool {
 	if !f.who.rights.Concerns(concerns[e.kind], e.key) {
 		return false
@@ -161,7 +160,8 @@ func (e *entry) visible(f *face) bool {
 	return len(e.holders) > 1 || len(e.holders) == 1 && (e.holders[0].face != f || e.kind == codec.DeclareToken)
 }
 
-// infoFor is the information of a queryable that a link gets. Called with mu held.
+// infoFor returns the attributes under which a queryable is announced to a link. Called with mu
+// held.
 func (e *entry) infoFor(f *face) (best info) {
 	for i := range e.holders {
 		if h := &e.holders[i]; f.relays(h.face) {
@@ -192,7 +192,7 @@ func (r *Router) hold(f *face, e *entry, i info) {
 	r.changed(e, len(e.holders)-1)
 }
 
-// inform replaces the information on a link's queryable. Called with mu held.
+// inform replaces the attributes of a link's queryable. Called with mu held.
 func (r *Router) inform(e *entry, h *holder, i info) {
 	if h.info != i {
 		h.info = i
@@ -200,7 +200,7 @@ func (r *Router) inform(e *entry, h *holder, i info) {
 	}
 }
 
-// release is the end of a declaration of hold. Called with mu held.
+// release undoes one hold. Called with mu held.
 func (r *Router) release(f *face, e *entry) {
 	h := e.holder(f)
 	if h == nil {
@@ -230,8 +230,8 @@ func (r *Router) changed(e *entry, before int) {
 	if e.kind == codec.DeclareSubscriber {
 		r.reroute()
 	}
-	// With two holders left all other links know already, except peers, which do not count each
-	// other, and except for the promises of a queryable.
+	// With two holders left all other links know already, except for peers, which do not count each
+	// other, and for changed attributes of a queryable.
 	if before < 2 || now < 2 || e.kind == codec.DeclareQueryable || e.clients < 2 {
 		r.spread(e)
 	}
@@ -242,8 +242,7 @@ func (r *Router) changed(e *entry, before int) {
 	}
 }
 
-// spread brings every link that is interested in an entry up to date. Called
-// with mu held.
+// spread updates every link that is interested in an entry. Called with mu held.
 func (r *Router) spread(e *entry) {
 	for _, f := range r.peers {
 		f.show(e)
@@ -278,15 +277,14 @@ func (f *face) show(e *entry) {
 	}
 }
 
-// missed reports whether a token ends that a watching client has not seen, because the client asked
-// for changes and not for the tokens that are there: routers name the key then. Called with r.mu
-// held.
+// missed reports whether a token ends that a watching client has not seen, because the client
+// requested changes without the existing tokens: routers name the key then. Called with r.mu held.
 func (f *face) missed(e *entry) bool {
 	return e.kind == codec.DeclareToken && len(e.holders) == 0 && f.isClient && f.ended != e && f.who.rights.Concerns(concerns[e.kind], e.key)
 }
 
-// remember notes the announcement of an entry to the link. A link for which there is no memory left
-// is closed, and the result is false. Called with r.mu held.
+// remember notes that an entry has been announced to the link. Without memory for that it closes
+// the link and returns false. Called with r.mu held.
 func (f *face) remember(e *entry, now info) bool {
 	if _, told := f.told[e]; !told && !f.hold(toldBytes) {
 		f.link.Close(codec.CloseUnresponsive)
@@ -296,7 +294,7 @@ func (f *face) remember(e *entry, now info) bool {
 	return true
 }
 
-// forget ends the link's knowledge of the entry. Called with r.mu held.
+// forget notes that an entry is no longer announced to the link. Called with r.mu held.
 func (f *face) forget(e *entry) {
 	delete(f.told, e)
 	f.told = remote.Shrink(f.told, &f.most.told)

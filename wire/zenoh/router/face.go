@@ -15,17 +15,17 @@ import (
 
 // Bounds of the memory that one link may take.
 const (
-	maxDeclared = 16384 // subscribers, queryables, tokens and interests, of each
-	maxRoutes   = 1024  // incoming keys whose receivers are remembered
+	maxDeclared = 16384 // of each: subscribers, queryables, tokens and interests
+	maxRoutes   = 1024  // incoming keys whose receivers are cached
 	maxQueries  = 1024  // queries that wait for their last reply
 )
 
-// face is one link as the router sees it, or the session's port.
+// face is the router's side of one link, or of the session's port.
 type face struct {
 	// Constant.
 	r        *Router
 	link     *link.Link // nil for the port
-	isClient bool       // it asks by interests, and we relay for it; else both of us declare everything
+	isClient bool       // it sends interests, and we relay for it; otherwise both sides declare everything
 	host     string     // see link.Host
 	who      identity
 
@@ -33,28 +33,28 @@ type face struct {
 
 	since  time.Time
 	spoke  atomic.Bool // the remote has sent a message
-	active atomic.Bool // and one since expendable looked
+	active atomic.Bool // and another one since the last expendable
 
 	// Owner: the link's reader.
 	numbers remote.Numbers
 	routes  map[string]*route
-	spare   route                    // for a key that is not remembered
-	relayed codec.Push               // on its way to other links
-	denials [access.NumMessages]bool // kinds with a denied message that was logged
+	spare   route                    // for a key that is not cached
+	relayed codec.Push               // the sample being relayed
+	denials [access.NumMessages]bool // kinds of which a denied message was logged
 
 	// Guarded by r.mu.
 	declarations [len(kinds)]map[uint32]*entry // the remote's declarations, by its numbers
 	interests    map[uint32]*interest          // a client's, by its numbers
-	told         map[*entry]info               // the entries that the remote knows
-	ended        *entry                        // the entry whose end it got last: several of its interests may name it
-	ready        bool                          // a peer has declared all it had at the start
-	all          uint32                        // our interest in everything that a router knows, 0: no interest
-	queries      map[uint32]*query             // that the remote asked, by its numbers
-	found        uint64                        // the search that came upon it last
-	weight       int                           // about what its declarations take
-	everything   int                           // how many of its interests name no key
-	gone         bool                          // nothing of it is remembered any more
-	silent       time.Time                     // since when expendable knows of no message; zero: it never looked
+	told         map[*entry]info               // the entries announced to the remote
+	ended        *entry                        // the entry whose end was announced last: several of its interests may name it
+	ready        bool                          // a peer has sent all its first declarations
+	all          uint32                        // the id of our interest in all that a router knows, 0: no interest
+	queries      map[uint32]*query             // of the remote, by its numbers
+	found        uint64                        // the last search that found it
+	weight       int                           // estimated bytes of its declarations
+	everything   int                           // number of its interests without a key
+	gone         bool                          // the link has ended and is forgotten
+	silent       time.Time                     // since when expendable has seen no message; zero: it has not looked
 	most         struct {
 		told, interests int
 		declarations    [len(kinds)]int
@@ -117,7 +117,7 @@ func (r *Router) reroute() {
 	r.port.client.Rerouted()
 }
 
-// introduce declares what a peer does not ask for. Called with r.mu held.
+// introduce sends a peer the declarations that need no interest. Called with r.mu held.
 func (f *face) introduce() {
 	if f.isClient {
 		return
@@ -128,7 +128,7 @@ func (f *face) introduce() {
 			f.show(e)
 		}
 	}
-	// Until a peer has received this it takes us to be interested in everything.
+	// Until a peer receives this it assumes that we are interested in everything.
 	f.declare(codec.Declare{Answers: true, Kind: codec.DeclareFinal})
 	if f.link.Remote().Role == codec.Router {
 		// A client announces only the declarations that interests ask for. Other nodes announce
@@ -146,7 +146,7 @@ func (f *face) run() error {
 	return err
 }
 
-// leave forgets a link and all that its remote had declared.
+// leave removes a link and everything that its remote had declared.
 func (r *Router) leave(f *face) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -168,8 +168,7 @@ func (r *Router) leave(f *face) {
 	r.routeBytes.Add(-f.forgetRoutes())
 }
 
-// forget drops everything that a link has declared or wants to know, for good.
-// Called with mu held.
+// forget removes all declarations and interests of a link. Called with mu held.
 func (r *Router) forget(f *face) {
 	f.gone = true
 	for id := range f.interests {
@@ -182,8 +181,7 @@ func (r *Router) forget(f *face) {
 	}
 }
 
-// handle acts on one message. Owner: the link's reader, or any goroutine of the
-// session.
+// handle processes one message. Owner: the link's reader, or any goroutine of the session.
 func (f *face) handle(m *codec.Message) error {
 	if m.Kind != codec.KindOAM && !f.active.Load() {
 		f.active.Store(true)
@@ -208,18 +206,19 @@ func (f *face) handle(m *codec.Message) error {
 	return nil
 }
 
-// await lets the collector keep up: what comes and goes is garbage.
+// await delays the reader so that the collector keeps up with the garbage of messages.
 func (f *face) await() {
 	if f.link != nil {
 		f.link.Throttle()
 	}
 }
 
-// hold counts n bytes more that are kept for the remote; false: the budget has no capacity for them.
+// hold counts n more bytes that are kept for the remote; false: the budget has no capacity for
+// them.
 func (f *face) hold(n int) bool { return f.link == nil || f.link.Charge(n) }
 
-// send queues a message that may not be lost, without waiting. A remote that
-// lets megabytes of declarations pile up is closed. Callers may hold r.mu.
+// send queues, without waiting, a message that must not be lost. A remote that lets megabytes of
+// declarations pile up is closed. Callers may hold r.mu.
 func (f *face) send(m *codec.Message, how link.Delivery) {
 	msg := codec.AppendMessage(nil, m)
 	if f.link == nil {
@@ -237,7 +236,7 @@ func (f *face) declare(d codec.Declare) {
 	f.send(&codec.Message{Kind: codec.KindDeclare, Declare: d}, link.Control)
 }
 
-// key is the checked text of an expression.
+// key returns the checked text of an expression.
 func (f *face) key(e codec.Expr) (string, bool) {
 	key, ok := f.numbers.Key(e)
 	if !ok {
@@ -246,9 +245,8 @@ func (f *face) key(e codec.Expr) (string, bool) {
 	return key, ok
 }
 
-// relays reports whether what comes from one link may go to the other: one of
-// the two must be a client of ours, because peers and routers reach each other
-// without us.
+// relays reports whether messages of one link are passed on to the other: one of the two must be a
+// client of ours, because peers and routers reach each other without us.
 func (f *face) relays(to *face) bool {
 	return f != to && (f.isClient || to.isClient)
 }

@@ -12,8 +12,7 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// session is a Client that has a subscriber and a queryable on @t/*, and watches
-// its tokens.
+// session is a Client that has a subscriber and a queryable on @t/*, and watches its tokens.
 type session struct{ port *Port }
 
 func (s *session) Receive([]byte)           {}
@@ -46,8 +45,7 @@ var lastZID byte
 
 func zid(n byte) []byte { return []byte{n, 1} }
 
-// dial is a node that dials the router over a pipe; the router's end is carried
-// until ended.
+// dial starts a node that dials the router over a pipe; the router's end is carried until ended.
 func dial(r *Router, role codec.Role) (l *link.Link, ended chan struct{}, err error) {
 	a, b := net.Pipe()
 	ended = make(chan struct{})
@@ -64,7 +62,7 @@ func dial(r *Router, role codec.Role) (l *link.Link, ended chan struct{}, err er
 	return l, ended, err
 }
 
-// fuzzed has a remote with a good handshake send msgs in pieces, and returns when its link has
+// fuzzed makes a remote with a good handshake send msgs in pieces, and returns when its link has
 // ended.
 func fuzzed(r *Router, msgs []byte, role uint8) {
 	remote, ended, err := dial(r, codec.Role(role%3))
@@ -80,7 +78,7 @@ func fuzzed(r *Router, msgs []byte, role uint8) {
 	<-ended
 }
 
-// forgotten checks that nothing of any link is left beside what the session has.
+// forgotten checks that the router keeps no state of any link, only the session's.
 func forgotten(t *testing.T, r *Router, before Held) {
 	t.Helper()
 	if got := r.Held(); got != before {
@@ -101,8 +99,8 @@ func forgotten(t *testing.T, r *Router, before Held) {
 	}
 }
 
-// FuzzLink feeds network messages of any bytes to a router through a real link. Property: no panic,
-// and the link leaves nothing in the router.
+// FuzzLink sends network messages of any bytes to a router over a real link. Property: no panic,
+// and the router keeps nothing of the link.
 func FuzzLink(f *testing.F) {
 	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))
@@ -116,9 +114,9 @@ func FuzzLink(f *testing.F) {
 	})
 }
 
-// FuzzRelay does the same beside a client that has something of every kind and wants to know
-// everything, so that the messages are relayed. Property: that client is served to the end, and
-// neither leaves anything in the router.
+// FuzzRelay does the same beside a client that has a declaration of every kind and is interested in
+// everything, so that the messages are relayed. Property: that client is served to the end, and the
+// router keeps nothing of either.
 func FuzzRelay(f *testing.F) {
 	for i, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0xff-i%3))

@@ -18,8 +18,8 @@ type identity struct {
 	rights *access.Rights // nil: everything
 }
 
-// identify names the remote by its certificate where that bounds it, else, when it is a client, by
-// its link. A node that may carry others has no name.
+// identify names the remote by its certificate where that limits its rights, else, when it is a
+// client, by its link. A node that may relay for others has no name.
 func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 	names, certified := endpoint.CertificateNames(conn)
 	if certified && r.cfg.Rights != nil {
@@ -34,7 +34,7 @@ func (r *Router) identify(conn net.Conn, l *link.Link) identity {
 	return identity{origin: wire.Origin{Name: fmt.Sprintf("link %s of %s", hex.EncodeToString([]byte(l.Remote().ZID)), l.Addr()), Host: hostOf(l.Addr())}}
 }
 
-// hostOf is link.Host for people; nothing for this machine's own processes.
+// hostOf returns link.Host for people; it is empty for this machine's own processes.
 func hostOf(addr net.Addr) string {
 	h := link.Host(addr)
 	if net.IP(h).IsLoopback() {
@@ -49,22 +49,22 @@ func hostOf(addr net.Addr) string {
 	return ""
 }
 
-// declares are the kinds of declarations that rights are about.
+// declares maps the kinds of declarations to the right that each needs.
 var declares = map[codec.DeclareKind]access.Message{
 	codec.DeclareSubscriber: access.DeclareSubscriber,
 	codec.DeclareQueryable:  access.DeclareQueryable,
 	codec.DeclareToken:      access.LivelinessToken,
 }
 
-// concerns are the permissions that a link needs to be shown declarations of a kind.
+// concerns maps a kind of declarations to the right that a link needs to see them.
 var concerns = map[codec.DeclareKind]access.Message{
 	codec.DeclareSubscriber: access.Put,
 	codec.DeclareQueryable:  access.Query,
 	codec.DeclareToken:      access.LivelinessQuery,
 }
 
-// may reports whether the remote may declare something on key. Owner: the link's
-// reader, as of all of this file.
+// may reports whether the remote may make a declaration on key. Owner: the link's reader, as for
+// the whole file.
 func (f *face) may(m access.Message, key string) bool {
 	if f.who.rights.Allows(m, key) {
 		return true
@@ -98,7 +98,7 @@ func (f *face) mayAsk(q *query, key string, payload []byte) bool {
 	return false
 }
 
-// deny counts a message that is not passed on.
+// deny counts a denied message.
 //
 //rt:noalloc
 func (f *face) deny(m access.Message) {

@@ -84,7 +84,7 @@ func (w *watchers) remove(i *interest) {
 	}
 }
 
-// of lists the interests in a key.
+// of lists the interests that match a key.
 func (w *watchers) of(key string) iter.Seq[*interest] {
 	return func(yield func(*interest) bool) {
 		w.found = w.tree.AppendMatches(w.found[:0], key)
@@ -103,10 +103,9 @@ func (w *watchers) of(key string) iter.Seq[*interest] {
 	}
 }
 
-// asked answers a remote's interest: what exists, the end of it, and for a
-// client's future interests whatever changes. An interest is never met with
-// silence, because the official publishers, queriers and liveliness gets wait
-// for that end. Owner: the link's reader.
+// asked answers a remote's interest with the existing declarations and their end; later changes
+// follow for a client's future interest. Every interest is answered, because the official
+// publishers, queriers and liveliness gets wait for that end. Owner: the link's reader.
 func (f *face) asked(m *codec.Interest) {
 	r := f.r
 	i := &interest{face: f, about: m.About &^ codec.AboutAggregate, aggregate: m.About&codec.AboutAggregate != 0}
@@ -154,7 +153,7 @@ func (f *face) asked(m *codec.Interest) {
 
 // takeBack ends an interest and undeclares the entries that the remote got for it alone, as routers
 // do: the official client remembers them, and would show a token that has ended meanwhile to its
-// next watcher. Whether another interest names an entry may take a look at all interests there are,
+// next watcher. To find whether another interest names an entry may take a look at all interests,
 // so others have their turn in between. Owner: the link's reader.
 func (f *face) takeBack(id uint32) {
 	r := f.r
@@ -205,8 +204,7 @@ func (f *face) disinterest(id uint32) *interest {
 	return i
 }
 
-// wants reports whether an interest of the remote names the entry itself. Called
-// with r.mu held.
+// wants reports whether an interest of the remote names the entry itself. Called with r.mu held.
 func (f *face) wants(e *entry) bool {
 	r := f.r
 	for i := range r.watchers.of(e.key) {
@@ -217,7 +215,7 @@ func (f *face) wants(e *entry) bool {
 	return false
 }
 
-// answer declares what matches an interest now. Called with r.mu held.
+// answer declares the entries that match an interest now. Called with r.mu held.
 func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 	f := i.face
 	if i.aggregates(kind) {
@@ -255,8 +253,8 @@ func (i *interest) answer(kind codec.DeclareKind, id uint32, future bool) {
 	}
 }
 
-// joined is the combined information of all entries that match an interest; any is false when there
-// is no such entry.
+// joined returns the combined attributes of all entries that match an interest; any is false when
+// there is no such entry.
 func (i *interest) joined(kind codec.DeclareKind) (all info, any bool) {
 	for _, e := range i.face.r.matches(kind, i.key) {
 		if !e.visible(i.face) {

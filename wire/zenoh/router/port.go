@@ -7,19 +7,19 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// Client is the session of the same process, as the router sees it: an interface,
-// because the session's package imports this one.
+// Client is the router's view of the session in the same process: an interface, because the
+// session's package imports this one.
 type Client interface {
-	// Receive keeps a message that is for the session. It is called with the
-	// router's lock held, so it neither blocks nor calls back.
+	// Receive queues a message for the session. It is called with the router's lock held, so it
+	// neither blocks nor calls back.
 	Receive(msg []byte)
 	// Push takes a sample for which the session has a subscriber, Handle a query or a reply for it,
 	// both on the reader of the link that it came on; the lent bytes are valid until they return.
 	// from is the querier.
 	Push(key []byte, m *codec.Push)
 	Handle(m *codec.Message, from wire.Origin)
-	// Full reports whether so much waits that nothing should come that can be
-	// refused.
+	// Full reports whether so many messages wait that no further message that can be refused should
+	// come.
 	Full() bool
 	// Rerouted is called when samples may have other receivers than before.
 	Rerouted()
@@ -31,8 +31,8 @@ type Port struct {
 	client Client
 }
 
-// Send acts on a message of the session's, as on one from a link. It fails when
-// a reply is not taken.
+// Send processes a message of the session, like one from a link. It fails when a reply is not
+// taken.
 func (p *Port) Send(m *codec.Message, how link.Delivery) error {
 	if m.Kind == codec.KindResponse {
 		return p.face.response(&m.Response, how.NoWait)
@@ -40,7 +40,7 @@ func (p *Port) Send(m *codec.Message, how link.Delivery) error {
 	return p.face.handle(m)
 }
 
-// Receivers appends the links that want samples on key.
+// Receivers appends the links with a subscriber for key.
 func (p *Port) Receivers(dst []*link.Link, key string) []*link.Link {
 	r := p.face.r
 	r.mu.Lock()

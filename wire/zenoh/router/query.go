@@ -20,13 +20,13 @@ const (
 )
 
 const (
-	queryBytes    = 1 << 10 // the cost of a waiting query
-	waitingBytes  = 48      // and what each link that it was passed on to costs
-	maxQueryBytes = 4 << 20 // the most that all waiting queries may cost
+	queryBytes    = 1 << 10 // the memory of a waiting query
+	waitingBytes  = 48      // and that of each link it was passed on to
+	maxQueryBytes = 4 << 20 // the largest memory of all waiting queries
 )
 
-// query is one on its way: asked by a link under its number, and passed on to
-// others under one of ours.
+// query is a query under way: a link sent it under its number, and it was passed on to others under
+// one of ours.
 type query struct {
 	// Constant.
 	asker    *face
@@ -56,7 +56,7 @@ func (f *face) request(m *codec.Request) {
 	_, twice := f.queries[m.ID]
 	q.cost = queryBytes + len(to)*waitingBytes
 	if slices.Contains(to, r.port.face) {
-		q.cost += len(m.Query.Payload) // the session keeps it
+		q.cost += len(m.Query.Payload) // the session keeps the payload
 	}
 	if len(to) > 0 && (len(f.queries) >= maxQueries || twice || r.queryBytes+q.cost > maxQueryBytes || !f.hold(q.cost)) {
 		r.refused.Queries.Add(1)
@@ -93,7 +93,7 @@ func (f *face) request(m *codec.Request) {
 			msg = codec.AppendMessage(nil, &out)
 		}
 		if o.link.Send(msg, link.Delivery{QoS: q.qos, Reliable: true, MaxWait: relayPatience}) != nil {
-			r.finished(o, q.number) // a queryable that cannot be asked has finished
+			r.finished(o, q.number) // a queryable that cannot be reached has finished
 		}
 	}
 	if f.link != nil && (len(to) > 1 || to[0].link != nil) {
@@ -108,8 +108,8 @@ func timeout(ms uint64) time.Duration {
 	return time.Duration(min(ms, uint64(maxTimeout.Milliseconds()))) * time.Millisecond
 }
 
-// queryables finds the links to ask on key, but those that the asker reaches
-// without us. Called with mu held.
+// queryables finds the links to query on key, except those that the asker reaches without us.
+// Called with mu held.
 func (r *Router) queryables(key string, target codec.Target, asker *face) (to []*face) {
 	r.search++
 	add := func(f *face) {
@@ -143,7 +143,7 @@ func (r *Router) queryables(key string, target codec.Target, asker *face) (to []
 	return to
 }
 
-// nearest finds the link with the nearest complete queryable that covers key.
+// nearest returns the link with the nearest complete queryable that covers key.
 func nearest(found []*entry, key string, asker *face) (best *face) {
 	var distance uint16
 	for _, e := range found {
@@ -161,7 +161,7 @@ func nearest(found []*entry, key string, asker *face) (best *face) {
 }
 
 // response passes a reply on to the link that asked, its key written out. A reply that the link
-// does not take in time is dropped and counted; try: do not wait for the link.
+// does not take in time is dropped and counted; with try there is no wait for the link.
 func (f *face) response(m *codec.Response, try bool) error {
 	var key string
 	if m.Expr.Scope != 0 || len(m.Expr.Suffix) > 0 {
@@ -220,7 +220,7 @@ func (q *query) finish(f *face) {
 	}
 }
 
-// expire ends a query that its queryables did not.
+// expire ends a query that its queryables did not finish.
 func (q *query) expire() {
 	r := q.asker.r
 	r.mu.Lock()
@@ -228,8 +228,8 @@ func (q *query) expire() {
 	q.end(true)
 }
 
-// end forgets a query, and sends its asker the end of the replies unless the asker is gone. Called
-// with Router.mu held.
+// end removes a query, and sends its asker the end of the replies unless the asker has vanished.
+// Called with Router.mu held.
 func (q *query) end(tell bool) {
 	if q.over {
 		return

@@ -11,33 +11,32 @@ import (
 )
 
 const (
-	// maxRouteBytes bounds the remembered routes of all links together.
+	// maxRouteBytes bounds the cached routes of all links together.
 	maxRouteBytes = 4 << 20
-	routeBytes    = 256 // the cost of a route beside its key
-	outletBytes   = 32  // the cost of each link in it
+	routeBytes    = 256 // the memory of a route beside its key
+	outletBytes   = 32  // the memory of each link in it
 
-	// relayPatience is how long a blocking message on its way from link to link waits for room in
-	// the queue of a link that takes nothing; the sender's next messages wait after it. A link for
-	// which a message has waited so long is not waited for again until it takes something.
+	// relayPatience is the longest wait of a blocking message, relayed from link to link, for room
+	// in the queue of a link that takes nothing; the sender's next messages wait after it. After
+	// such a wait in vain there is no further wait for that link until it takes a message.
 	relayPatience = 500 * time.Millisecond
 )
 
-// route remembers who gets the samples of one incoming key.
+// route caches the receivers of one incoming key.
 type route struct {
 	key     string
 	epoch   uint64 // epoch of the subscriptions when they were matched
 	session bool   // the session has a subscriber
 	denied  bool   // the link may not publish on it
 	links   []*outlet
-	cost    int64 // its part of Router.routeBytes; 0: it is not remembered
+	cost    int64 // its part of Router.routeBytes; 0: it is not cached
 }
 
-// outlet is how routes refer to a link. Routes of other links keep it after the link
-// has ended, until their key comes again, so the pointer is cleared at the end.
+// outlet is a route's reference to a link. Routes of other links keep it after the link has ended,
+// until their key comes again, so the pointer is cleared at the end.
 type outlet struct{ link atomic.Pointer[link.Link] }
 
-// push hands one sample to the session and to the links that have a subscriber
-// for its key.
+// push passes one sample to the session and to the links that have a subscriber for its key.
 //
 //rt:noalloc
 func (f *face) push(m *codec.Push, reliable bool) {
@@ -64,8 +63,8 @@ func (f *face) push(m *codec.Push, reliable bool) {
 	}
 }
 
-// relay sends a sample on as it came, its key written out. Each link takes it or
-// drops it by the sample's own QoS.
+// relay passes a sample on unchanged, its key written out. Each link takes it or drops it by the
+// sample's own QoS.
 //
 //rt:noalloc
 func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
@@ -76,7 +75,7 @@ func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
 	for _, to := range route.links {
 		l := to.link.Load()
 		if l == nil {
-			continue // gone since
+			continue // ended meanwhile
 		}
 		if l.Push(out, how) == nil {
 			f.r.relayed.Samples.Add(1)
@@ -88,7 +87,7 @@ func (f *face) relay(route *route, m *codec.Push, key []byte, reliable bool) {
 	*out = codec.Push{}
 }
 
-// relayedQoS keeps others out of the lane of declarations.
+// relayedQoS keeps relayed samples out of the lane of declarations.
 func relayedQoS(q codec.QoS) codec.QoS {
 	if q.Priority() == 0 {
 		q |= codec.DefaultQoS
@@ -96,8 +95,7 @@ func relayedQoS(q codec.QoS) codec.QoS {
 	return q
 }
 
-// match finds the receivers of a key that came for the first time, or again
-// after subscriptions have changed.
+// match finds the receivers of a key that is not cached, or whose subscriptions have changed.
 func (f *face) match(key []byte, known *route) *route {
 	r := f.r
 	if known == nil {
@@ -146,9 +144,8 @@ func (f *face) match(key []byte, known *route) *route {
 	return known
 }
 
-// grow counts what a remembered route takes for more receivers than before. When
-// all links together remember too much, this link forgets its routes, this one
-// too.
+// grow counts the memory of a cached route with more receivers than before. When all links together
+// cache too much, this link drops its routes, this one included.
 func (f *face) grow(route *route, cost int64) {
 	r := f.r
 	if r.routeBytes.Add(cost-route.cost) <= maxRouteBytes {
@@ -160,8 +157,7 @@ func (f *face) grow(route *route, cost int64) {
 	route.cost = 0
 }
 
-// newRoute makes room for one more route, and does not remember it when all links together remember
-// too much.
+// newRoute makes a route and caches it, unless all links together cache too much.
 func (f *face) newRoute(key string) *route {
 	r := f.r
 	cost := int64(routeBytes + len(key))
@@ -179,7 +175,7 @@ func (f *face) newRoute(key string) *route {
 	return known
 }
 
-// forgetRoutes returns how many bytes it freed.
+// forgetRoutes drops the link's routes and returns the number of bytes freed.
 func (f *face) forgetRoutes() (freed int64) {
 	for _, known := range f.routes {
 		freed += known.cost

@@ -2,22 +2,22 @@
 // and a peer of other listeners and routers.
 //
 // It answers its clients' interests, and passes samples, queries with their replies, and tokens
-// between a client and all other nodes. Peers and routers declare to each other everything that
-// they and their clients have, whichever of them dialled. Nothing is passed from one of them to
-// another, because they reach each other by themselves: so nothing arrives twice or goes round.
+// between a client and all other nodes. Peers and routers declare to each other all declarations of
+// their own and of their clients, whichever side dialled. Nothing is passed from one of them to
+// another, because they reach each other by themselves: so no message arrives twice or circulates.
 //
-// A relayed message keeps its QoS, and a link that does not take it loses it by that QoS: a
+// A relayed message keeps its QoS. When a link does not take it, it is dropped by that QoS: a
 // droppable sample at once, a blocking one when the link has taken nothing for half a second, and
-// at once for as long as it goes on taking nothing. The traffic of other links does not wait.
+// then at once for as long as the link takes nothing. The traffic of other links does not wait.
 //
 // The session of the same process is one more client, at a Port instead of a link. It gets samples
 // by a call on the reader of the link that they came on, and sends its own straight to the links
-// that want them (Port.Receivers).
+// with a subscriber (Port.Receivers).
 //
-// Files in the order of the data: accept.go takes connections in and evicts, face.go is one link,
-// guard.go its rights, declared.go its remote's declarations, entry.go everything declared on one
-// key and the links that know of it, interest.go the clients' interests, route.go samples, query.go
-// queries and replies, port.go the session.
+// Files in the order of the data: accept.go accepts connections and evicts links, face.go is one
+// link, guard.go its rights, declared.go its remote's declarations, entry.go everything declared on
+// one key and the links that know of it, interest.go the clients' interests, route.go samples,
+// query.go queries and replies, port.go the session.
 package router
 
 import (
@@ -38,12 +38,12 @@ type Config struct {
 	Link        link.Config // for all links; its role is Peer, its Budget bounds all of them together
 	MaxSessions int         // accepted links
 
-	// Rights are those of a link whose TLS certificate has these names (the DNS names of
-	// its subjectAltName, else its common name); nil: it may do everything, as may one
+	// Rights returns the rights of a link whose TLS certificate has these names (the DNS names of
+	// its subjectAltName, else its common name). A nil result allows everything, as does a link
 	// without a certificate.
 	Rights func(names []string) *access.Rights
 
-	// Log gets one line for an accepted link that comes or goes, and Event gets the same: err is
+	// Log gets one line for the begin and the end of an accepted link, and Event the same: err is
 	// nil for a link that is up. Neither may block.
 	Log   func(line string)
 	Event func(from string, err error)
@@ -64,27 +64,27 @@ type Router struct {
 
 	// epoch changes with every subscriber and every link; cached routes carry it.
 	epoch      atomic.Uint64
-	routeBytes atomic.Int64 // the cost of all links' cached routes
+	routeBytes atomic.Int64 // the memory of all links' cached routes
 
-	// Guarded by mu, which is held while nothing blocks.
+	// Guarded by mu, which is never held across a blocking call.
 	mu      sync.Mutex
 	closed  bool
 	lastID  uint32
 	search  uint64  // numbers the searches for links, for face.found
-	faces   []*face // but the session's
-	peers   []*face // those that are no clients
+	faces   []*face // without the session's
+	peers   []*face // the faces that are not clients
 	unready int     // peers whose declarations are not complete yet
 	guests  guests
 
 	queries    map[uint32]*query
-	queryBytes int // the cost of queries
+	queryBytes int // the memory of queries
 
 	// All declarations, of any link, and the interests in their changes.
 	index         [len(kinds)]keyexpr.Tree[*entry]
-	declaredBytes int // the cost of entries and interests, without the trees
+	declaredBytes int // the memory of entries and interests, without the trees
 	matched       []*entry
 	watchers      watchers
-	aggregates    int // interests that join what matches
+	aggregates    int // interests that join matching entries
 }
 
 // New makes a router with the session as its first client.
@@ -97,10 +97,10 @@ func New(cfg Config, client Client) *Router {
 	return r
 }
 
-// Port is where the session of this process sends.
+// Port returns the port on which the session of this process sends.
 func (r *Router) Port() *Port { return r.port }
 
-// Serve accepts what dials l until Close.
+// Serve accepts the connections of l until Close.
 func (r *Router) Serve(l *endpoint.Listener) { r.tasks.Go(func() { r.accept(l) }) }
 
 // Stop sends a Close on every link. Wait returns when all of the router's goroutines have ended,
@@ -119,7 +119,7 @@ func (r *Router) Stop() {
 	}
 }
 
-// Wait is for the end of the router's goroutines.
+// Wait waits for the end of the router's goroutines.
 func (r *Router) Wait() { r.tasks.Wait() }
 
 // Connected reports whether there is a link.
@@ -129,14 +129,14 @@ func (r *Router) Connected() bool {
 	return len(r.faces) > 0
 }
 
-// id returns a number that no other entry, query or interest of the router has.
-// Called with mu held.
+// id returns a number that no other entry, query or interest of the router has. Called with mu
+// held.
 func (r *Router) id() uint32 {
 	r.lastID++
 	return r.lastID
 }
 
-// Refused counts what bounds refused.
+// Refused counts the messages and links that a bound refused.
 type Refused struct {
 	HalfOpen     atomic.Uint64
 	Sessions     atomic.Uint64
@@ -148,7 +148,7 @@ type Refused struct {
 	Denied       atomic.Uint64
 }
 
-// Relayed counts what went from link to link, past the session.
+// Relayed counts the messages from link to link, past the session.
 type Relayed struct {
 	Samples atomic.Uint64
 	Queries atomic.Uint64
@@ -156,20 +156,20 @@ type Relayed struct {
 	Dropped atomic.Uint64
 }
 
-// Counters are the refused and relayed messages since New.
+// Counters returns the refused and relayed messages since New.
 func (r *Router) Counters() (*Refused, *Relayed) { return &r.refused, &r.relayed }
 
-// Held is how much the router remembers now.
+// Held is the size of the router's present state.
 type Held struct {
-	Links, Peers, Ready             int // accepted and joined; of them peers; of these those with complete declarations
-	Subscribers, Queryables, Tokens int // declarations of links, the session's not counted
+	Links, Peers, Ready             int // accepted and joined; peers among them; of these those with complete declarations
+	Subscribers, Queryables, Tokens int // declarations of links, without the session's
 	Interests, Queries              int
-	Bytes                           int   // about what all declarations and interests take
-	RouteBytes                      int64 // and the cached routes
-	Entries                         int   // keys with a declaration, the session's counted
+	Bytes                           int   // estimated memory of all declarations and interests
+	RouteBytes                      int64 // memory of the cached routes
+	Entries                         int   // keys with a declaration, including the session's
 }
 
-// Held reports how much the router remembers.
+// Held returns the size of the router's present state.
 func (r *Router) Held() (h Held) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -21,8 +21,7 @@ type from struct {
 func (f *from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip)} }
 func (f *from) Close() error         { f.closed = true; return nil }
 
-// Goal: a flood from one address pushes out its own connections, not those of
-// others.
+// Goal: a flood from one address displaces its own connections, not those of others.
 func TestFloodPushesOutItself(t *testing.T) {
 	var half halfOpen
 	good := &from{ip: "10.0.0.1"}
@@ -46,7 +45,7 @@ type node struct {
 	t    *testing.T
 	link *link.Link
 	gone chan struct{}
-	said chan uint32 // queries of its that were answered in full
+	said chan uint32 // numbers of its queries that were answered in full
 }
 
 func join(t *testing.T, r *Router) *node {
@@ -77,7 +76,7 @@ func (n *node) declare(kind codec.DeclareKind, id uint32, key string) {
 	n.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Kind: kind, ID: id, Expr: codec.Key([]byte(key))}})
 }
 
-// settle waits until the router has acted on everything before.
+// settle waits until the router has processed everything before.
 func (n *node) settle(id uint32) {
 	n.t.Helper()
 	n.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: id, Expr: codec.Key([]byte("@nobody"))}})
@@ -85,8 +84,8 @@ func (n *node) settle(id uint32) {
 	}
 }
 
-// Goal: a link's memory is freed with it, though another link's routes led to it and their keys
-// never come again.
+// Goal: a link's memory is freed with it, even when another link's cached routes lead to it and
+// their keys never come again.
 func TestRoutesLetGoOfLinks(t *testing.T) {
 	r := newRouter()
 	defer r.Stop()
@@ -103,14 +102,13 @@ func TestRoutesLetGoOfLinks(t *testing.T) {
 	b.link.Discard()
 	<-b.gone
 	rttest.Eventually(t, "the link to be forgotten", func() bool {
-		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@other"))}}) // its buffers are another message's
+		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key([]byte("@other"))}}) // its buffers are reused for another message
 		runtime.GC()
 		return gone.Value() == nil
 	})
 }
 
-// Goal: a key under many numbers counts for each of them, until they are taken
-// back.
+// Goal: a key declared under many numbers is counted for each of them, until they are withdrawn.
 func TestNumbersOfOneKeyCount(t *testing.T) {
 	const numbers = 10_000
 	r := newRouter()
@@ -133,7 +131,7 @@ func TestNumbersOfOneKeyCount(t *testing.T) {
 	}
 }
 
-// Goal: a query that was answered costs its asker nothing any more.
+// Goal: an answered query no longer takes memory of its asker's.
 func TestAnsweredQueriesAreForgotten(t *testing.T) {
 	r := newRouter()
 	defer r.Stop()
@@ -145,7 +143,7 @@ func TestAnsweredQueriesAreForgotten(t *testing.T) {
 		for <-a.said != 2+id {
 		}
 	}
-	// The link's own buffers count too.
+	// The link's own buffers are counted, too.
 	if more := r.cfg.Link.Budget.Used() - before; r.Held().Queries != 0 || r.queryBytes != 0 || more >= maxQueries*queryBytes {
 		t.Errorf("%d queries of %d bytes are left, and %d bytes held for the link", r.Held().Queries, r.queryBytes, more)
 	}
@@ -171,7 +169,7 @@ func TestPushAllocatesNothing(t *testing.T) {
 	}
 }
 
-// The name of a link's host where sessions are counted.
+// hostOf returns the name of a link's host by which sessions are counted.
 func TestHostOf(t *testing.T) {
 	for want, addr := range map[string]net.Addr{
 		"10.0.0.7":          &net.TCPAddr{IP: net.ParseIP("10.0.0.7"), Port: 4242},
