@@ -14,7 +14,7 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// Churn is how long tests let an attack go on that could go on for ever.
+// Churn is the duration of an attack that has no end of its own.
 const Churn = 2 * time.Second
 
 const (
@@ -24,25 +24,25 @@ const (
 	largePiece   = 60_000
 	largePayload = 50_000
 
-	// HeldKey is asked by an attack: the attacker and, at best, the victim declare a queryable
+	// HeldKey is queried by an attack: the attacker and, at best, the victim declare a queryable
 	// there that never answers.
 	HeldKey = "@victim/held"
-	// PingKey is where an attack publishes.
+	// PingKey is the key of an attack's publications.
 	PingKey = "@victim/ping"
 	// victimKeys are the victim's subscriptions.
 	victimKeys = "@victim/**"
 )
 
-// Attack is what hostile nodes do to a listener over many links at once.
+// Attack is an attack of hostile nodes on a listener over many links at once.
 type Attack struct {
 	Name  string
 	Links int
-	Churn bool // goes on until its time is over; the others until all messages are sent
+	Churn bool // continues until its time is over; other attacks end when all messages are sent
 
 	link func(a *attacker, i int)
 }
 
-// Attacks are the ways that have cost some listener its memory.
+// Attacks are attacks that have exhausted the memory of some listener.
 var Attacks = []Attack{
 	{"idle links", 250, false, func(*attacker, int) {}},
 	{"a claimed batch that does not come", 250, false, func(a *attacker, _ int) { a.conn.Write([]byte{0xff, 0xff, 1, 2, 3}) }},
@@ -135,8 +135,8 @@ var RouterAttacks = []Attack{
 
 // Run is an Attack under way.
 type Run struct {
-	Refused atomic.Uint64 // links that the victim did not let in
-	Sent    atomic.Uint64 // batches that its system has taken
+	Refused atomic.Uint64 // links that the victim refused
+	Sent    atomic.Uint64 // batches that the victim's system has taken
 
 	at    string
 	until time.Time
@@ -148,8 +148,8 @@ type Run struct {
 	closed bool       // guarded by mu
 }
 
-// Start attacks the listener at tcp/host:port or tls/host:port; lasts is for an
-// attack that churns.
+// Start attacks the listener at tcp/host:port or tls/host:port; lasts is the duration of an attack
+// that churns.
 func (a *Attack) Start(at string, lasts time.Duration) *Run {
 	x := &Run{at: at, until: time.Now().Add(lasts), over: make(chan struct{})}
 	for i := range a.Links {

@@ -19,14 +19,14 @@ import (
 type attacker struct {
 	run     *Run
 	churn   bool
-	dialled bool // by the victim
+	dialled bool // the victim dialled
 	conn    net.Conn
 	broken  bool
 	sn      [8]uint32
 }
 
-// more reports whether a churning attack has time left on this link, which is
-// a new one when the victim has ended the last.
+// more reports whether a churning attack has time left, and opens a new link when the victim has
+// ended the last.
 func (a *attacker) more() bool {
 	if a.broken {
 		return a.redial()
@@ -84,7 +84,7 @@ func (a *attacker) open() (net.Conn, error) {
 	return conn, nil
 }
 
-// secured ends as a socket does, without a word.
+// secured is a TLS connection that ends without an alert, like a plain socket.
 type secured struct {
 	*tls.Conn
 	socket net.Conn
@@ -134,8 +134,8 @@ func readBatch(conn net.Conn) ([]byte, error) {
 	return b, err
 }
 
-// send sends one message in a frame of its own, in order on its lane. It reports
-// whether the link takes more.
+// send sends one message in a frame of its own, in order on its lane. It reports whether the link
+// is still open.
 func (a *attacker) send(priority uint8, m codec.Message) bool {
 	b := codec.AppendMessage(codec.AppendFrame(nil, codec.Lane{Reliable: true, SN: a.sn[priority], Priority: priority}), &m)
 	a.sn[priority]++
@@ -171,14 +171,14 @@ func (a *attacker) declare(kind codec.DeclareKind, id uint32, key codec.Expr) bo
 		Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: kind, ID: id, Expr: key}})
 }
 
-// interest asks for future declarations, on a key or of all.
+// interest requests future declarations, on a key or on all keys.
 func (a *attacker) interest(id uint32, key codec.Expr, restricted bool) bool {
 	return a.send(0, codec.Message{Kind: codec.KindInterest, Interest: codec.Interest{
 		Envelope: codec.Envelope{QoS: codec.ControlQoS}, ID: id, Mode: codec.InterestFuture,
 		About: codec.AboutSubscribers | codec.AboutQueryables | codec.AboutTokens, Restricted: restricted, Expr: key}})
 }
 
-// subscribeUnread asks for everything, adds to it, and reads nothing.
+// subscribeUnread requests all declarations, adds to them, and reads nothing.
 func (a *attacker) subscribeUnread(int) {
 	a.declare(codec.DeclareSubscriber, 1, codec.Key([]byte(victimKeys)))
 	for range 100 {

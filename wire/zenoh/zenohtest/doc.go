@@ -1,4 +1,4 @@
-// Package zenohtest holds the surroundings of a Zenoh transport under test: the official
+// Package zenohtest provides the surroundings of a Zenoh transport under test: the official
 // implementation in a process of its own (Node), whose Session the contract suite takes like ours,
 // and a network that cuts, delays and stalls (Proxy).
 package zenohtest

@@ -10,10 +10,10 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// HostileRouter is a router that routes nothing and, once it has begun, attacks every
-// session that has dialled it or dials it again.
+// HostileRouter is a router that routes no messages. Once begun, it attacks every session that has
+// dialled it or dials it again.
 type HostileRouter struct {
-	Links atomic.Uint64 // that were opened
+	Links atomic.Uint64 // number of opened links
 
 	attack   *Attack
 	listener net.Listener
@@ -41,10 +41,10 @@ func NewHostileRouter(a *Attack) (*HostileRouter, error) {
 	return x, nil
 }
 
-// Endpoint is where to dial.
+// Endpoint returns the endpoint to dial.
 func (x *HostileRouter) Endpoint() string { return "tcp/" + x.listener.Addr().String() }
 
-// Sent is how many batches the victim's system has taken.
+// Sent is the number of batches that the victim's system has taken.
 func (x *HostileRouter) Sent() uint64 { return x.run.Sent.Load() }
 
 // Begin attacks for the time given.

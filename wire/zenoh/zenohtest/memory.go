@@ -8,11 +8,11 @@ import (
 	"testing"
 )
 
-// MemoryBound is how much a listener may take above its idle size, whatever
-// hostile nodes do to it.
+// MemoryBound is the largest memory, in bytes above its idle size, that a listener may take under
+// any attack.
 const MemoryBound = 64 << 20
 
-// Resident is a process's resident memory in bytes, and the most that it ever was.
+// Resident returns a process's resident memory in bytes, now and at its largest.
 func Resident(t testing.TB, pid int) (now, peak int) {
 	t.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

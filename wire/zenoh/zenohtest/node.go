@@ -22,18 +22,18 @@ const (
 	answerLimit = 30 * time.Second
 	maxBlob     = 64 << 20
 	maxHeader   = 1 << 20
-	maxSaid     = 64 << 10 // most that is kept of its standard error
-	maxEvents   = 256      // not yet delivered; more hold the node up
+	maxSaid     = 64 << 10 // bytes kept of its standard error
+	maxEvents   = 256      // not yet delivered; further events block the node
 	none        = 0xffffffff
 )
 
 // Python is an interpreter with one version of the official wheel.
 type Python struct {
 	Path     string
-	Packages string // a folder to look into first; may be empty
+	Packages string // a folder to search first; may be empty
 }
 
-// Check reports whether the wheel is there, and its version.
+// Check returns the version of the installed wheel, or an error without one.
 func (p Python) Check() (version string, err error) {
 	cmd := p.command("-c", "import zenoh, importlib.metadata; zenoh.open; print(importlib.metadata.version('eclipse-zenoh'))")
 	out, err := cmd.Output()
@@ -107,7 +107,7 @@ func Start(python Python) (*Node, error) {
 	return n, nil
 }
 
-// read takes the node's output until it ends.
+// read reads the node's output until it ends.
 func (n *Node) read(stdout io.Reader) {
 	for {
 		h, err := readFrame(stdout)
@@ -227,14 +227,14 @@ func (n *Node) ended(command string) error {
 	}
 }
 
-// Kill ends the process without a goodbye.
+// Kill ends the process with SIGKILL.
 func (n *Node) Kill() {
 	n.cmd.Process.Kill()
 	<-n.gone
 }
 
-// Said is the process's standard error, with the library's log of errors (RUST_LOG selects more).
-// Complete when the process has ended.
+// Said returns the process's standard error, with the library's log of errors (RUST_LOG selects
+// more). It is complete when the process has ended.
 func (n *Node) Said() string { return n.stderr.text() }
 
 // said keeps the end of a process's output.
@@ -258,7 +258,7 @@ func (s *said) text() string {
 	return strings.TrimSpace(string(s.buf))
 }
 
-// Stop ends the process: politely, then by its id.
+// Stop ends the process: by a command, then by a signal.
 func (n *Node) Stop() {
 	n.stdin.Close()
 	select {

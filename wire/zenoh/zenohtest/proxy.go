@@ -16,7 +16,7 @@ type Proxy struct {
 	listener net.Listener
 	tasks    sync.WaitGroup
 
-	delay atomic.Int64 // longest; every piece waits for a random part of it
+	delay atomic.Int64 // longest delay; every piece waits for a random part of it
 	rate  atomic.Int64 // bytes per second and direction, 0 for no limit
 	stall atomic.Bool  // nothing passes
 
@@ -30,7 +30,7 @@ type Proxy struct {
 
 const (
 	pieceBytes  = 4 << 10 // the most bytes that are delayed or slowed down at once
-	pieces      = 16      // that may be on their way, per direction
+	pieces      = 16      // under way at most, per direction
 	stallLook   = 5 * time.Millisecond
 	dialTimeout = 3 * time.Second
 )
@@ -46,26 +46,26 @@ func NewProxy(target string) (*Proxy, error) {
 	return p, nil
 }
 
-// Endpoint is where to dial.
+// Endpoint returns the endpoint to dial.
 func (p *Proxy) Endpoint() string { return "tcp/" + p.listener.Addr().String() }
 
 // Delay makes every piece wait for a random time of at most d.
 func (p *Proxy) Delay(d time.Duration) { p.delay.Store(int64(d)) }
 
-// Slow lets only so many bytes per second pass in each direction; 0 is no limit.
+// Slow limits the bytes per second in each direction; 0 is no limit.
 func (p *Proxy) Slow(bytesPerSecond int) { p.rate.Store(int64(bytesPerSecond)) }
 
-// Stall holds everything up, or lets it go on.
+// Stall stops all bytes, or lets them pass again.
 func (p *Proxy) Stall(on bool) { p.stall.Store(on) }
 
-// Refuse ends connections as they come, or no longer.
+// Refuse makes the proxy end new connections at once, or accept them again.
 func (p *Proxy) Refuse(on bool) {
 	p.mu.Lock()
 	p.deaf = on
 	p.mu.Unlock()
 }
 
-// Cut ends all connections at once, without a word to either side.
+// Cut ends all connections at once, without a Close to either side.
 func (p *Proxy) Cut() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -99,7 +99,7 @@ func (p *Proxy) accept() {
 	}
 }
 
-// keep remembers a connection, or closes it and returns false.
+// keep notes a connection, or closes it and returns false when the proxy is closed.
 func (p *Proxy) keep(c net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -140,7 +140,7 @@ func (p *Proxy) carry(near net.Conn) {
 	both.Wait()
 }
 
-// piece is bytes on their way.
+// piece is a run of bytes under way.
 type piece struct {
 	bytes []byte
 	due   time.Time
@@ -181,7 +181,7 @@ func (p *Proxy) pump(from, to net.Conn) {
 		if err != nil {
 			close(way)
 			<-ended
-			for p.stall.Load() { // an end is held up too
+			for p.stall.Load() { // the end of a connection is stalled, too
 				time.Sleep(stallLook)
 			}
 			return

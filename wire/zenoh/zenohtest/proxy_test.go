@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// echoed dials through p to an echo and returns how to send and get back.
+// echoed dials an echo through a proxy and returns the proxy and the connection.
 func echoed(t *testing.T) (*Proxy, net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")

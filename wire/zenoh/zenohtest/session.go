@@ -15,7 +15,7 @@ import (
 	"edgert/wire"
 )
 
-// Config is how an official session meets others.
+// Config configures an official session.
 type Config struct {
 	Mode    string // client, peer or router
 	Connect []string
@@ -35,10 +35,10 @@ type Session struct {
 
 	mu      sync.Mutex
 	objects map[string]*object     // guarded by mu
-	asking  map[string]chan<- head // questions that wait for replies, guarded by mu
+	asking  map[string]chan<- head // queries that wait for replies, guarded by mu
 }
 
-// object is something declared in the node, under its name there.
+// object is a declaration in the node, under its name there.
 type object struct {
 	s       *Session
 	name    string
@@ -56,7 +56,7 @@ var (
 // newName is a name that no object of any session has had.
 func newName() string { return strconv.FormatUint(names.Add(1), 10) }
 
-// Open opens the node's session, after closing the one before.
+// Open opens the node's session, after closing the previous one.
 func (n *Node) Open(cfg Config) (*Session, error) {
 	n.mu.Lock()
 	old := n.session
@@ -79,8 +79,7 @@ func (n *Node) Open(cfg Config) (*Session, error) {
 	return s, nil
 }
 
-// run delivers events one at a time, until the session is closed or its process
-// gone.
+// run delivers events one at a time, until the session is closed or its process has ended.
 func (s *Session) run() {
 	for {
 		select {
@@ -175,7 +174,7 @@ func (s *Session) SubscribeTokens(key string, deposit func(string, bool)) (wire.
 	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key, "history": true}))
 }
 
-// SubscribeNewTokens declares a watcher without history: it does not get the tokens that are there.
+// SubscribeNewTokens declares a watcher without history: it does not get the existing tokens.
 func (s *Session) SubscribeNewTokens(key string, deposit func(string, bool)) (wire.Declaration, error) {
 	return declaration(s.declare(&object{watch: deposit}, "watch", args{"key": key, "history": false}))
 }
@@ -239,7 +238,7 @@ func (p *publisher) PutLatest(payload, attachment []byte) (bool, error) {
 // orEmpty is a payload; the node takes nil for an absent one.
 func orEmpty(payload []byte) []byte { return append([]byte{}, payload...) }
 
-// replied hands a reply to the Get that asked for it.
+// replied passes a reply to the Get that sent the query.
 func (s *Session) replied(h head) {
 	s.mu.Lock()
 	to := s.asking[h.Name]
@@ -253,10 +252,10 @@ func (s *Session) replied(h head) {
 	}
 }
 
-// maxReplies is how many replies of one question may wait for their asker.
+// maxReplies is the largest number of replies that may wait in one query.
 const maxReplies = 65536
 
-// ask runs a command that is answered by replies and an end of them.
+// ask runs a command that is answered by replies and their end.
 func (s *Session) ask(ctx context.Context, command string, a args, payload []byte, timeout time.Duration) (all []head, err error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -294,7 +293,7 @@ func (s *Session) ask(ctx context.Context, command string, a args, payload []byt
 	}
 }
 
-// Get asks all nodes.
+// Get queries all nodes.
 func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) (all []wire.Reply, err error) {
 	if timeout < time.Millisecond {
 		return nil, errors.New("official node: a query without a timeout")
@@ -302,7 +301,7 @@ func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout t
 	heads, err := s.ask(ctx, "get", args{"key": key}, payload, timeout)
 	for _, h := range heads {
 		if h.Error && string(h.payload) == "Timeout" {
-			continue // the official querier's sign that it no longer waits
+			continue // the official querier's mark for a timeout
 		}
 		all = append(all, wire.Reply{Key: h.Key, Payload: h.payload, Err: h.Error})
 	}
