@@ -22,8 +22,8 @@ import (
 	"edgert/wire/zenoh/zenohtest"
 )
 
-// victimMain is a listener in a process of its own, so that its memory is its
-// own. It serves a queryable and a subscriber until its standard input ends.
+// victimMain is a listener in a process of its own, so that its memory can be measured alone. It
+// serves a queryable and a subscriber until its standard input ends.
 func victimMain(at string) {
 	s, err := Open(context.Background(), Config{Listen: []string{at}, TLS: endpoint.Security{
 		ListenCertificate: os.Getenv("EDGERT_CERTIFICATE"), ListenKey: os.Getenv("EDGERT_KEY")}})
@@ -43,8 +43,8 @@ func victimMain(at string) {
 	s.Close()
 }
 
-// Goal: whatever many hostile links do, a listener takes at most 64 MiB above
-// its idle size, and a good client that comes meanwhile gets its round trip.
+// Goal: under many hostile links of any behaviour, a listener takes at most 64 MiB above its idle
+// size, and a good client that arrives meanwhile gets its round trip.
 func TestMemoryUnderAttack(t *testing.T) {
 	if at := os.Getenv("EDGERT_VICTIM"); at != "" {
 		victimMain(at)
@@ -55,8 +55,8 @@ func TestMemoryUnderAttack(t *testing.T) {
 	}
 }
 
-// Goal: the same where each link needs a handshake and buffers of TLS besides its own, and ends
-// with garbage that the budget does not count: the collector's fuse must hold.
+// Goal: the same over TLS, where each link needs a handshake and buffers of TLS besides its own,
+// and leaves garbage that the budget does not count: the forced collection must bound it.
 func TestMemoryUnderAttackOverTLS(t *testing.T) {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "127.0.0.1")
@@ -70,7 +70,7 @@ func TestMemoryUnderAttackOverTLS(t *testing.T) {
 	}
 }
 
-// survives attacks a listener at an endpoint of its choice.
+// survives attacks a listener at the endpoint listen.
 func survives(t *testing.T, a zenohtest.Attack, listen string, trust endpoint.Security) {
 	if runtime.GOOS != "linux" || testing.Short() {
 		t.Skip("reads /proc, and the race detector has memory of its own")

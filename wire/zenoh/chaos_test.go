@@ -36,12 +36,12 @@ const (
 	foulEvery = 700 * time.Millisecond
 )
 
-// once notes numbered samples and counts those that came before: a number is
-// given out once, so nothing may bring it twice.
+// once notes numbered samples and counts repeated and overtaken ones: a number is sent once, so it
+// must not arrive twice.
 type once struct {
 	mu    sync.Mutex
 	last  map[uint64]uint64 // publisher -> its newest number
-	old   int               // came twice, or after a newer one
+	old   int               // arrived twice, or after a newer one
 	count atomic.Uint64
 }
 
@@ -75,7 +75,7 @@ type robot struct {
 	seen once
 
 	mu    sync.Mutex
-	alive map[string]int // tokens, as changes add up; guarded by mu
+	alive map[string]int // tokens, as the sum of changes; guarded by mu
 }
 
 func joinRobot(t *testing.T, id uint64, at string) *robot {
@@ -121,7 +121,7 @@ func must(t *testing.T, err error) {
 
 func (r *robot) key(what string) string { return fmt.Sprintf("chaos/%d/%s", r.id, what) }
 
-// talk puts samples of all sizes until done.
+// talk puts samples of all sizes until done is closed.
 func (r *robot) talk(done <-chan struct{}) {
 	payload := make([]byte, 100_000)
 	binary.LittleEndian.PutUint64(payload, r.id)
@@ -141,7 +141,7 @@ func (r *robot) talk(done <-chan struct{}) {
 	}
 }
 
-// sees lists the tokens that the watcher holds to be alive.
+// sees returns the number of tokens that the watcher takes for alive.
 func (r *robot) sees() (n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -151,7 +151,7 @@ func (r *robot) sees() (n int) {
 	return n
 }
 
-// foul makes the way of one robot bad in one way, or good again.
+// foul disturbs one robot's connection in one way, or restores it.
 func foul(way *zenohtest.Proxy) {
 	switch rand.IntN(6) {
 	case 0:
@@ -173,10 +173,9 @@ func heal(way *zenohtest.Proxy) {
 	way.Delay(0)
 }
 
-// Goal: through a router that is killed and started every few seconds, and
-// networks that lose connections, delay and stall, sessions come back by
-// themselves with all that they had declared, nothing arrives twice or out of
-// order, and neither goroutines nor descriptors nor memory grow.
+// Goal: through a router that is killed and started every few seconds, and networks that lose
+// connections, delay and stall, sessions reconnect by themselves with all their declarations, no
+// sample arrives twice or out of order, and neither goroutines nor descriptors nor memory grow.
 func TestChaos(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes seconds at least")

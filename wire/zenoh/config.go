@@ -21,8 +21,8 @@ type Config struct {
 
 	TLS endpoint.Security // for tls/ endpoints without options of their own
 
-	Lease     time.Duration // peers give us up after so much silence; default 2 s
-	KeepAlive time.Duration // we speak at least so often; default a quarter of Lease
+	Lease     time.Duration // peers end a link on which we are silent for this time; default 2 s
+	KeepAlive time.Duration // longest time between two messages of ours; default a quarter of Lease
 
 	BackoffMin time.Duration // first pause when no endpoint answers; default 0.5 s
 	BackoffMax time.Duration // longest pause; default 4 s
@@ -40,22 +40,22 @@ type Config struct {
 	// everything. Default: no function.
 	Rights func(names []string) *access.Rights
 
-	// Log gets one line for a link that comes or goes. It must not block. Default: no log.
+	// Log gets one line for each link that begins or ends. It must not block. Default: no log.
 	Log func(line string)
 
-	// Links is called for every link that comes or goes and every attempt that failed, with the
-	// reason as an error for errors.As and errors.Is. It must not block. Default: no calls.
+	// Links is called for every link that begins or ends and for every attempt that failed, with
+	// the reason as an error for errors.As and errors.Is. It must not block. Default: no calls.
 	Links func(LinkEvent)
 
 	connect, listen []endpoint.Endpoint // parsed by check
 }
 
-// LinkEvent is a link that came or went, or that did not come about.
+// LinkEvent is the begin or the end of a link, or a failed attempt.
 type LinkEvent struct {
-	Endpoint string // the one dialled, or the address of who dialled us
+	Endpoint string // the dialled endpoint, or the address of the node that dialled us
 	Dialled  bool
 	Up       bool
-	Err      error // why not, when not Up: of link, endpoint or the system
+	Err      error // the reason when not Up: of link, endpoint or the system
 }
 
 // Defaults.
@@ -68,7 +68,7 @@ const (
 
 	maxEndpoints = 64 // in each list
 
-	memoryBeside = 4 << 20 // one largest message, of the default of Config.Memory
+	memoryBeside = 4 << 20 // the part of the default of Config.Memory beside one largest message
 
 	DefaultMemory = DefaultMaxMessage + memoryBeside
 )
@@ -153,8 +153,8 @@ func (c *Config) checkEndpoints() error {
 	return nil
 }
 
-// Certificates says what is wrong, or soon will be, with the certificates that a session
-// of this configuration would show and ask for. Files that cannot be used are Check's.
+// Certificates lists the faults, present or soon to come, of the certificates that a session of
+// this configuration would show and require. Unusable files are Check's part.
 func (c *Config) Certificates(now time.Time) (found []endpoint.Finding) {
 	for _, text := range c.Listen {
 		if e, err := endpoint.Parse(text, c.TLS); err == nil {
@@ -170,8 +170,8 @@ func (c *Config) Certificates(now time.Time) (found []endpoint.Finding) {
 	return addFindings(found, dialling(connect, now))
 }
 
-// dialling are the findings of the endpoints to dial. None keeps a robot out by itself: a
-// link that is up stays up.
+// dialling returns the findings for the endpoints to dial. They keep no robot out by themselves: an
+// established link stays up.
 func dialling(connect []endpoint.Endpoint, now time.Time) (found []endpoint.Finding) {
 	for _, e := range connect {
 		for _, f := range e.Dialling(now) {
@@ -182,8 +182,8 @@ func dialling(connect []endpoint.Endpoint, now time.Time) (found []endpoint.Find
 	return found
 }
 
-// dialEvery is how often the files by which a session dials are read to look at them:
-// each attempt to dial reads them itself.
+// dialEvery is the interval at which the files of the endpoints to dial are read for findings: each
+// attempt to dial reads them itself.
 const dialEvery = time.Minute
 
 // dialFindings are the findings of a session's endpoints to dial.

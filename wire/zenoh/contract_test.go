@@ -8,8 +8,8 @@ import (
 	"edgert/wire/zenoh/contract"
 )
 
-// silent is a quick session that does not log, and that a starved machine does
-// not make lose its links.
+// silent is the configuration of a session that retries quickly, does not log, and keeps its links
+// on a starved machine.
 func silent(at string) Config {
 	cfg := quick(at)
 	cfg.Log = func(string) {}
@@ -17,7 +17,7 @@ func silent(at string) Config {
 	return cfg
 }
 
-// Goal: what wire.Session promises holds between a client and our listener.
+// Goal: wire.Session's promises hold between a client and our listener.
 func TestContractAtOurListener(t *testing.T) {
 	contract.Run(t, func(t *testing.T) contract.Net {
 		server, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
@@ -26,7 +26,7 @@ func TestContractAtOurListener(t *testing.T) {
 	})
 }
 
-// Goal: and between two clients that meet at our listener.
+// Goal: they hold between two clients of our listener.
 func TestContractThroughOurListener(t *testing.T) {
 	contract.Run(t, func(t *testing.T) contract.Net {
 		_, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
@@ -35,8 +35,7 @@ func TestContractThroughOurListener(t *testing.T) {
 	})
 }
 
-// Goal: and between the clients of two listeners, one of which has dialled the
-// other.
+// Goal: they hold between the clients of two listeners, one of which has dialled the other.
 func TestContractThroughTwoListeners(t *testing.T) {
 	contract.Run(t, func(t *testing.T) contract.Net {
 		_, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
@@ -49,7 +48,7 @@ func TestContractThroughTwoListeners(t *testing.T) {
 	})
 }
 
-// over is a listener and a client of it, set up for one transport.
+// over opens a listener and a client of it, configured for one transport.
 func over(t *testing.T, listen, dial Config) (server, client *Session) {
 	t.Helper()
 	listen.Log, listen.Lease = func(string) {}, 20*time.Second
@@ -67,7 +66,7 @@ func TestContractOverEveryTransport(t *testing.T) {
 	}
 	for name, at := range transports(t) {
 		if name == "tcp" {
-			continue // the tests above
+			continue // covered by the tests above
 		}
 		t.Run(name, func(t *testing.T) {
 			contract.Carried(t, func(t *testing.T) contract.Net {

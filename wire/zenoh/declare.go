@@ -23,14 +23,15 @@ type object struct {
 	queryable *queryable
 }
 
-// entry is everything that the session knows of subscribers, queryables or tokens on one key. The
-// session announces its own to the upstream once, however many there are. Guarded by Session.mu.
+// entry holds the subscribers, queryables or tokens on one key, the session's own and those of
+// others. The session announces its own to the upstream once, however many they are. Guarded by
+// Session.mu.
 type entry struct {
 	kind   codec.DeclareKind
 	key    string
 	id     uint32 // its number at the upstream
 	own    []*object
-	remote int // tokens of the upstream's
+	remote int // tokens announced by the upstream
 }
 
 // kinds are those of entries, in the order of Session.index.
@@ -38,7 +39,7 @@ var kinds = [...]codec.DeclareKind{codec.DeclareSubscriber, codec.DeclareQueryab
 
 func (s *Session) tree(kind codec.DeclareKind) *keyexpr.Tree[*entry] { return &s.index[kind/2-1] }
 
-// entry returns the entry of a key, made anew if need be. Called with mu held.
+// entry returns the entry of a key, and creates a missing one. Called with mu held.
 func (s *Session) entry(kind codec.DeclareKind, key string) *entry {
 	t := s.tree(kind)
 	e, ok := t.Get(key)
@@ -145,7 +146,7 @@ func (s *Session) declare(e *entry) {
 		Kind: e.kind, ID: e.id, Expr: codec.Key([]byte(e.key))}})
 }
 
-// Undeclare takes the object back. It does nothing a second time.
+// Undeclare withdraws the object. A second call does nothing.
 func (o *object) Undeclare() error {
 	s := o.s
 	s.mu.Lock()

@@ -2,16 +2,16 @@ package zenoh
 
 import "sync"
 
-// Bounds of what waits for the session's own goroutine. Beyond them what can be
-// refused is.
+// Bounds of the events that wait for the session's own goroutine. Beyond them, events that can be
+// refused are refused.
 const (
 	maxEvents     = 1 << 15
 	maxEventBytes = 8 << 20
-	keepEvents    = 4096 // capacity of a queue that is kept for the next time
+	keepEvents    = 4096 // largest capacity of a queue that is kept for reuse
 )
 
-// event is what waits for the session's own goroutine: the report of a token to a
-// watcher, or a message from the router in this process.
+// event waits for the session's own goroutine: the report of a token to a watcher, or a message
+// from the router in this process.
 type event struct {
 	w     *watcher
 	key   string
@@ -20,8 +20,8 @@ type event struct {
 	msg []byte
 }
 
-// deliveries carries events from where they arise, with locks held, to the one
-// goroutine that acts on them in order.
+// deliveries carries events from their origin, where locks are held, to the one goroutine that acts
+// on them in order.
 type deliveries struct {
 	s  *Session
 	mu sync.Mutex
@@ -40,8 +40,7 @@ func (e *deliveries) init(s *Session) {
 	e.changed.L = &e.mu
 }
 
-// add queues what must not be lost. Callers may hold Session.mu and the router's
-// lock.
+// add queues an event that must not be lost. Callers may hold Session.mu and the router's lock.
 func (e *deliveries) add(ev event) {
 	e.mu.Lock()
 	e.queue = append(e.queue, ev)
@@ -50,8 +49,8 @@ func (e *deliveries) add(ev event) {
 	e.changed.Signal()
 }
 
-// full reports whether so much waits that nothing should be added that can be
-// refused.
+// full reports whether so many events wait that no further event that can be refused should be
+// added.
 func (e *deliveries) full() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -78,7 +77,7 @@ func (e *deliveries) run() {
 	}
 }
 
-// take swaps the queue for the batch when something waits; false ends the run.
+// take swaps the queue for the batch once an event waits; false ends the run.
 func (e *deliveries) take() bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()

@@ -14,19 +14,19 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// attemptLimit is how long one of several endpoints may take to become a link:
-// the next one may be quicker.
+// attemptLimit is the longest time for an attempt at one of several endpoints: the next endpoint
+// may be quicker.
 const attemptLimit = 5 * time.Second
 
 // dialer keeps the session linked to exactly one of its endpoints: over a second link to the same
-// network the session would get everything twice.
+// network the session would receive every sample twice.
 type dialer struct {
 	s         *Session
 	endpoints []endpoint.Endpoint
-	next      int // which to try first. Owner: run
+	next      int // index of the endpoint to try first. Owner: run
 
 	mu   sync.Mutex
-	last []error // why the last attempt at each failed, guarded by mu
+	last []error // error of the last attempt at each endpoint, guarded by mu
 }
 
 // run dials until the session closes. It tries one endpoint after the other and pauses when all
@@ -39,7 +39,7 @@ func (d *dialer) run() {
 	for s.ctx.Err() == nil {
 		run := d.round(pause)
 		if run == nil {
-			// Half the pause is random, so that a fleet does not come back in step.
+			// Half the pause is random, so that a fleet does not reconnect in step.
 			s.sleep(pause/2 + rand.N(pause/2+1))
 			pause = retry.Next()
 			continue
@@ -65,8 +65,8 @@ func (d *dialer) run() {
 	}
 }
 
-// round tries every endpoint once. It returns what carries the first link, nil
-// without one.
+// round tries every endpoint once. It returns the function that carries the first link, nil without
+// a link.
 func (d *dialer) round(pause time.Duration) (run func() error) {
 	for i := range d.endpoints {
 		if i > 0 {
@@ -108,12 +108,12 @@ func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// A node id of its own for every attempt: the peer may still hold our last
-	// link, and would refuse the same node until that one's lease has ended.
+	// Every attempt has a node id of its own: the peer may still hold our last link, and would
+	// refuse the same node until the lease of that link has ended.
 	role, zid, join := codec.Client, newZID(), s.join
 	if s.router != nil {
-		// A session that has clients is a peer and no client. It has one id, so that two
-		// peers never hold two links: samples would arrive twice, or go round.
+		// A session with clients is a peer. It has one constant id, so that two peers never hold
+		// two links: samples would arrive twice, or circulate.
 		role, zid, join = codec.Peer, s.zid, s.router.Join
 	}
 	l, err := link.Dial(ctx, conn, s.linkConfig(role, zid))
@@ -128,16 +128,16 @@ func (d *dialer) dial(e endpoint.Endpoint) (run func() error, err error) {
 	return run, nil
 }
 
-// Reached reports whether an error of Open is that of a node which was reached and
-// did not take us, or we not it: its text says why, and no search for a node helps.
+// Reached reports whether an error of Open comes from a node that was reached but did not accept
+// the link, or that we did not accept. Its text gives the reason; a search for other nodes does not
+// help.
 func Reached(err error) bool {
 	var trust *endpoint.AuthError
 	var plain *endpoint.PlainError
 	return errors.As(err, &trust) || errors.As(err, &plain) || errors.Is(err, link.ErrForeign)
 }
 
-// failures is why no endpoint has a link when ctx ended the wait for one, on one
-// line.
+// failures returns, on one line, why no endpoint has a link when ctx ended the wait for one.
 func (d *dialer) failures(ctx context.Context) (err error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// FuzzSession has an upstream send network messages of any bytes to a session through a real link.
-// Property: no panic, and the link leaves nothing in the session.
+// FuzzSession makes an upstream send network messages of any bytes to a session over a real link.
+// Property: no panic, and the session keeps nothing of the link.
 func FuzzSession(f *testing.F) {
 	for _, seed := range codectest.Seeds() {
 		f.Add(seed, uint8(0x1e))
@@ -41,7 +41,7 @@ func FuzzSession(f *testing.F) {
 	})
 }
 
-// spoken has a router with a good handshake send msgs in pieces, and returns when its link has
+// spoken makes a router with a good handshake send msgs in pieces, and returns when its link has
 // ended.
 func spoken(s *Session, msgs []byte, piece int) {
 	a, b := net.Pipe()

@@ -14,10 +14,10 @@ import (
 // Bounds of the replies that one Get collects.
 const (
 	maxReplies    = 4096
-	maxReplyBytes = DefaultMemory // one largest message, and others
+	maxReplyBytes = DefaultMemory // one largest message, and smaller ones
 )
 
-// outQuery is a query of ours, and collects its replies.
+// outQuery is a query of this session, and collects its replies.
 type outQuery struct {
 	// Constant.
 	s    *Session
@@ -30,7 +30,7 @@ type outQuery struct {
 	bytes   int
 }
 
-// finish is the end of the replies. Called with s.mu held.
+// finish ends the query's replies. Called with s.mu held.
 func (q *outQuery) finish() {
 	if !q.over {
 		q.over = true
@@ -39,7 +39,7 @@ func (q *outQuery) finish() {
 }
 
 // add keeps a reply with its own copy of the bytes that m lends. It counts replies above the bound,
-// and replies whose key was not asked for. A deletion is not a reply. Called with s.mu held.
+// and replies whose key does not match the query. A deletion is not a reply. Called with s.mu held.
 func (q *outQuery) add(key string, m *codec.Response) {
 	switch payload := m.Data.Payload; {
 	case m.Data.Delete:
@@ -60,9 +60,8 @@ func (s *Session) response(key string, m *codec.Response) {
 	}
 }
 
-// Get asks every queryable of others that matches, wherever it is, and returns all
-// replies, several on one key included. When ctx ends first its error is
-// returned with the replies so far.
+// Get queries every matching queryable of other sessions and returns all replies, several on one
+// key included. When ctx ends first, its error is returned with the replies so far.
 func (s *Session) Get(ctx context.Context, key string, payload []byte, timeout time.Duration) ([]wire.Reply, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err

@@ -19,12 +19,12 @@ import (
 	"edgert/wire/zenoh/router"
 )
 
-// attacker is a node that handshakes well and then sends arbitrary messages.
+// attacker is a node with a valid handshake that then sends arbitrary messages.
 type attacker struct {
 	t    *testing.T
 	link *link.Link
 	conn net.Conn
-	said chan codec.Message // the victim's answers, their slices stale but for the keys of declarations
+	said chan codec.Message // the victim's answers; their slices are stale, except for the keys of declarations
 	end  chan error
 }
 
@@ -51,7 +51,7 @@ func attackFrom(t *testing.T, ip, at string, zid []byte) (*attacker, error) {
 	go func() {
 		a.end <- l.Run(func(m *codec.Message) error {
 			kept := *m
-			kept.Declare.Expr.Suffix = slices.Clone(kept.Declare.Expr.Suffix) // the buffer is used again
+			kept.Declare.Expr.Suffix = slices.Clone(kept.Declare.Expr.Suffix) // the buffer is reused
 			select {
 			case a.said <- kept:
 			default:
@@ -84,8 +84,8 @@ func (a *attacker) declare(kind codec.DeclareKind, id uint32, key string) {
 		Envelope: codec.Envelope{QoS: codec.ControlQoS}, Kind: kind, ID: id, Expr: codec.Key([]byte(key))}})
 }
 
-// settle waits until the victim has acted on everything before: it answers a query that was sent
-// last.
+// settle waits until the victim has processed all earlier messages: it answers a query that was
+// sent last.
 func (a *attacker) settle(id uint32) {
 	a.t.Helper()
 	a.send(codec.Message{Kind: codec.KindRequest, Request: codec.Request{ID: id, Expr: codec.Key([]byte("@nobody"))}})
@@ -103,7 +103,7 @@ func (a *attacker) settle(id uint32) {
 	}
 }
 
-// serves checks that the victim still does its work for others.
+// serves checks that the victim still serves others.
 func serves(t *testing.T, victim *Session, at string) {
 	t.Helper()
 	var got samples
@@ -121,8 +121,8 @@ func serves(t *testing.T, victim *Session, at string) {
 	rttest.Eventually(t, "a good client's sample", func() bool { pub.Put(nil, nil); return got.count() > 0 })
 }
 
-// Goal: keys that bring the official router down are refused one by one; the link
-// stays, and all other links.
+// Goal: keys that crash the official router are refused one by one; the link stays, and so do all
+// other links.
 func TestHostileKeys(t *testing.T) {
 	victim, at := listener(t, Config{})
 	a := mustAttack(t, at)
@@ -168,7 +168,7 @@ func TestHostileCounts(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		most int
-		kept func(router.Held) int // nil: it gets no answer
+		kept func(router.Held) int // nil: the victim does not answer
 		say  func(a *attacker, id uint32, key string)
 	}{
 		{"subscribers", maxDeclared, func(h router.Held) int { return h.Subscribers }, declares(codec.DeclareSubscriber)},
@@ -192,7 +192,7 @@ func TestHostileCounts(t *testing.T) {
 	serves(t, victim, at)
 }
 
-// Goal: unfinished queries and keys that never come again are bounded.
+// Goal: the memory for unfinished queries and for keys that are used once is bounded.
 func TestHostileQueriesAndRoutes(t *testing.T) {
 	victim, at := listener(t, Config{})
 	held := make(chan wire.Query, maxInQueries+1)
@@ -248,8 +248,8 @@ func TestHostileKeysAreBoundedInBytes(t *testing.T) {
 	serves(t, victim, at)
 }
 
-// Goal: links of one host that each declare little and together too much end for
-// it themselves, not a link of another host that declares more than any of them.
+// Goal: when links of one host each declare little but together too much, those links are ended,
+// and not a link of another host that declares more than any one of them.
 func TestManyLinksThatDeclareLittle(t *testing.T) {
 	victim, at := listener(t, Config{Log: func(string) {}})
 	good, err := attackFrom(t, "127.0.0.2", at, newZID())
@@ -327,8 +327,7 @@ func TestStalledQuerierHoldsUpNobody(t *testing.T) {
 	}
 }
 
-// Goal: the wildcards that take 23 GB at an official router take next to nothing
-// here.
+// Goal: wildcards that take 23 GB at an official router take almost no memory here.
 func TestHostileWildcards(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{})
@@ -350,8 +349,7 @@ func TestHostileWildcards(t *testing.T) {
 	}
 }
 
-// Goal: silent connections push each other out instead of keeping a good client
-// away.
+// Goal: silent connections displace each other and do not keep a good client out.
 func TestIdleConnectionsDoNotBlock(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{Log: func(string) {}})
@@ -406,8 +404,8 @@ func TestAdmission(t *testing.T) {
 	rttest.Eventually(t, "a free place", func() bool { _, err := attack(t, at, zid); return err == nil })
 }
 
-// Goal: a push on a key of nothing but wildcards costs time proportional to its
-// length for each declared chunk, not to the square: others do not wait.
+// Goal: a push on a key of only wildcards costs time proportional to its length for each declared
+// chunk, not to the square: others do not wait.
 func TestWildChunksAreCheap(t *testing.T) {
 	rttest.RealTime(t)
 	victim, at := listener(t, Config{Log: func(string) {}})
@@ -421,7 +419,7 @@ func TestWildChunksAreCheap(t *testing.T) {
 		a.send(codec.Message{Kind: codec.KindPush, Push: codec.Push{Expr: codec.Key(fmt.Appendf(nil, "@g/%sb%d", strings.Repeat("a$*", 300), i))}})
 	}
 	a.settle(2)
-	if took := time.Since(began); took > 10*time.Second { // 30 s and more, where each pair costs the product of its lengths
+	if took := time.Since(began); took > 10*time.Second { // it is 30 s or more when each pair costs the product of its lengths
 		t.Errorf("20 keys took %v", took)
 	}
 	serves(t, victim, at)

@@ -11,7 +11,7 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// publisher sends samples on one key to every link that wants them.
+// publisher sends samples on one key to every link with a subscriber for it.
 type publisher struct {
 	// Constant.
 	s   *Session
@@ -22,13 +22,13 @@ type publisher struct {
 	mu      sync.Mutex
 	push    codec.Push
 	closed  bool
-	epoch   uint64 // the session's epoch when it looked for receivers
+	epoch   uint64 // the session's epoch at the last search for receivers
 	targets []target
 	nobody  error        // why there are no receivers
 	links   []*link.Link // scratch of aim
 }
 
-// target is a link that wants a publisher's samples, and the place of the newest
+// target is a link with a subscriber for a publisher's samples, and the slot for the newest sample
 // there.
 type target struct {
 	link *link.Link
@@ -68,7 +68,7 @@ func qosByte(q wire.QoS) codec.QoS {
 	return b
 }
 
-// Put queues a sample on every link that wants it.
+// Put queues a sample on every link with a subscriber for it.
 //
 //rt:noalloc
 func (p *publisher) Put(payload, attachment []byte) error {
@@ -87,8 +87,8 @@ func (p *publisher) Put(payload, attachment []byte) error {
 	return first
 }
 
-// PutLatest queues a sample in the publisher's own slot on every link that wants
-// it, where it replaces one whose first byte has not left.
+// PutLatest queues a sample in the publisher's own slot on every link with a subscriber for it,
+// where it replaces a sample whose first byte has not left.
 //
 //rt:noalloc
 func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err error) {
@@ -110,8 +110,7 @@ func (p *publisher) PutLatest(payload, attachment []byte) (replaced bool, err er
 	return replaced, err
 }
 
-// prepare brings the targets up to date and the sample into place. Called with
-// p.mu held.
+// prepare updates the targets and encodes the sample. Called with p.mu held.
 func (p *publisher) prepare(payload, attachment []byte) error {
 	if p.closed {
 		return wire.ErrClosed
@@ -125,7 +124,7 @@ func (p *publisher) prepare(payload, attachment []byte) error {
 	return nil
 }
 
-// aim finds who wants the publisher's samples; slots of links that stay are
+// aim finds the links with a subscriber for the publisher's samples; slots of links that stay are
 // kept. Called with p.mu held.
 func (p *publisher) aim() error {
 	s := p.s
@@ -149,7 +148,7 @@ func (p *publisher) aim() error {
 		}
 		p.targets = append(p.targets, t)
 	}
-	clear(p.links) // they may end
+	clear(p.links) // the links may end
 	return nil
 }
 

@@ -23,20 +23,20 @@ const (
 
 const (
 	maxInQueries = 1024    // that wait for their last reply
-	inQueryBytes = 1 << 10 // the cost of a query beside its payload
-	maxInBytes   = 4 << 20 // the most that all of them may cost
+	inQueryBytes = 1 << 10 // the memory of a query beside its payload
+	maxInBytes   = 4 << 20 // the largest memory of all queries together
 )
 
 var errQueryOver = errors.New("wire/zenoh: the query is finished or its querier is gone")
 
-// queryable is an own queryable.
+// queryable is a queryable of this session.
 type queryable struct {
 	object
 	answer func(wire.Query)
 	closed bool // guarded by Session.deliver
 }
 
-// Undeclare returns when answer is not running and will not be called.
+// Undeclare returns once answer is not running and will not be called.
 func (q *queryable) Undeclare() error {
 	err := q.object.Undeclare()
 	q.s.deliver.Lock()
@@ -49,7 +49,7 @@ func (q *queryable) Undeclare() error {
 type inQuery struct {
 	// Constant.
 	s        *Session
-	up       upstream    // on whose behalf
+	up       upstream    // the upstream that it came from
 	from     wire.Origin // the querier
 	id       uint32      // the upstream's number for the query
 	qos      codec.QoS
@@ -59,7 +59,7 @@ type inQuery struct {
 	watchdog *time.Timer
 	parts    []*query
 
-	over    atomic.Bool // finished, expired or cancelled: nothing may be sent any more
+	over    atomic.Bool // finished, expired or cancelled: no more replies may be sent
 	calling atomic.Bool // the queryables are being called
 	left    int         // parts that are not finished; guarded by Session.mu
 }
@@ -71,7 +71,7 @@ type query struct {
 	finished  atomic.Bool
 }
 
-// request asks the queryables that match, on the upstream's behalf.
+// request calls the matching queryables for a query of the upstream.
 func (s *Session) request(up upstream, from wire.Origin, key string, m *codec.Request) {
 	q := &inQuery{s: s, up: up, from: from, id: m.ID, qos: m.QoS, key: key, cost: inQueryBytes + len(m.Query.Payload)}
 	if q.qos.Priority() == 0 { // the lane of declarations
@@ -80,7 +80,7 @@ func (s *Session) request(up upstream, from wire.Origin, key string, m *codec.Re
 	s.mu.Lock()
 	own := s.own(codec.DeclareQueryable, key)
 	_, twice := s.inQueries[m.ID]
-	many := s.router == nil && len(s.inQueries) >= maxInQueries // a router counts by link
+	many := s.router == nil && len(s.inQueries) >= maxInQueries // a router has a limit for each link
 	if len(own) > 0 && (twice || many || s.inBytes+q.cost > maxInBytes) {
 		s.refused.Queries.Add(1)
 		own = nil
@@ -152,13 +152,12 @@ func (q *query) respond(key string, payload []byte, failed bool) error {
 		Envelope: codec.Envelope{QoS: q.qos}, ID: q.id, Expr: codec.Key([]byte(key)), Err: failed,
 		Responder: codec.Entity{ZID: q.s.zid, ID: q.queryable.number}, Data: codec.Data{Payload: payload},
 	}}
-	// A reply sent in the callback must not wait for the asker's link: that would hold
-	// up all other callbacks.
+	// A reply sent in the callback must not wait for the querier's link: that would delay all other
+	// callbacks.
 	return q.up.Send(&m, link.Delivery{QoS: q.qos, Reliable: true, NoWait: q.calling.Load()})
 }
 
-// Finish ends this queryable's part; the last one ends the query. It does
-// nothing a second time.
+// Finish ends this queryable's part; the last one ends the query. A second call does nothing.
 func (q *query) Finish() {
 	if q.finished.Swap(true) {
 		return
@@ -171,7 +170,7 @@ func (q *query) Finish() {
 	}
 }
 
-// end sends once that no more replies will come. Called with s.mu held.
+// end reports, once, that no more replies will come. Called with s.mu held.
 func (q *inQuery) end() {
 	q.watchdog.Stop()
 	if q.s.inQueries[q.id] == q {
@@ -182,14 +181,14 @@ func (q *inQuery) end() {
 	}
 }
 
-// expire ends a query that its queryables did not.
+// expire ends a query that its queryables did not finish.
 func (q *inQuery) expire() {
 	q.s.mu.Lock()
 	defer q.s.mu.Unlock()
 	q.end()
 }
 
-// cancel drops a query whose querier is gone. Called with s.mu held.
+// cancel drops a query whose querier has vanished. Called with s.mu held.
 func (q *inQuery) cancel() {
 	q.over.Store(true)
 	q.end()

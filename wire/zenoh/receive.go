@@ -6,11 +6,10 @@ import (
 	"edgert/wire/zenoh/keyexpr"
 )
 
-// maxRoutes bounds the incoming keys whose subscribers are remembered.
+// maxRoutes bounds the incoming keys whose subscribers are cached.
 const maxRoutes = 4096
 
-// route remembers who gets the samples of one incoming key. Guarded by
-// Session.deliver.
+// route caches the subscribers of one incoming key. Guarded by Session.deliver.
 type route struct {
 	key         string
 	epoch       uint64 // epoch of the subscribers when they were matched
@@ -23,7 +22,7 @@ type subscriber struct {
 	closed  bool // guarded by Session.deliver
 }
 
-// Undeclare returns when no deposit is running and no other will begin.
+// Undeclare returns once no deposit is running or can begin.
 func (sub *subscriber) Undeclare() error {
 	err := sub.object.Undeclare()
 	sub.s.deliver.Lock()
@@ -56,8 +55,8 @@ func (s *Session) push(key []byte, m *codec.Push) {
 	}
 }
 
-// match finds the subscribers of a key that came for the first time, or again
-// after subscribers have changed. Called with deliver held.
+// match finds the subscribers of a key that is not cached, or whose subscribers have changed.
+// Called with deliver held.
 func (s *Session) match(key []byte, r *route) *route {
 	if r == nil {
 		if len(key) > keyexpr.MaxBytes || keyexpr.Check(string(key)) != nil {

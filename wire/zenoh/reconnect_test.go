@@ -13,12 +13,12 @@ import (
 	"edgert/wire"
 )
 
-// quick is a session that comes back fast enough for a test.
+// quick is the configuration of a session that reconnects fast enough for a test.
 func quick(at string) Config {
 	return Config{Connect: []string{at}, BackoffMin: 10 * time.Millisecond, BackoffMax: 40 * time.Millisecond}
 }
 
-// cut ends the link of a client without a word, as a network does.
+// cut ends the link of a client without a Close, as a network does.
 func cut(s *Session) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -27,9 +27,8 @@ func cut(s *Session) {
 	}
 }
 
-// Goal: after its links were cut, and after the listener itself went away and
-// came back on the same port, everything that was declared works again, and its
-// tokens vanished in between.
+// Goal: after its links were cut, and after the listener itself ended and returned on the same
+// port, every declaration works again, and its tokens vanished in between.
 func TestReconnectDeclaresEverythingAgain(t *testing.T) {
 	server, at := listener(t, Config{})
 	edge := mustOpen(t, quick(at))
@@ -101,8 +100,7 @@ func TestReconnectDeclaresEverythingAgain(t *testing.T) {
 		[]string{"+@r/server", "-@r/server", "+@r/server", "-@r/server", "+@r/server"})
 }
 
-// Goal: a Get ends when the link that it waits for does, long before its
-// timeout.
+// Goal: a Get ends with the link that it waits for, long before its timeout.
 func TestLostLinkEndsGet(t *testing.T) {
 	server, at := listener(t, Config{})
 	if _, err := server.Queryable("@g", func(q wire.Query) { q.Reply("@g", []byte("one")) }); err != nil {
@@ -133,8 +131,8 @@ func TestLostLinkEndsGet(t *testing.T) {
 	}
 }
 
-// Goal: a queryable that never finishes does not keep its querier, nor its
-// table's entry, beyond the timeout and the grace.
+// Goal: a queryable that never finishes keeps neither its querier nor its table entry beyond the
+// timeout and the grace.
 func TestUnfinishedQueryIsEnded(t *testing.T) {
 	server, at := listener(t, Config{})
 	held := make(chan wire.Query, 1)
@@ -250,7 +248,7 @@ func TestUndeclaredSubscriberHearsNothing(t *testing.T) {
 	rttest.Eventually(t, "one sample", func() bool { return got.count() == 1 })
 	sub.Undeclare()
 	a.Put(nil, nil)
-	b.Put(nil, nil) // after it on the same lane
+	b.Put(nil, nil) // later than the samples on the same lane
 	rttest.Eventually(t, "the other's sample", func() bool { return rest.count() == 1 })
 	if got.count() != 1 {
 		t.Errorf("%d samples after Undeclare, want the 1 from before", got.count())

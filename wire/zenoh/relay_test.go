@@ -22,8 +22,8 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// settled waits until the listener has acted on every declaration of a client: the end of a list
-// comes after it.
+// settled waits until the listener has processed every declaration of a client: the end of a list
+// comes after them.
 func settled(t testing.TB, clients ...*Session) {
 	t.Helper()
 	for _, c := range clients {
@@ -96,8 +96,8 @@ func stuck(t *testing.T, at string, zid []byte, expr string) {
 	go l.Run(func(*codec.Message) error { <-hold; return nil })
 }
 
-// Goal: several subscribers that read nothing delay no other: the others go on getting the samples
-// of the same publisher, with drop and with block, and so do those of another publisher.
+// Goal: several subscribers that do not read delay no other: the others still get the samples of
+// the same publisher, with drop and with block, and so do those of another publisher.
 func TestStuckLinksBlockNobody(t *testing.T) {
 	rttest.RealTime(t)
 	for _, block := range []bool{false, true} {
@@ -143,8 +143,8 @@ func TestStuckLinksBlockNobody(t *testing.T) {
 	}
 }
 
-// Goal: two listeners that dial each other hold one link, three in a ring pass
-// on what belongs to their clients, and nothing comes twice or goes round.
+// Goal: two listeners that dial each other hold one link, three in a ring relay the traffic of
+// their clients, and no sample arrives twice or circulates.
 func TestNothingGoesRound(t *testing.T) {
 	for _, n := range []int{2, 3} {
 		t.Run(fmt.Sprintf("%d listeners in a ring", n), func(t *testing.T) {
@@ -193,7 +193,7 @@ func TestNothingGoesRound(t *testing.T) {
 			for i := range n {
 				rttest.Eventually(t, "all samples", func() bool { return got[i].count() >= 10*(n-1) })
 			}
-			time.Sleep(50 * time.Millisecond) // a second copy would come now
+			time.Sleep(50 * time.Millisecond) // a second copy would arrive in this time
 			for i := range n {
 				if got[i].count() != 10*(n-1) {
 					t.Errorf("leaf %d got %d samples, want %d", i, got[i].count(), 10*(n-1))
@@ -203,8 +203,8 @@ func TestNothingGoesRound(t *testing.T) {
 	}
 }
 
-// Goal: between two peers nothing is passed on, because they reach each other
-// without us; between a peer and a client everything is.
+// Goal: nothing is relayed between two peers, because they reach each other directly; between a
+// peer and a client everything is.
 func TestPeersAreNotBridged(t *testing.T) {
 	_, at := listener(t, Config{})
 	asPeer := func() *Session {
@@ -294,9 +294,9 @@ func TestNumberedKeysAreWrittenOut(t *testing.T) {
 	}
 }
 
-// Property: whatever a few clients subscribe to and take back, each sample reaches exactly the
-// other clients that match at that time, each subscriber once. The listener's caches are hot all
-// the while.
+// Property: with any sequence of subscriptions and their ends by a few clients, each sample reaches
+// exactly the other clients that match at that time, each subscriber once. The listener's caches
+// are in use all the while.
 func TestRelayAgainstModel(t *testing.T) {
 	hub, at := listener(t, Config{Log: func(string) {}, Lease: time.Minute})
 	const n = 3
@@ -367,7 +367,7 @@ func TestRelayAgainstModel(t *testing.T) {
 	})
 }
 
-// slowMatch is the meaning of the model's expressions, computed in another way.
+// slowMatch evaluates the model's expressions in another way.
 func slowMatch(expr, key string) bool {
 	return slices.Contains(map[string][]string{
 		"m/*": {"m/a", "m/b"}, "m/**": {"m/a", "m/b", "m/a/b"}, "m/a": {"m/a"}, "m/a/**": {"m/a", "m/a/b"},
@@ -375,8 +375,8 @@ func slowMatch(expr, key string) bool {
 	}[expr], key)
 }
 
-// answers makes the attacker a complete queryable on key, or one that promises nothing, that
-// answers every query with one reply on the key of reply.
+// answers makes the attacker a queryable on key, complete or not, that answers every query with one
+// reply on the key reply.
 func (a *attacker) answers(key, reply string, complete bool) {
 	a.t.Helper()
 	a.send(codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{
@@ -413,8 +413,8 @@ func (a *attacker) asks(id uint32, key string, target codec.Target) (replies int
 	}
 }
 
-// Goal: of the complete queryables of several clients, target "best" is one and "all" is all; when
-// the best is gone another is the best. Official queriers ask so.
+// Goal: among the complete queryables of several clients, target "best" selects one and "all"
+// selects all; after the end of the best another is the best. Official queriers use these targets.
 func TestTargetsAcrossClients(t *testing.T) {
 	hub, at := listener(t, Config{Log: func(string) {}})
 	linked := func() int { return hub.router.Held().Links }
@@ -451,7 +451,7 @@ func TestTargetsAcrossClients(t *testing.T) {
 	}
 }
 
-// Goal: a client that leaves in the middle of a query ends its part of it.
+// Goal: a client that ends in the middle of a query ends its part of it.
 func TestQueryableLeavesInTheMiddle(t *testing.T) {
 	rttest.RealTime(t)
 	_, at := listener(t, Config{Log: func(string) {}})
@@ -466,7 +466,7 @@ func TestQueryableLeavesInTheMiddle(t *testing.T) {
 	}
 }
 
-// hears joins a listener as a subscriber, and copies its samples.
+// hears joins a listener as a subscriber and copies its samples.
 func hears(t *testing.T, at, expr string) <-chan codec.Push {
 	t.Helper()
 	conn, err := net.Dial("tcp", strings.TrimPrefix(at, "tcp/"))
@@ -536,8 +536,7 @@ func TestRelayPassesEverything(t *testing.T) {
 	}
 }
 
-// Goal: a publisher's QoS is on the wire as it was given, and its default
-// priority is data.
+// Goal: a publisher's QoS is sent as given, and its default priority is data.
 func TestQoSOfPublishers(t *testing.T) {
 	server, at := listener(t, Config{})
 	got := hears(t, at, "@qos")

@@ -12,12 +12,12 @@ import (
 	"edgert/wire"
 )
 
-// many is how many objects of each kind the tests of scale declare.
+// many is the number of objects of each kind that the tests of scale declare.
 const many = 10_000
 
-// Goal: ten thousand subscribers, queryables and tokens of one client reach
-// another through our listener, are found one by one, and are gone when their
-// client is. The official router takes more than 20 s for such a parent.
+// Goal: ten thousand subscribers, queryables and tokens of one client reach another through our
+// listener, are found one by one, and vanish with their client. The official router takes more than
+// 20 s for such a client.
 func TestTenThousandDeclarations(t *testing.T) {
 	hub, at := listener(t, Config{Log: func(string) {}})
 	cfg := silent(at)
@@ -85,8 +85,8 @@ func TestTenThousandDeclarations(t *testing.T) {
 	t.Logf("forgotten in %v", time.Since(began))
 }
 
-// hubWith is a listener whose one client has n subscribers, queryables and
-// tokens, and two clients that exchange something among them.
+// hubWith is a listener whose one client has n subscribers, queryables and tokens, and two clients
+// that exchange samples.
 func hubWith(b *testing.B, n int) (from, to *Session) {
 	hub, err := Open(b.Context(), Config{Listen: []string{"tcp/127.0.0.1:0"}})
 	if err != nil {
@@ -134,8 +134,7 @@ func BenchmarkRelay(b *testing.B) {
 	}
 }
 
-// BenchmarkRelayQuery asks a queryable of another client, where n others are
-// known.
+// BenchmarkRelayQuery queries a queryable of another client, where n others are known.
 func BenchmarkRelayQuery(b *testing.B) {
 	for _, n := range []int{0, many} {
 		b.Run(fmt.Sprintf("queryables=%d", n), func(b *testing.B) {
@@ -152,9 +151,8 @@ func BenchmarkRelayQuery(b *testing.B) {
 	}
 }
 
-// BenchmarkDeclare declares a token and takes it back, seen by another client,
-// where n other tokens are alive. It measures what changes cost, as well for the
-// caches that they void.
+// BenchmarkDeclare declares a token and withdraws it, seen by another client, where n other tokens
+// are alive. It measures the cost of changes, including that of the caches that they void.
 func BenchmarkDeclare(b *testing.B) {
 	for _, n := range []int{0, many} {
 		b.Run(fmt.Sprintf("tokens=%d", n), func(b *testing.B) {

@@ -41,7 +41,7 @@ func mustOpen(t *testing.T, cfg Config) *Session {
 	return s.(*Session)
 }
 
-// samples collects what callbacks deposit.
+// samples collects the samples of callbacks.
 type samples struct {
 	mu  sync.Mutex
 	all []wire.Sample
@@ -98,7 +98,7 @@ func hearing(t *testing.T, s *Session, key string) {
 }
 
 // Goal: a session neither receives its own publications nor answers its own queries, whether it
-// listens or dials. Another session gets both: they did travel.
+// listens or dials. Another session gets both, which proves that they were sent.
 func TestASessionDoesNotHearItself(t *testing.T) {
 	server, at := listener(t, Config{})
 	client := mustOpen(t, Config{Connect: []string{at}})
@@ -180,7 +180,7 @@ func TestQueriesAreAnswered(t *testing.T) {
 		t.Run(way.name, func(t *testing.T) {
 			for i := range 2 {
 				q, err := way.asked.Queryable("@q/status", func(q wire.Query) {
-					if i == 1 { // the second answers later, from elsewhere
+					if i == 1 { // the second answers later, from another goroutine
 						go func() {
 							q.ReplyErr([]byte("busy"))
 							q.Finish()

@@ -27,11 +27,11 @@ func counted() uint64 {
 	return m.Mallocs
 }
 
-// Goal: an edge and a server exchange observations of varying size, with
-// attachments, and chunks, with keep-alives in between, and after warm-up the
-// whole process, goroutines of both sessions included, allocates nothing.
+// Goal: an edge and a server exchange observations of varying size, with attachments, and chunks,
+// with keep-alives in between, and after warm-up the whole process, goroutines of both sessions
+// included, allocates nothing.
 func TestSteadyStateAllocatesNothing(t *testing.T) {
-	rttest.RealTime(t) // how full queues and buffers get depends on it
+	rttest.RealTime(t) // real time determines how far queues and buffers fill
 	server, at := listener(t, Config{KeepAlive: 2 * time.Millisecond, Log: func(string) {}})
 	edge := mustOpen(t, Config{Connect: []string{at}, KeepAlive: 2 * time.Millisecond, Log: func(string) {}})
 	var observed, chunks atomic.Int64
@@ -71,7 +71,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		if _, err := newest.PutLatest(payload[:size], head); err != nil {
 			t.Errorf("PutLatest = %v", err)
 		}
-		// A host that takes a core away makes Put drop, as it should.
+		// A host that takes a core away makes Put drop, as intended.
 		if err := plain.Put(payload[:200], head); err != nil && !errors.Is(err, link.ErrCongested) {
 			t.Errorf("Put = %v", err)
 		}
@@ -81,7 +81,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	if testing.Short() {
 		ticks = 1000
 	}
-	// As on an armed edge: a collection would empty the runtime's own caches,
+	// As on an armed edge, the collector is off: a collection would empty the runtime's own caches,
 	// which then allocate.
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	rt.PrefillRuntime()
@@ -94,7 +94,7 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 		for i := range ticks {
 			tick(i)
 		}
-		// Silent for a while: keep-alives alone.
+		// A silence, with keep-alives only.
 		time.Sleep(50 * time.Millisecond)
 		if seen.Load() < int64(ticks)/2 || chunks.Load() < int64(ticks)/2 {
 			t.Errorf("%d observations and %d chunks arrived of %d ticks: the test did not exercise the path", seen.Load(), chunks.Load(), ticks)
@@ -106,9 +106,9 @@ func TestSteadyStateAllocatesNothing(t *testing.T) {
 	}
 }
 
-// fewestMallocs runs a window until nothing is allocated in one, at most three times, and returns
-// the fewest mallocs. Allocations that happen once, such as another thread of the runtime on a busy
-// machine, are over by the next window; those of each message or tick come in every window.
+// fewestMallocs runs a window until it allocates nothing, at most three times, and returns the
+// fewest mallocs. Allocations that happen once, such as another thread of the runtime on a busy
+// machine, do not recur in the next window; those of each message or tick recur in every window.
 func fewestMallocs(t *testing.T, window func()) (fewest uint64) {
 	t.Helper()
 	fewest = math.MaxUint64
@@ -147,8 +147,8 @@ func TestPutAllocatesNothing(t *testing.T) {
 	}
 }
 
-// BenchmarkRoundTrip puts a sample that the other end's callback answers with
-// another, beside a plain TCP echo of the same size.
+// BenchmarkRoundTrip measures a sample that the other end's callback answers with another, beside a
+// plain TCP echo of the same size.
 func BenchmarkRoundTrip(b *testing.B) {
 	for _, size := range []int{200, 60_000} {
 		b.Run("transport=zenoh/bytes="+itoa(size), func(b *testing.B) { benchZenoh(b, size) })
@@ -269,11 +269,11 @@ func trip(t *testing.T, a, b *Session, n int) func() {
 	}
 }
 
-// Goal: a message sent and received allocates nothing, whatever its size, over every transport of
-// ours. crypto/tls allocates 24 bytes per read from the socket, which is at most two for each of
-// the 16 KiB records of a message; there is no way around it with the standard library.
+// Goal: a message of any size allocates nothing, neither sent nor received, over every transport.
+// crypto/tls allocates 24 bytes per read from the socket, at most two reads for each of the 16 KiB
+// records of a message, which the standard library does not let us avoid.
 func TestEverySizeAllocatesNothing(t *testing.T) {
-	rttest.RealTime(t) // how full queues and buffers get depends on it
+	rttest.RealTime(t) // real time determines how far queues and buffers fill
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	rt.PrefillRuntime()
 	for name, cfg := range transports(t) {
@@ -291,8 +291,8 @@ func TestEverySizeAllocatesNothing(t *testing.T) {
 				for range 500 {
 					once()
 				}
-				// A goroutine of a session that has just ended may still allocate:
-				// of three windows the best counts.
+				// A goroutine of a session that has just ended may still allocate, so the best of
+				// three windows is taken.
 				const trips = 1000
 				mallocs := uint64(math.MaxUint64)
 				for i := 0; i < 3 && mallocs > 0; i++ {
@@ -317,7 +317,7 @@ func TestEverySizeAllocatesNothing(t *testing.T) {
 	}
 }
 
-// stream publishes n bytes every pace until stop, and counts what arrives.
+// stream publishes n bytes every pace until stop, and counts the arriving samples.
 type stream struct {
 	pub      wire.Publisher
 	payload  []byte
@@ -367,8 +367,7 @@ func (st *stream) run(stop *atomic.Bool) {
 	}
 }
 
-// soakTime is how long TestSoak measures: EDGERT_SOAK, such as 1m, else as long
-// as a test may take.
+// soakTime returns how long TestSoak measures: EDGERT_SOAK, such as 1m, else the limit for a test.
 func soakTime(t *testing.T) time.Duration {
 	if text := os.Getenv("EDGERT_SOAK"); text != "" {
 		d, err := time.ParseDuration(text)
@@ -383,10 +382,10 @@ func soakTime(t *testing.T) time.Duration {
 	return 2 * time.Second
 }
 
-// Goal: messages of 64 B, 4 KiB and 100 KiB in fragments, both ways at once, for
-// as long as asked, and the process allocates nothing.
+// Goal: with messages of 64 B, 4 KiB and 100 KiB in fragments, in both directions at once, the
+// process allocates nothing in the given time.
 func TestSoakAllocatesNothing(t *testing.T) {
-	rttest.RealTime(t) // how full queues and buffers get depends on it
+	rttest.RealTime(t) // real time determines how far queues and buffers fill
 	defer debug.SetGCPercent(debug.SetGCPercent(-1))
 	server, at := listener(t, Config{Log: func(string) {}})
 	edge := mustOpen(t, Config{Connect: []string{at}, Log: func(string) {}})
@@ -409,7 +408,7 @@ func TestSoakAllocatesNothing(t *testing.T) {
 	}
 	time.Sleep(2 * time.Second) // buffers grow to their size first
 	before, began := counted(), time.Now()
-	time.Sleep(soakTime(t)) // the streams run for so long
+	time.Sleep(soakTime(t)) // the streams run meanwhile
 	mallocs, took := counted()-before, time.Since(began)
 	stop.Store(true)
 	all.Wait()

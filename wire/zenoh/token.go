@@ -11,14 +11,14 @@ import (
 	"edgert/wire/zenoh/remote"
 )
 
-// Bounds of the tokens that an upstream may make the session remember.
+// Bounds of the tokens that an upstream may make the session keep.
 const (
 	maxTokens     = 16384
 	maxTokenBytes = 14 << 20
-	tokenBytes    = 400 // the cost of a token beside its key
+	tokenBytes    = 400 // the memory of a token beside its key
 )
 
-// remoteTokens is the tokens of an upstream. Guarded by Session.mu.
+// remoteTokens holds the tokens of an upstream. Guarded by Session.mu.
 type remoteTokens struct {
 	byID  map[uint32]*entry // by its numbers
 	bytes int
@@ -36,7 +36,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 			return
 		}
 		if s.watchers[m.Interest] == nil {
-			return // it answers an interest that we have taken back
+			return // it answers an interest that has been withdrawn
 		}
 	}
 	t := &s.tokens
@@ -44,7 +44,7 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 		if old.key == key {
 			return
 		}
-		s.dropToken(m.ID) // the new key is judged like any other
+		s.dropToken(m.ID) // the new key is checked like any other
 	}
 	// A router in this process has applied its own limits already, per link.
 	if s.router == nil && (len(t.byID) >= maxTokens || t.bytes+t.cost(key) > maxTokenBytes || s.events.full()) {
@@ -59,8 +59,8 @@ func (s *Session) tokenDeclared(m *codec.Declare, key string) {
 	}
 }
 
-// tokenUndeclared forgets a token by its number or, when that was never declared
-// to us, by its key. Called with mu held.
+// tokenUndeclared removes a token by its number or, when that was never declared to us, by its key.
+// Called with mu held.
 func (s *Session) tokenUndeclared(id uint32, key string) {
 	if e := s.tokens.byID[id]; e != nil && (key == "" || key == e.key) {
 		s.dropToken(id)
@@ -74,7 +74,7 @@ func (s *Session) tokenUndeclared(id uint32, key string) {
 	}
 }
 
-// dropToken forgets a token of the upstream's. Called with mu held.
+// dropToken removes a token of the upstream. Called with mu held.
 func (s *Session) dropToken(id uint32) {
 	t := &s.tokens
 	e := t.byID[id]
@@ -88,7 +88,7 @@ func (s *Session) dropToken(id uint32) {
 	}
 }
 
-// watcher is an own subscriber to tokens.
+// watcher is a subscriber of this session to tokens.
 type watcher struct {
 	s       *Session
 	id      uint32 // its interest's number
@@ -97,15 +97,15 @@ type watcher struct {
 	closed  bool // guarded by Session.deliver
 }
 
-// interest asks the upstream for the tokens there are and will be.
+// interest requests the present and future tokens from the upstream.
 func (w *watcher) interest() codec.Interest {
 	return codec.Interest{ID: w.id, Mode: codec.InterestCurrentFuture, About: codec.AboutTokens,
 		Restricted: true, Expr: codec.Key([]byte(w.key))}
 }
 
-// SubscribeTokens reports tokens that appear and vanish, beginning with those
-// that are there; a key that several nodes hold appears once and vanishes with
-// the last. deposit runs on a goroutine of the session.
+// SubscribeTokens reports tokens that appear and vanish, beginning with the existing ones; a key
+// that several nodes hold appears once and vanishes with the last holder. deposit runs on a
+// goroutine of the session.
 func (s *Session) SubscribeTokens(key string, deposit func(key string, alive bool)) (wire.Declaration, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err
@@ -133,7 +133,7 @@ func (w *watcher) report(key string, alive bool) {
 	}
 }
 
-// Undeclare returns when deposit is not running and will not be called.
+// Undeclare returns once deposit is not running and will not be called.
 func (w *watcher) Undeclare() error {
 	s := w.s
 	s.mu.Lock()
@@ -149,7 +149,7 @@ func (w *watcher) Undeclare() error {
 	return nil
 }
 
-// dropUnwatched forgets the upstream's tokens on key, unless another watcher still covers them: the
+// dropUnwatched removes the upstream's tokens on key, unless another watcher still covers them: the
 // upstream will not report their end. Called with mu held.
 func (s *Session) dropUnwatched(key string) {
 	for id, e := range s.tokens.byID {
@@ -179,7 +179,7 @@ func (s *Session) report(key string, alive bool) {
 
 // listing collects the tokens that the upstream lists. Guarded by Session.mu.
 type listing struct {
-	done  chan struct{} // closed when there is no watcher left to wait for
+	done  chan struct{} // closed when every watcher that it waited for has ended
 	over  bool
 	keys  map[string]bool
 	bytes int // length of all keys
@@ -199,8 +199,8 @@ func (l *listing) finish() {
 	}
 }
 
-// Tokens lists the live tokens that match, sorted. A timeout is not an error: the tokens that are
-// known by then are returned.
+// Tokens lists the live tokens that match, sorted. A timeout is not an error: the tokens known by
+// then are returned.
 func (s *Session) Tokens(ctx context.Context, key string, timeout time.Duration) ([]string, error) {
 	if err := checkKey(key); err != nil {
 		return nil, err

@@ -11,7 +11,7 @@ import (
 	"edgert/wire/zenoh/codec"
 )
 
-// Goal: a key that several nodes hold appears once and vanishes with the last.
+// Goal: a key that several nodes hold appears once and vanishes with the last holder.
 func TestSharedTokenVanishesWithTheLast(t *testing.T) {
 	server, at := listener(t, Config{})
 	var seen presence
@@ -82,9 +82,9 @@ func TestForgottenTokensDoNotComeBack(t *testing.T) {
 	}
 }
 
-// Goal: a client's interests are answered as the official publishers, queriers
-// and liveliness subscribers expect: what exists with the interest's number,
-// the end of it, later changes without the number, nothing twice.
+// Goal: a client's interests are answered as the official publishers, queriers and liveliness
+// subscribers expect: the existing declarations with the interest's number, their end, later
+// changes without the number, and nothing twice.
 func TestInterestsAreAnswered(t *testing.T) {
 	victim, at := listener(t, Config{})
 	sub := func(key string) *subscriber {
@@ -136,7 +136,7 @@ func TestInterestsAreAnswered(t *testing.T) {
 	}
 }
 
-// declarations returns the victim's declarations before the one that ends it.
+// declarations returns the victim's declarations before the first for which last is true.
 func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 	a.t.Helper()
 	var all []codec.Declare
@@ -156,8 +156,8 @@ func (a *attacker) declarations(last func(codec.Declare) bool) []codec.Declare {
 	}
 }
 
-// Goal: a watcher that asked for changes alone gets the end of a token that was there before once,
-// under its key, as at an official router; and that of a later one as ever.
+// Goal: a watcher that requested changes only gets the end of an older token once, under its key,
+// as at an official router; and that of a later token as usual.
 func TestTheEndOfATokenThatWasThereBefore(t *testing.T) {
 	victim, at := listener(t, Config{})
 	before, err := victim.Token("@b/old")

@@ -22,7 +22,7 @@ import (
 	"edgert/wire/zenoh/link"
 )
 
-// transports lists where a listener may listen, and how both sides are set up.
+// transports lists the endpoints that a listener may have, with the configurations of both sides.
 func transports(t testing.TB) map[string]struct{ listen, dial Config } {
 	ca := endpointtest.New(t)
 	cert, key := ca.Issue("server", "127.0.0.1")
@@ -39,8 +39,8 @@ func transports(t testing.TB) map[string]struct{ listen, dial Config } {
 	}
 }
 
-// Goal: messages from nothing to 5 MB cross every transport both ways, unharmed
-// and in order.
+// Goal: messages from 0 bytes to 5 MB cross every transport in both directions, intact and in
+// order.
 func TestSizesOverEveryTransport(t *testing.T) {
 	sizes := []int{0, 1, 63, 4096, 65_470, 65_480, 65_536, 131_072, 1 << 20, 5_000_000}
 	for name, cfg := range transports(t) {
@@ -149,8 +149,8 @@ func (e *events) last(up bool) (ev LinkEvent, n int) {
 	return ev, n
 }
 
-// Goal: a session with several endpoints is linked to one, goes on to the next when that link ends,
-// declares everything there, and reports the reason.
+// Goal: a session with several endpoints is linked to one; when that link ends, it dials the next,
+// makes all declarations there, and reports the reason.
 func TestFailover(t *testing.T) {
 	first, at1 := listener(t, Config{})
 	second, at2 := listener(t, Config{})
@@ -243,8 +243,7 @@ func TestRefusalsAreTyped(t *testing.T) {
 	}
 }
 
-// Goal: a listener killed without a goodbye leaves its socket file, and the next
-// one takes its place.
+// Goal: a killed listener leaves its socket file, and the next listener replaces it.
 func TestUnixSocketComesBack(t *testing.T) {
 	at := "unixsock-stream/" + filepath.Join(t.TempDir(), "z.sock")
 	server, _ := listener(t, Config{Listen: []string{at}})
@@ -265,7 +264,7 @@ func TestUnixSocketComesBack(t *testing.T) {
 	rttest.Eventually(t, "the edge to be back", edge.Connected)
 }
 
-// pattern is n bytes that differ from place to place.
+// pattern returns n bytes that differ from position to position.
 func pattern(n int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -274,8 +273,8 @@ func pattern(n int) []byte {
 	return b
 }
 
-// freeEndpoint is an endpoint without a listener, of the ports below those that the kernel gives to
-// dialers: one of theirs may be taken before the test listens.
+// freeEndpoint returns an endpoint without a listener, on a port below those that the kernel gives
+// to dialers: one of those may be taken before the test listens.
 func freeEndpoint(t *testing.T) string {
 	t.Helper()
 	for range 100 {

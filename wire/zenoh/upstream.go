@@ -77,7 +77,7 @@ func (d *dialled) run() error {
 	return err
 }
 
-// Send closes a link whose remote lets megabytes of declarations pile up.
+// Send queues a message. It closes a link whose remote lets megabytes of declarations pile up.
 func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	err := d.Link.Send(codec.AppendMessage(nil, m), how)
 	if how == link.Control && errors.Is(err, link.ErrCongested) {
@@ -86,8 +86,8 @@ func (d *dialled) Send(m *codec.Message, how link.Delivery) error {
 	return err
 }
 
-// Receivers is the link: an upstream gets every sample, because a router whose access control hides
-// subscribers from us would get no sample otherwise.
+// Receivers appends the link itself: an upstream gets every sample, because a router whose access
+// control hides subscribers from us would get no sample otherwise.
 func (d *dialled) Receivers(dst []*link.Link, _ string) []*link.Link { return append(dst, d.Link) }
 
 // handle acts on one message. Owner: the link's reader.
@@ -95,7 +95,7 @@ func (d *dialled) handle(m *codec.Message) error {
 	if m.Kind != codec.KindPush {
 		d.s.handle(d, wire.Origin{}, &d.numbers, m)
 		if m.Kind == codec.KindDeclare || m.Kind == codec.KindInterest {
-			d.Throttle() // numbers that come and go are garbage
+			d.Throttle() // undeclared numbers are garbage
 		}
 		return nil
 	}
@@ -107,7 +107,7 @@ func (d *dialled) handle(m *codec.Message) error {
 	return nil
 }
 
-// inbox is the session as the router in its process sees it.
+// inbox is the session's side of the router in its process.
 type inbox struct{ s *Session }
 
 func (i inbox) Receive(msg []byte)             { i.s.events.add(event{msg: msg}) }
@@ -127,8 +127,8 @@ func (s *Session) received(msg []byte) {
 	}
 }
 
-// handle acts on a message of an upstream, which has given numbers to keys. who is the asker of a
-// query.
+// handle processes a message of an upstream; n holds the numbers that the upstream gave to keys. A
+// query's sender is who.
 func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *codec.Message) {
 	switch m.Kind {
 	case codec.KindRequest:
@@ -153,8 +153,8 @@ func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *c
 	case codec.KindDeclare:
 		s.declared(n, &m.Declare)
 	case codec.KindInterest:
-		// It got everything when we joined it, and an interest always needs an answer: official
-		// nodes wait for this end.
+		// The upstream got all declarations when we joined it, but an interest always needs an
+		// answer: official nodes wait for its end.
 		if m.Interest.Mode != codec.InterestFinal {
 			s.mu.Lock()
 			s.send(&codec.Message{Kind: codec.KindDeclare, Declare: codec.Declare{Envelope: codec.Envelope{QoS: codec.ControlQoS},
@@ -164,8 +164,8 @@ func (s *Session) handle(from upstream, who wire.Origin, n *remote.Numbers, m *c
 	}
 }
 
-// declared notes a token or a number for a key. Subscribers and queryables are the upstream's
-// business.
+// declared notes a token or a number for a key. It ignores subscribers and queryables, which only
+// the upstream needs.
 func (s *Session) declared(n *remote.Numbers, m *codec.Declare) {
 	switch m.Kind {
 	case codec.DeclareExpr:
@@ -200,7 +200,7 @@ func (s *Session) declared(n *remote.Numbers, m *codec.Declare) {
 	}
 }
 
-// key is the checked text of an expression.
+// key returns the checked text of an expression.
 func (s *Session) key(n *remote.Numbers, e codec.Expr) (string, bool) {
 	key, ok := n.Key(e)
 	if !ok {
@@ -209,7 +209,7 @@ func (s *Session) key(n *remote.Numbers, e codec.Expr) (string, bool) {
 	return key, ok
 }
 
-// send sends what may not be lost, if there is a link. Called with mu held.
+// send sends a message that must not be lost, if there is a link. Called with mu held.
 func (s *Session) send(m *codec.Message) {
 	if s.up != nil {
 		s.up.Send(m, link.Control)

@@ -1,25 +1,25 @@
 // Package zenoh is a Zenoh 1.x session in pure Go: wire.Session over TCP, TLS and unix sockets.
 //
 // A Session is a client of one upstream. A session that only dials is a client of a router or
-// another listener: it is linked to one of its endpoints, and when that link is lost, to the next
-// one that answers, with backoff when no endpoint does, for ever. The session declares everything
-// anew on the new link. The other side's declarations are forgotten with its link: its tokens
-// vanish, and appear again when it comes back.
+// another listener. It has a link to one of its endpoints; when that link is lost, it dials the
+// endpoints in turn, with backoff while no endpoint answers, for ever. The session makes all its
+// declarations anew on the new link. The other side's declarations end with the link: its tokens
+// vanish, and appear again when the node returns.
 //
 // A session that listens is a client of a router in its own process (package router), which serves
 // the nodes that dial it; the nodes that it dials are the router's peers.
 //
-// A Session's publications and queries go to others, not to itself. It sees its own tokens like all
-// others.
+// A Session's publications and queries reach other sessions, not itself. It sees its own tokens
+// like all others.
 //
 // Files: dial.go keeps a link, upstream.go sends and receives on it, declare.go holds the session's
-// declarations, publish.go and receive.go samples, get.go the queries that it asks, query.go those
+// declarations, publish.go and receive.go samples, get.go the queries that it sends, query.go those
 // that it answers, token.go the tokens of others, deliver.go the events that wait for its
 // callbacks.
 //
-// Subpackages: codec is the format, keyexpr the matching, endpoint the places to dial and to listen
-// on, link one transport, remote the memory of remotes' declarations, router the listener's work,
-// contract the tests of any wire.Session.
+// Subpackages: codec is the format, keyexpr the matching, endpoint dialling and listening, link one
+// transport, remote the memory of remotes' declarations, router the listener's work, contract the
+// tests of any wire.Session.
 //
 // Source: the crates zenoh, zenoh-protocol and zenoh-transport 1.9.0; checked against eclipse-zenoh
 // 1.9.0.
@@ -61,13 +61,13 @@ type Session struct {
 	// valid for one epoch.
 	epoch atomic.Uint64
 
-	// deliver is held while a callback runs, so that callbacks come one at a time and never after
-	// Undeclare. It may be held when taking mu, not the other way round.
+	// deliver is held while a callback runs, so that callbacks run one at a time and never after
+	// Undeclare. It may be held when taking mu, but not the reverse.
 	deliver sync.Mutex
 	routes  map[string]*route // guarded by deliver
 
-	// Guarded by mu, which is held while nothing blocks and no callback runs. It
-	// may be held when sending, which takes the router's lock.
+	// Guarded by mu, which is never held across a blocking call or a callback. It may be held when
+	// sending, which takes the router's lock.
 	mu     sync.Mutex
 	closed bool
 	lastID uint32
@@ -82,27 +82,28 @@ type Session struct {
 	watchers   map[uint32]*watcher
 	lists      map[uint32]*listing
 	outQueries map[uint32]*outQuery
-	inQueries  map[uint32]*inQuery // that the upstream asked, by its numbers
-	inBytes    int                 // the cost of inQueries, see inQueryBytes
+	inQueries  map[uint32]*inQuery // of the upstream, by its numbers
+	inBytes    int                 // the memory of inQueries, see inQueryBytes
 
 	events  deliveries   // own lock
 	dialled dialFindings // own lock
 }
 
-// refusals counts what the session's bounds refused. Atomic.
+// refusals counts the messages that the session's bounds refused. Atomic.
 type refusals struct {
 	Keys         atomic.Uint64 // messages with a malformed or too long key
 	Declarations atomic.Uint64 // declarations beyond the limit of a link
-	Queries      atomic.Uint64 // queries beyond the limit, answered with nothing
+	Queries      atomic.Uint64 // queries beyond the limit, which get no reply
 	Replies      atomic.Uint64 // replies beyond the limit of a Get, or with a foreign key
 	Routes       atomic.Uint64 // times the cache of incoming keys overflowed
 }
 
 var _ wire.Session = (*Session)(nil)
 
-// Open starts a session. With endpoints to listen on it returns when all are listening, or names
-// the one that cannot be listened on. Without, it returns when the first link is up, or when ctx
-// ends with an error that names an endpoint and the reason why it does not answer.
+// Open starts a session. With endpoints to listen on it returns once all of them listen, or an
+// error that names the endpoint that cannot be listened on. Without, it returns when the first link
+// is up, or when ctx ends, with an error that names an endpoint and the reason why it does not
+// answer.
 func Open(ctx context.Context, cfg Config) (wire.Session, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -185,7 +186,7 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// Endpoints lists what the session listens on, with the real port numbers.
+// Endpoints lists the listening endpoints, with the real port numbers.
 func (s *Session) Endpoints() []string {
 	var all []string
 	for _, l := range s.listeners {
@@ -194,8 +195,8 @@ func (s *Session) Endpoints() []string {
 	return all
 }
 
-// Certificates says what is wrong, or soon will be, with the certificates that the
-// session's listeners show and ask for now, and with those by which it dials.
+// Certificates lists the faults, present or soon to come, of the certificates that the session's
+// listeners show and require now, and of those by which it dials.
 func (s *Session) Certificates(now time.Time) []endpoint.Finding {
 	found := slices.Clone(s.dialled.look(s.cfg.connect, now))
 	for _, l := range s.listeners {
@@ -214,10 +215,10 @@ func (s *Session) Connected() bool {
 	return s.up != nil
 }
 
-// MemoryUsed is how many of Config.Memory's bytes are in use.
+// MemoryUsed is the number of bytes of Config.Memory in use.
 func (s *Session) MemoryUsed() int { return s.budget.Used() }
 
-// reachable returns the reason why no node can be asked. Called with mu held.
+// reachable returns the reason why no node can be reached, or nil. Called with mu held.
 func (s *Session) reachable() error {
 	switch {
 	case s.closed:
@@ -235,8 +236,7 @@ func (s *Session) id() uint32 {
 	return s.lastID
 }
 
-// newZID makes a node id whose length no peer shortens: the last byte is not
-// zero.
+// newZID makes a node id that no peer shortens: its last byte is not zero.
 func newZID() []byte {
 	zid := make([]byte, 16)
 	rand.Read(zid)
