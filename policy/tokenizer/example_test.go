@@ -9,7 +9,7 @@ import (
 	"edgert/policy/tokenizer"
 )
 
-// A tokenizer of bytes alone, and a task's ids as a policy's graph gets them.
+// A byte-level tokenizer, and a task's ids in the form that a policy's graph takes.
 func Example() {
 	dir, err := os.MkdirTemp("", "tokenizer")
 	if err != nil {

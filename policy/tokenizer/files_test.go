@@ -14,8 +14,8 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// small is a tokenizer.json of kind sentencepiece that is easy to break: bytes,
-// "a", "b", "ab" and U+2581.
+// small is a minimal tokenizer.json of kind sentencepiece, which tests break: bytes, "a", "b", "ab"
+// and U+2581.
 func small() string {
 	var vocab []string
 	for b := range 256 {
@@ -123,8 +123,7 @@ func pieceOf(text string, kind uint64, score float32) []byte {
 	return messageOf(1, append(p, varint(3, kind)...))
 }
 
-// smallModel is a tokenizer.model of bytes, from id 1 on, and a few pieces, from
-// 257 on.
+// smallModel returns a tokenizer.model of bytes, from id 1 on, and a few pieces, from 257 on.
 func smallModel(pieces ...[]byte) []byte {
 	model := slices.Concat(
 		messageOf(2, slices.Concat(varint(3, 2), varint(35, 1), varint(41, 2))),
@@ -137,7 +136,7 @@ func smallModel(pieces ...[]byte) []byte {
 	return slices.Concat(append([][]byte{model}, pieces...)...)
 }
 
-// The ids are sentencepiece 0.2.3's for the same models.
+// The ids equal sentencepiece 0.2.3's for the same models.
 func TestSmallModels(t *testing.T) {
 	a, b, c := pieceOf("a", normal, -8), pieceOf("b", normal, -9), pieceOf("c", normal, -7)
 	for _, tt := range []struct {

@@ -6,7 +6,7 @@ import (
 	"unicode/utf8"
 )
 
-// Property: whatever the file, it is refused or tokenises any task.
+// Property: any file is either refused or tokenises any task.
 func FuzzJSON(f *testing.F) {
 	f.Add([]byte(small()), true, "ab <x>é")
 	f.Add([]byte(`{"model":{"type":"BPE","vocab":{"a":0,"aa":1},"merges":[["a","a"]]},"pre_tokenizer":{"type":"ByteLevel"}}`), false, "aaa 1's")
@@ -21,7 +21,7 @@ func FuzzJSON(f *testing.F) {
 	})
 }
 
-// Property: as FuzzJSON's.
+// Property: the same for a tokenizer.model.
 func FuzzModel(f *testing.F) {
 	model := smallModel(pieceOf("a", normal, -2), pieceOf("ab", normal, 0), pieceOf("bc", userDefined, 0), pieceOf("\n", control, 0))
 	f.Add(model, "aababc \n")
@@ -40,8 +40,7 @@ func encodes(t *testing.T, tok *Tokenizer, task string) {
 	}
 }
 
-// Property: a text is refused or becomes the same ids each time, at most one for
-// each byte.
+// Property: a text is refused or becomes the same ids each time, at most one id for each byte.
 func FuzzEncode(f *testing.F) {
 	toks := map[string]*Tokenizer{
 		"gemma.json":  load(f, "tokenizer.json", "gemma.json", gemmaSpec),

@@ -13,7 +13,7 @@ import (
 	"edgert/internal/goldens"
 )
 
-// golden returns a file that testdata/tokenizer/make.py has written.
+// golden returns a file that testdata/tokenizer/make.py wrote.
 func golden(t testing.TB, name string) []byte {
 	t.Helper()
 	return goldens.Unzip(t, filepath.Join("../../testdata/tokenizer", name+".gz"))
@@ -70,7 +70,7 @@ func TestIDsAreThoseOfThePythonLibraries(t *testing.T) {
 			Text       string
 			SmolVLM    []int64
 			GPT2       []int64
-			Words      []int   // lengths
+			Words      []int   // lengths of the words
 			GemmaJSON  []int64 `json:"gemma_json"`
 			GemmaModel []int64 `json:"gemma_model"`
 			PlainModel []int64 `json:"plain_model"`
@@ -217,7 +217,7 @@ func checkFilled(t *testing.T, what string, dst []int64, mask []bool, want []int
 	}
 }
 
-// The exporter's own prompts: its spec, its tokenizer folder, LeRobot's ids.
+// The exporter's own prompts, with its spec and its tokenizer folder, have LeRobot's ids.
 func TestExportedPromptsAreThoseOfLeRobot(t *testing.T) {
 	data, err := os.ReadFile("../../testdata/tokenizer/pi05_prompts.json")
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"unicode/utf8"
 )
 
-// jsonFile is the part of a tokenizer.json that is read. Decoder, padding and truncation play no
-// part: LeRobot gives its own.
+// jsonFile is the part of a tokenizer.json that is read. It omits decoder, padding and truncation,
+// because LeRobot sets its own.
 type jsonFile struct {
 	Normalizer    pipeline  `json:"normalizer"`
 	PreTokenizer  pipeline  `json:"pre_tokenizer"`
@@ -99,7 +99,7 @@ type addedToken struct {
 	Normalized bool   `json:"normalized"`
 }
 
-// addedList is the added tokens.
+// addedList holds the added tokens.
 type addedList []addedToken
 
 func (a *addedList) UnmarshalJSON(data []byte) error {
@@ -109,10 +109,10 @@ func (a *addedList) UnmarshalJSON(data []byte) error {
 	return json.Unmarshal(data, (*[]addedToken)(a))
 }
 
-// vocab is the ids by token.
+// vocab maps tokens to ids.
 type vocab map[string]int32
 
-// UnmarshalJSON refuses a vocabulary that is too large before making a map of it.
+// UnmarshalJSON refuses a vocabulary that is too large before it makes a map.
 func (v *vocab) UnmarshalJSON(data []byte) error {
 	if n := bytes.Count(data, []byte(":")); n > maxPieces {
 		return fmt.Errorf("vocabulary of more than %d pieces", maxPieces)
@@ -137,8 +137,8 @@ func checkPiece(piece string, id int32) error {
 	return nil
 }
 
-// mergeList is the pairs in their order. Older files write a pair as one string
-// with a space in it.
+// mergeList holds the pairs in their order. Older files write a pair as one string with a space in
+// it.
 type mergeList [][2]string
 
 func (m *mergeList) UnmarshalJSON(data []byte) error {
@@ -215,7 +215,7 @@ func (f *jsonFile) texts(yield func(string) bool) {
 	}
 }
 
-// readModel refuses what no tokenizer of these kinds has.
+// readModel refuses settings that no tokenizer of these kinds has.
 func readModel(_ *Tokenizer, f *jsonFile) error {
 	m := &f.Model
 	switch {
@@ -229,7 +229,7 @@ func readModel(_ *Tokenizer, f *jsonFile) error {
 	return nil
 }
 
-// readPipeline finds out which of the two pipelines it is, with the tokens of the
+// readPipeline recognises which of the two pipelines the file has, and reads the tokens of the
 // smallest symbols.
 func readPipeline(t *Tokenizer, f *jsonFile) error {
 	if t.spec.Kind == SentencePiece {
@@ -252,8 +252,7 @@ func readPipeline(t *Tokenizer, f *jsonFile) error {
 	t.bytes = new([256]int32)
 	hidden := rune(256)
 	for b := range t.bytes {
-		// Bytes that are no visible character of Latin-1 are written as characters
-		// from 256 on.
+		// Bytes that are not visible characters of Latin-1 are written as characters from 256 on.
 		r := rune(b)
 		if r < '!' || r > '~' && r < 0xA1 || r == 0xAD {
 			r, hidden = hidden, hidden+1
@@ -275,7 +274,7 @@ func readCharacters(t *Tokenizer, f *jsonFile) error {
 	if len(steps) != 1 || steps[0].Type != "Replace" || steps[0].Pattern.String != " " || steps[0].Content != "▁" {
 		return fmt.Errorf(`normalizer %.200s, want Replace of " " by "▁" with kind %s`, f.Normalizer, SentencePiece)
 	}
-	// A Split at spaces finds nothing: the normalizer has replaced them.
+	// A Split at spaces has no effect: the normalizer has replaced them.
 	for _, p := range f.PreTokenizer.steps {
 		if p.Type != "Split" || p.Pattern.String != " " {
 			return fmt.Errorf("pre_tokenizer %.80s, want none or Split at spaces with kind %s", p.Type, SentencePiece)
@@ -296,8 +295,7 @@ func readCharacters(t *Tokenizer, f *jsonFile) error {
 	})
 }
 
-// readBytes finds the tokens of bytes. All must be there, so that no text is
-// unknown.
+// readBytes finds the tokens of bytes. All must exist, so that every text has tokens.
 func (t *Tokenizer) readBytes(token func(piece string) (int32, bool)) error {
 	for b := range t.fall {
 		id, ok := token(fmt.Sprintf("<0x%02X>", b))
@@ -350,12 +348,12 @@ func readAdded(t *Tokenizer, f *jsonFile) error {
 	return nil
 }
 
-// readPostProcessor checks that the file adds the tokens that bundle.json names.
+// readPostProcessor checks that the file adds exactly the tokens that bundle.json names.
 func readPostProcessor(t *Tokenizer, f *jsonFile) error {
 	var before, want []int64
 	for _, p := range f.PostProcessor.steps {
 		if p.Type == "ByteLevel" {
-			continue // offsets only
+			continue // it changes offsets only
 		}
 		if p.Type != "TemplateProcessing" {
 			return fmt.Errorf("%.80s, want TemplateProcessing", p.Type)

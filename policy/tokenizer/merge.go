@@ -2,16 +2,16 @@ package tokenizer
 
 // symbol is a part of a text: a character at first, a piece in the end.
 type symbol struct {
-	id         int32 // none: no piece is this text
-	from, to   int32 // bytes of the text; the same: merged into the symbol before
-	prev, next int32 // living neighbours, none at the ends
-	frozen     bool  // merges with no neighbour
+	id         int32 // -1: no piece has this text
+	from, to   int32 // range in the text; empty: merged into the symbol before
+	prev, next int32 // neighbours that are not merged away; -1 at the ends
+	frozen     bool  // never merges
 }
 
-// candidate is a pair of neighbours that may become one. It is out of date once
-// either has merged with another.
+// candidate is a pair of neighbours that may merge. It is stale once either has merged with
+// another.
 type candidate struct {
-	rank int32 // lower merges first; of the same rank the one further left
+	rank int32 // lower merges first; of equal ranks the one further left
 	left int32
 	id   int32
 }
@@ -19,7 +19,7 @@ type candidate struct {
 // merged is the result of merging a pair.
 type merged struct{ rank, id int32 }
 
-// merges maps neighbours to the piece that they become, with its rank: by their ids, as in a
+// merges maps neighbours to the piece that they merge to, with its rank: by their ids, as in a
 // tokenizer.json, or by the text of both, as in a tokenizer.model.
 type merges struct {
 	byIDs   map[uint64]merged
@@ -31,7 +31,7 @@ type merges struct {
 // pair is the key of byIDs.
 func pair(left, right int32) uint64 { return uint64(uint32(left))<<32 | uint64(uint32(right)) }
 
-// find returns what two neighbours become.
+// find returns the merge of two neighbours.
 //
 //rt:noalloc
 func (m *merges) find(text []byte, a, b *symbol) (merged, bool) {
@@ -46,8 +46,8 @@ func (m *merges) find(text []byte, a, b *symbol) (merged, bool) {
 	return found, ok
 }
 
-// append merges symbols, which are s.symbols, until no pair is left, and appends
-// the ids. It takes O(n log n) of the text's length: a symbol merges once.
+// append merges symbols, which are s.symbols, until no pair is left, and appends the ids. It takes
+// O(n log n) of the text's length: a symbol merges once.
 //
 //rt:noalloc
 func (m *merges) append(dst []int64, text []byte, symbols []symbol, s *scratch, fall *[256]int32) []int64 {
@@ -95,7 +95,7 @@ func (m *merges) append(dst []int64, text []byte, symbols []symbol, s *scratch, 
 	return dst
 }
 
-// offer puts the pair that begins at left into the queue, if it is one.
+// offer adds the pair that begins at left to the queue, if it can merge.
 //
 //rt:noalloc
 func (m *merges) offer(text []byte, symbols []symbol, left int32, s *scratch) {
@@ -112,8 +112,7 @@ func (c candidate) before(d candidate) bool {
 	return c.rank < d.rank || c.rank == d.rank && c.left < d.left
 }
 
-// push and pop keep the queue a binary heap. container/heap would allocate for
-// each.
+// push and pop keep the queue a binary heap. container/heap would allocate for each element.
 //
 //rt:noalloc
 func (s *scratch) push(c candidate) {

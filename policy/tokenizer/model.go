@@ -22,7 +22,7 @@ const (
 	byteType    = 6
 )
 
-// piece is one entry of a model's vocabulary. Its place is its id.
+// piece is one entry of a model's vocabulary. Its index is its id.
 type piece struct {
 	text  string
 	score float32
@@ -67,13 +67,13 @@ func parseModel(data []byte, spec *Spec) (*Tokenizer, error) {
 	return t, nil
 }
 
-// value is one field's: a number, or the bytes of a text or a message.
+// value is the value of one field: a number, or the bytes of a text or a message.
 type value struct {
 	number uint64
 	bytes  []byte
 }
 
-// fields gives every field of a message to one function.
+// fields calls one with every field of a message.
 func fields(data []byte, one func(protowire.Number, value) error) error {
 	for len(data) > 0 {
 		num, typ, n := protowire.ConsumeTag(data)
@@ -167,7 +167,7 @@ func (f *modelFile) normalizerField(num protowire.Number, v value) error {
 	return nil
 }
 
-// check refuses what Gemma's model is not.
+// check refuses settings that differ from Gemma's model.
 func (f *modelFile) check(spec *Spec) error {
 	switch {
 	case spec.Kind != SentencePiece:
@@ -211,7 +211,7 @@ func (f *modelFile) fill(t *Tokenizer) error {
 			}
 		case byteType:
 			bytes[p.text] = id
-		case unknown, control: // no text becomes one
+		case unknown, control: // no text becomes such a piece
 		default:
 			return fmt.Errorf("piece %.80q has the type %d: not supported", p.text, p.kind)
 		}
@@ -222,8 +222,8 @@ func (f *modelFile) fill(t *Tokenizer) error {
 	})
 }
 
-// ranks returns the place of each piece's score, the highest first. Pieces of the
-// same score have the same rank.
+// ranks returns the rank of each piece's score, the highest first. Pieces of the same score have
+// the same rank.
 func (f *modelFile) ranks() []int32 {
 	order := make([]int32, len(f.pieces))
 	for i := range order {

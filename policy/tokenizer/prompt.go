@@ -11,8 +11,8 @@ import (
 	"unicode/utf8"
 )
 
-// borders are where a prompt with a state is put together: its head ends, a value
-// begins with a space, and after a value's last digit comes the next or the tail.
+// borders are the characters at the joints of a prompt with a state: the head ends, a value begins
+// with a space, and after a value's last digit comes the next value or the tail.
 type borders struct{ before, after string }
 
 func newBorders(spec *Spec) borders {
@@ -25,10 +25,10 @@ func newBorders(spec *Spec) borders {
 	return borders{string(last), string(first)}
 }
 
-// closed reports whether no token crosses a border: none of the texts that may
-// become a token holds the two characters beside a border next to each other, and
-// each of these characters has a token. A merge across a border would make such a
-// text, so the parts can be tokenised one by one, for every state.
+// closed reports whether no token crosses a border: no text that may become a token contains the
+// two characters beside a border next to each other, and each of these characters has a token. A
+// merge across a border would produce such a text, so the parts can be tokenised one by one, for
+// every state.
 func (b borders) closed(runes map[rune]int32, texts func(func(string) bool)) bool {
 	if b.before == "" {
 		return false
@@ -58,8 +58,8 @@ type Prompt struct {
 
 	values [Bins + 1][]int64 // the tokens of each value from -1 on, with its space
 
-	// Where tokens may cross the borders of these parts the whole text is tokenised
-	// on each request, in this memory.
+	// Where tokens may cross the borders of these parts, the whole text is tokenised on each
+	// request, in this memory.
 	mu            sync.Mutex
 	whole         bool
 	before, after string
@@ -75,8 +75,8 @@ var (
 	errLong   = errors.New("tokenizer: this state makes the prompt longer than max_len: want a shorter task")
 )
 
-// Prompt tokenises a task. One whose prompt may become longer than max_len, with
-// any state, is refused; LeRobot would cut its end.
+// Prompt tokenises a task. It refuses a task whose prompt may become longer than max_len with some
+// state; LeRobot would cut its end.
 func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	if t.spec.State == nil {
 		ids, err := t.Encode(task)
@@ -87,7 +87,7 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 		return nil, err
 	}
 	p := &Prompt{t: t}
-	// The task may hold the words of the template: the last of them is the template's.
+	// The task may contain the words of the template: the last of them belong to the template.
 	at := strings.LastIndex(text, " "+stateMark)
 	p.before, p.after = text[:at], text[at+len(" "+stateMark):]
 	p.head = t.whole(p.before)
@@ -109,7 +109,7 @@ func (t *Tokenizer) Prompt(task string) (*Prompt, error) {
 	return p, nil
 }
 
-// remember makes the memory for a whole prompt.
+// remember allocates the memory for a whole prompt.
 func (p *Prompt) remember() {
 	size := len(p.before) + p.t.spec.State.dim*len(" 255") + len(p.after)
 	p.text, p.ids, p.scratch = make([]byte, 0, size), make([]int64, 0, 3*size+1), room(size)
@@ -121,8 +121,7 @@ func (p *Prompt) plain(text string) []int64 {
 	return p.t.append(nil, []byte(text), &s)
 }
 
-// agrees compares the parts with the whole on a few states. It is a second look:
-// borders has the proof.
+// agrees compares the parts with the whole on a few states, as a check of the proof in borders.
 func (p *Prompt) agrees() bool {
 	random := rand.New(rand.NewPCG(1, 2))
 	state := make([]int, p.t.spec.State.dim)
@@ -160,9 +159,8 @@ func (p *Prompt) end() []int64 {
 	return p.ids
 }
 
-// Fill writes the prompt's tokens and which of them count, both of max_len. The
-// state is in the robot's units; a policy that does not write it into its prompt
-// ignores it.
+// Fill writes the prompt's tokens and the mask of the valid ones, both of max_len. The state is in
+// the robot's units; a policy without the state in its prompt ignores it.
 //
 //rt:noalloc
 func (p *Prompt) Fill(dst []int64, mask []bool, state []float32) error {
@@ -183,7 +181,7 @@ func (p *Prompt) Fill(dst []int64, mask []bool, state []float32) error {
 	return nil
 }
 
-// fill writes the tokens and returns how many.
+// fill writes the tokens and returns their number.
 //
 //rt:noalloc
 func (p *Prompt) fill(dst []int64, state []float32) (n int, err error) {
@@ -199,7 +197,7 @@ func (p *Prompt) fill(dst []int64, state []float32) (n int, err error) {
 		if !ok {
 			return 0, errNumber
 		}
-		n += copy(dst[n:], p.values[bin+1]) // Prompt has seen that it fits
+		n += copy(dst[n:], p.values[bin+1]) // Prompt has checked that it fits
 	}
 	return n + copy(dst[n:], p.tail), nil
 }

@@ -64,7 +64,7 @@ func TestTooLongATaskIsRefused(t *testing.T) {
 	}
 }
 
-// A prompt that fits with some states only would fail while the arm moves.
+// A prompt that fits with only some states would fail while the arm moves.
 func TestPromptIsRefusedByItsLongestState(t *testing.T) {
 	tok := withState(t, loadPi05(t), State{Mode: "identity"}, 6)
 	p, err := tok.Prompt("lift it")
@@ -145,8 +145,8 @@ func TestFillRefuses(t *testing.T) {
 	}
 }
 
-// The parts give the ids of the whole, for any state; where a token may cross
-// their borders they are not used.
+// The parts give the ids of the whole, for any state; where a token may cross their borders they
+// are not used.
 func TestPartsAreTheWhole(t *testing.T) {
 	model := loadData(t, "tokenizer.model", golden(t, "gemma.model"), gemmaSpec)
 	model.spec = withState(t, &Tokenizer{spec: pi05Spec}, State{Mode: "identity"}, 6).spec
@@ -208,8 +208,7 @@ func TestBorders(t *testing.T) {
 	}
 }
 
-// SmolVLM2's pre-tokenizer looks across every border, so its parts are never put
-// together.
+// SmolVLM2's pre-tokenizer looks across every border, so its parts are never tokenised separately.
 func TestByteLevelPromptIsWhole(t *testing.T) {
 	spec := pi05Spec
 	spec.Kind, spec.BOSID = BPE, nil
@@ -277,9 +276,9 @@ func TestFillByManyGoroutines(t *testing.T) {
 	wg.Wait()
 }
 
-// The longest task of the worst texts: of merges there is no end until all are
-// one. Four times the text may take a little more than four times as long, and
-// not sixteen times; a ratio holds on any machine and under the race detector.
+// The longest tasks of the worst texts, in which all symbols merge to one. Four times the text may
+// take a little more than four times as long, but not sixteen times; a ratio is meaningful on any
+// machine and under the race detector.
 func TestLongTasksAreQuick(t *testing.T) {
 	rttest.RealTime(t)
 	toks := map[string]*Tokenizer{

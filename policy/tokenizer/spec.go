@@ -17,28 +17,28 @@ const (
 // maxLen is the longest prompt that bundle.json may declare, in tokens.
 const maxLen = 4096
 
-// Bins is how many parts the range from -1 to 1 has in Pi0.5's prompt.
+// Bins is the number of parts of the range from -1 to 1 in Pi0.5's prompt.
 const Bins = 256
 
 // Spec is bundle.json's description of the tokenizer.
 type Spec struct {
 	Kind   string `json:"kind"`
-	MaxLen int    `json:"max_len"`          // tokens of the graph's input, padding and all
+	MaxLen int    `json:"max_len"`          // tokens of the graph's input, padding included
 	PadID  int64  `json:"pad_id"`           // the token that fills the rest, on the right
-	BOSID  *int64 `json:"bos_id,omitempty"` // the token before the text; absent: nothing
+	BOSID  *int64 `json:"bos_id,omitempty"` // the token before the text; absent: no token
 
 	// Template is the prompt with {task} in it: "{task}\n" adds a newline to a task that does not
 	// end with one. Pi0.5's has {state} too, after a space.
 	Template string `json:"template"`
 
-	// Clean strips the task and makes spaces of its underscores and newlines.
+	// Clean strips the task and replaces its underscores and newlines by spaces.
 	Clean bool `json:"clean,omitempty"`
 
 	State *State `json:"state,omitempty"`
 }
 
-// State is how Pi0.5 writes the robot's state into its prompt: each value is
-// normalised, then the number of its bin.
+// State describes the robot's state in Pi0.5's prompt: each value is normalised and written as the
+// number of its bin.
 type State struct {
 	Bins int    `json:"bins"` // 256
 	Mode string `json:"mode"` // quantiles, min_max: 2*(s-a)/span-1; mean_std: (s-a)/span; identity
@@ -55,8 +55,8 @@ const (
 	stateMark = "{state}"
 )
 
-// Check refuses what no policy with a state of stateDim values can have, and
-// remembers their number.
+// Check refuses a spec that no policy with a state of stateDim values can have, and keeps that
+// number.
 func (s *Spec) Check(stateDim int) error {
 	switch {
 	case s.Kind != BPE && s.Kind != SentencePiece:
@@ -107,7 +107,7 @@ func (s *State) check(stateDim int) error {
 	return nil
 }
 
-// text returns the prompt with the task in it. {state} stays.
+// text returns the prompt with the task in it. {state} is left.
 func (s *Spec) text(task string) (string, error) {
 	if err := checkTask(task); err != nil {
 		return "", err
@@ -122,8 +122,8 @@ func (s *Spec) text(task string) (string, error) {
 	return before + task + behind, nil
 }
 
-// bin returns the number of the bin that value i of the state falls into, from -1 to 255, and false
-// for NaN. Each operation is rounded to float32, as LeRobot's tensors are.
+// bin returns the number of the bin of value i of the state, from -1 to 255, and false for NaN.
+// Each operation is rounded to float32, like LeRobot's tensors.
 //
 //rt:noalloc
 func (s *State) bin(i int, value float32) (bin int, ok bool) {

@@ -1,43 +1,40 @@
-// Package tokenizer reads a bundle's tokenizer and turns the task of a robot
-// into the token ids that the policy's graph wants.
+// Package tokenizer reads a bundle's tokenizer and turns a robot's task into the token ids of the
+// policy's graph.
 //
-// Load reads the folder; Tokenizer.Prompt tokenises a task, once; Prompt.Fill
-// writes the ids and their mask into the input tensors, on every request and
-// without allocating. The ids are those of LeRobot's own preprocessor, the
-// Python libraries tokenizers 0.22.2 and sentencepiece 0.2.3 behind it.
+// Load reads the folder; Tokenizer.Prompt tokenises a task, once; Prompt.Fill writes the ids and
+// their mask into the input tensors, on every request and without allocating. The ids equal those
+// of LeRobot's own preprocessor, which uses the Python libraries tokenizers 0.22.2 and
+// sentencepiece 0.2.3.
 //
-// # What is read
+// # Supported files
 //
-// Kind "bpe" is the byte-level BPE of GPT-2 in a tokenizer.json: pre-tokenizer
-// ByteLevel, alone or behind Digits, as SmolVLM2 has it. Kind "sentencepiece" is
-// the BPE of Gemma and PaliGemma with byte fallback: a tokenizer.json, whose
-// normalizer replaces each space by U+2581, or a tokenizer.model. Where both files
-// are there, tokenizer.json is read: it is what LeRobot uses. Any other component
-// of a tokenizer is refused by its name.
+// Kind "bpe" is the byte-level BPE of GPT-2 in a tokenizer.json: pre-tokenizer ByteLevel, alone or
+// after Digits, as in SmolVLM2. Kind "sentencepiece" is the BPE of Gemma and PaliGemma with byte
+// fallback: a tokenizer.json, whose normalizer replaces each space by U+2581, or a tokenizer.model.
+// Where both files exist, tokenizer.json is read, as in LeRobot. Any other component of a tokenizer
+// is refused by its name.
 //
-// The two files of Gemma differ in a task that holds the text of a special token:
-// a tokenizer.json makes "<bos>" one token, a tokenizer.model five characters.
+// The two files of Gemma differ in a task that contains the text of a special token: in a
+// tokenizer.json "<bos>" is one token, in a tokenizer.model five characters.
 //
-// # One trip
+// # Data flow
 //
-// spec.go says what bundle.json says; json.go and model.go read the files. A task
-// is cut at the added tokens (trie.go), what is between them into words (words.go),
-// words into symbols, and neighbours are merged, best pair first (merge.go).
-// prompt.go makes the whole input of it, with the state of Pi0.5.
+// spec.go describes the part of bundle.json; json.go and model.go read the files. A task is cut at
+// the added tokens (trie.go), the text between them into words (words.go), words into symbols, and
+// neighbours are merged, best pair first (merge.go). prompt.go makes the whole input from it, with
+// the state of Pi0.5.
 //
 // # Why not a module
 //
-// Each of three modules was held against the 1,000 strings of testdata/tokenizer.
-// github.com/eliben/go-sentencepiece v0.6.0 reads only a tokenizer.model. Its ids
-// are right for the model of Gemma's shape; with plain.model, which has no long
-// pieces, it panics on 13 strings, the first one 17 spaces (slice bounds out of
-// range [:51] with capacity 48: two symbols longer together than any piece). Its
-// reader panics on a file without normalizer options.
-// github.com/gomlx/go-huggingface v0.3.1 wraps it.
-// github.com/sugarme/tokenizer v0.3.0 differs in 114 strings with SmolVLM2's
-// pipeline ("<image>" alone: want [6038], got none; it panics on a byte that has
-// no token) and in 469 with Gemma's ("\t": want [2 104], got [2 3]: no byte
-// fallback; "<2mass>": want [2 5], got [2 7745 7725 965 396 7720]).
+// Each of three modules was compared with the 1,000 strings of testdata/tokenizer.
+// github.com/eliben/go-sentencepiece v0.6.0 reads only a tokenizer.model. Its ids are right for the
+// model of Gemma's shape; with plain.model, which has no long pieces, it panics on 13 strings, the
+// first one 17 spaces (slice bounds out of range [:51] with capacity 48: two symbols longer
+// together than any piece). Its reader panics on a file without normalizer options.
+// github.com/gomlx/go-huggingface v0.3.1 wraps it. github.com/sugarme/tokenizer v0.3.0 differs in
+// 114 strings with SmolVLM2's pipeline ("<image>" alone: want [6038], got []; it panics on a byte
+// that has no token) and in 469 with Gemma's ("\t": want [2 104], got [2 3]: no byte fallback;
+// "<2mass>": want [2 5], got [2 7745 7725 965 396 7720]).
 package tokenizer
 
 import (
@@ -75,7 +72,7 @@ type Tokenizer struct {
 	raw   trie // added tokens that are matched in the text as it is
 	added trie // added tokens that are matched in the normalised text
 
-	bytes  *[256]int32    // byte-level: the token of each byte, none where a byte has no token; nil: characters
+	bytes  *[256]int32    // byte-level: the token of each byte, -1 for a byte without a token; nil: characters
 	digits bool           // byte-level: each digit is a word of its own
 	runes  map[rune]int32 // by character: its token; missing characters fall back to bytes
 	fall   [256]int32     // by character: the tokens of bytes
@@ -84,7 +81,7 @@ type Tokenizer struct {
 	joins bool // no token crosses the borders of a prompt's parts: see borders
 }
 
-// none marks a text without a token.
+// none (-1) is the id of a text without a token.
 const none = -1
 
 // The files that Load reads.
@@ -93,8 +90,7 @@ const (
 	modelName = "tokenizer.model"
 )
 
-// FileNames are the files that a kind of tokenizer can be read from, the first that is
-// there being the one to read.
+// FileNames are the files that a kind of tokenizer can be read from; the first that exists is read.
 func FileNames(spec *Spec) []string {
 	if spec.Kind == SentencePiece {
 		return []string{jsonName, modelName}
@@ -102,8 +98,7 @@ func FileNames(spec *Spec) []string {
 	return []string{jsonName}
 }
 
-// Load reads a tokenizer's folder: the first of FileNames that it holds. Spec.Check
-// comes before it.
+// Load reads a tokenizer's folder: the first of FileNames that it contains. Call Spec.Check before.
 func Load(dir string, spec *Spec) (t *Tokenizer, err error) {
 	for _, name := range FileNames(spec) {
 		if t, err = LoadFile(filepath.Join(dir, name), spec); !errors.Is(err, os.ErrNotExist) {
@@ -125,9 +120,9 @@ func LoadFile(path string, spec *Spec) (*Tokenizer, error) {
 	return parseJSON(data, spec)
 }
 
-// Encode returns the ids of a task: special tokens, template and all, without
-// padding. A task that has more than max_len is refused, never cut. With a state
-// in the prompt there is no such thing as a task's ids: want Prompt.
+// Encode returns the ids of a task, with special tokens and template, without padding. A task of
+// more than max_len tokens is refused, never cut. When the prompt contains the state, a task alone
+// has no ids: use Prompt.
 func (t *Tokenizer) Encode(task string) (ids []int64, err error) {
 	if t.spec.State != nil {
 		return nil, errors.New("the prompt of this policy holds the robot's state: its tokens are those of a request, not of a task")
@@ -147,8 +142,7 @@ func tooLong(got, allowed int, why string) error {
 	return fmt.Errorf("task has %d tokens%s, this policy reads at most %d: shorten it", got, why, allowed)
 }
 
-// checkTask refuses bytes that Python would not take for a text, and tasks that are too long to
-// look at.
+// checkTask refuses bytes that Python does not accept as text, and tasks longer than MaxTaskBytes.
 func checkTask(task string) error {
 	if len(task) > MaxTaskBytes {
 		return fmt.Errorf("task has %d bytes, want at most %d", len(task), MaxTaskBytes)
@@ -179,20 +173,20 @@ func (t *Tokenizer) start(dst []int64) []int64 {
 	return dst
 }
 
-// scratch is memory that encoding works in.
+// scratch is the working memory of an encoding.
 type scratch struct {
 	text    []byte // normalised
 	symbols []symbol
 	queue   []candidate
 }
 
-// room returns scratch for texts of n bytes. A byte is at most one symbol, but a
-// space becomes three bytes; each merge removes one candidate and adds two.
+// room returns scratch for texts of n bytes. A byte is at most one symbol, but a space becomes
+// three bytes; each merge removes one candidate and adds two.
 func room(n int) scratch {
 	return scratch{make([]byte, 0, 3*n), make([]symbol, 0, 3*n), make([]candidate, 0, 6*n)}
 }
 
-// append appends the ids of the text. It allocates only where dst or s is short.
+// append appends the ids of the text. It allocates only when dst or s is too short.
 //
 //rt:noalloc
 func (t *Tokenizer) append(dst []int64, text []byte, s *scratch) []int64 {
@@ -255,8 +249,8 @@ func (t *Tokenizer) words(dst []int64, text []byte, s *scratch) []int64 {
 	return dst
 }
 
-// fromBytes makes a symbol of each byte that has a token; the others vanish, as
-// they do in the library when there is no unknown token.
+// fromBytes makes a symbol of each byte that has a token; the others vanish, as they do in the
+// library without an unknown token.
 //
 //rt:noalloc
 func (t *Tokenizer) fromBytes(word []byte, s *scratch) []symbol {
@@ -269,9 +263,9 @@ func (t *Tokenizer) fromBytes(word []byte, s *scratch) []symbol {
 	return s.symbols
 }
 
-// characters makes a symbol of each piece that is never split, else of each character. In a
-// tokenizer.json a character without a token is its bytes from the start, which may merge; in a
-// tokenizer.model only the rest in the end is.
+// characters makes a symbol of each piece that is never split, and of each other character. In a
+// tokenizer.json a character without a token becomes its bytes at once, which may merge; in a
+// tokenizer.model only those left at the end do.
 //
 //rt:noalloc
 func (t *Tokenizer) characters(text []byte, s *scratch) []symbol {

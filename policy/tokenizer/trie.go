@@ -2,8 +2,8 @@ package tokenizer
 
 import "fmt"
 
-// trie finds the earliest of many strings in a text, and of those that begin at
-// the same place the longest.
+// trie finds the earliest of many strings in a text, and among those with the same begin the
+// longest.
 type trie struct {
 	edges map[edge]int32  // to the next node; node 0 is the root
 	ends  map[int32]int32 // the id of the string that ends at a node

@@ -16,8 +16,8 @@ const (
 	space
 )
 
-// newer are the characters that the Unicode tables of the Python libraries have
-// and those of this Go release have not. A test compares every character.
+// newer are the characters in the Unicode tables of the Python libraries that this Go release
+// lacks. A test compares every character.
 var newer = &unicode.RangeTable{
 	R16: []unicode.Range16{{0x1c89, 0x1c8a, 1}, {0xa7cb, 0xa7cd, 1}, {0xa7da, 0xa7dc, 1}},
 	R32: []unicode.Range32{
@@ -28,8 +28,8 @@ var newer = &unicode.RangeTable{
 	},
 }
 
-// newerNumbers are such digits. Those of newestDigits are digits to the
-// pre-tokenizer Digits, but not yet numbers to the pattern of ByteLevel.
+// newerNumbers are digits among them. Those of newestDigits are digits to the pre-tokenizer Digits,
+// but not yet numbers to the pattern of ByteLevel.
 var (
 	newerNumbers = &unicode.RangeTable{R32: []unicode.Range32{
 		{0x10d40, 0x10d49, 1}, {0x116d0, 0x116e3, 1}, {0x11bf0, 0x11bf9, 1}, {0x16130, 0x16139, 1}, {0x16d70, 0x16d79, 1},
@@ -62,8 +62,8 @@ func kindOf(r rune) kind {
 //rt:noalloc
 func isDigit(r rune) bool { return kindOf(r) == number || unicode.Is(newestDigits, r) }
 
-// beforeDigit returns how much of the text is before its first digit, or the
-// length of that digit when the text begins with it.
+// beforeDigit returns the length of the text before its first digit, or the length of that digit
+// when the text begins with it.
 //
 //rt:noalloc
 func beforeDigit(text []byte) int {
@@ -119,7 +119,7 @@ func nextWord(text []byte) int {
 	return n
 }
 
-// run returns the length of the characters of one kind that the text begins with.
+// run returns the length of the leading run of characters of one kind.
 //
 //rt:noalloc
 func run(text []byte, k kind) int {
@@ -133,8 +133,7 @@ func run(text []byte, k kind) int {
 	return len(text)
 }
 
-// strip is Python's str.strip: its white space has four control characters more
-// than Go's.
+// strip is Python's str.strip: its white space has four more control characters than Go's.
 func strip(s string) string {
 	return string(bytes.TrimFunc([]byte(s), func(r rune) bool { return unicode.IsSpace(r) || 0x1c <= r && r <= 0x1f }))
 }
