@@ -1,16 +1,16 @@
 // Package policy runs exported policies.
 //
-// A bundle is a directory with a graph (policy.onnx, or prefix.onnx and step.onnx),
-// its description (bundle.json) and recorded input-output pairs (golden/). The graph is a pure function of
-// pictures, joint state, noise, the actions already committed (the prefix) and the
-// Real-Time Chunking controls; it returns the next H actions. Nothing is remembered
-// between inferences, so one graph serves any number of robots, alone or in one
-// batch, and a repeated request gives the same chunk.
+// A bundle is a directory with a graph (policy.onnx, or prefix.onnx and step.onnx), its description
+// (bundle.json) and recorded input-output pairs (golden/). The graph is a pure function of
+// pictures, joint state, noise, the actions already committed (the prefix) and the Real-Time
+// Chunking controls; it returns the next H actions. It keeps no state between inferences, so one
+// graph serves any number of robots, alone or in one batch, and a repeated request gives the same
+// chunk.
 //
-// LoadBundle reads and checks the description. OpenRuntime finds ONNX Runtime, once
-// per process. Bundle.Open builds the session with preallocated tensors outside the
-// Go heap and replays the golden sets, which the graph must reproduce. From then on
-// one locked thread fills rows, calls Model.Run and reads rows, without allocating.
+// LoadBundle reads and checks the description. OpenRuntime finds ONNX Runtime, once per process.
+// Bundle.Open builds the session with preallocated tensors outside the Go heap and replays the
+// golden sets, which the graph must reproduce. From then on one locked thread fills rows, calls
+// Model.Run and reads rows, without allocating.
 package policy
 
 import (
@@ -30,7 +30,7 @@ import (
 	"edgert/policy/tokenizer"
 )
 
-// Bounds of what is read from a bundle directory.
+// Bounds for reading a bundle directory.
 const (
 	maxManifestBytes = 1 << 20
 	maxBundleFiles   = 1000
@@ -44,7 +44,7 @@ const (
 	goldenDir    = "golden"
 	tokenizerDir = "tokenizer"
 	goldenExt    = ".safetensors"
-	weightsExt   = ".data" // of the file beside a graph that holds its weights where they are many
+	weightsExt   = ".data" // of the file beside a graph with the weights of a large graph
 )
 
 // Bundle is a checked description of an exported policy on disk.
@@ -53,14 +53,14 @@ const (
 type Bundle struct {
 	Meta
 
-	// Dir is where the bundle lies.
+	// Dir is the bundle's folder.
 	Dir string
 
-	// SHA256 names what is served: the digest, in hex, of the lines that `sha256sum`
-	// prints for bundle.json and the files that it lists, sorted by path, but for
-	// report.json, which tells how the export went and has its times. Files that
-	// bundle.json does not list are not the bundle's: a download, a file manager or a
-	// file system leaves some, other ones on every machine.
+	// SHA256 identifies the bundle: the digest, in hex, of the lines that `sha256sum` prints for
+	// bundle.json and the files that it lists, sorted by path, without report.json, which describes
+	// the export and has its times. Files that bundle.json does not list are not part of the
+	// bundle: downloads, file managers and file systems leave such files, different ones on every
+	// machine.
 	SHA256 string
 
 	// Text turns tasks into tokens; nil for a policy that does not read its task.
@@ -69,8 +69,8 @@ type Bundle struct {
 	golden []string // paths of the golden sets, sorted
 }
 
-// LoadBundle reads bundle.json, strictly, and the digest of every file that it lists.
-// Every failure wraps ErrBundle and names the file and the key that is wrong.
+// LoadBundle reads bundle.json, strictly, and the digest of every file that it lists. Every error
+// wraps ErrBundle and names the faulty file and key.
 func LoadBundle(dir string) (*Bundle, error) {
 	if err := ordinary(filepath.Join(dir, manifestName)); err != nil {
 		return nil, fmt.Errorf("%w: %s is not a bundle directory: %w%s", ErrBundle, dir, err, mistaken(dir))
@@ -145,9 +145,9 @@ func (b *Bundle) paths() []string {
 	return paths
 }
 
-// contained refuses a listed file that is absent, that is no ordinary file, or that a
-// linked folder keeps outside the bundle. A link to an ordinary file is allowed: the
-// hub's cache keeps every file as one, and its sum is compared like any other's.
+// contained refuses a listed file that is absent, that is not a regular file, or that a linked
+// folder places outside the bundle. A link to a regular file is allowed: the hub's cache keeps
+// every file as a link, and its sum is compared like any other's.
 func (b *Bundle) contained(name string) error {
 	for i := range name {
 		if name[i] != '/' {
@@ -166,9 +166,9 @@ func (b *Bundle) contained(name string) error {
 	return err
 }
 
-// Unlisted names what lies in the bundle's folder and is not the bundle's, at most
-// maxUnlisted entries, sorted: a folder ends with a slash and stands for all in it. The
-// number is that of all entries that were found. Nothing of it is opened.
+// Unlisted names the entries of the bundle's folder that are not part of the bundle, at most
+// maxUnlisted, sorted. A folder ends with a slash and includes all entries in it. found is the
+// number of all such entries. No entry is opened.
 func (b *Bundle) Unlisted() (names []string, found int) {
 	read := 0
 	fs.WalkDir(os.DirFS(b.Dir), ".", func(path string, entry fs.DirEntry, err error) error {
@@ -176,7 +176,7 @@ func (b *Bundle) Unlisted() (names []string, found int) {
 			return fs.SkipAll
 		}
 		if path == "." || err != nil || b.holds(path, entry.IsDir()) {
-			return nil // what cannot be read is named by its folder
+			return nil // an unreadable entry is named by its folder
 		}
 		skip := error(nil)
 		if entry.IsDir() {
@@ -190,7 +190,7 @@ func (b *Bundle) Unlisted() (names []string, found int) {
 	return names, found
 }
 
-// holds reports whether a path is the bundle's, or a folder with files of the bundle.
+// holds reports whether a path is part of the bundle, or a folder with files of it.
 func (b *Bundle) holds(path string, folder bool) bool {
 	if !folder {
 		_, listed := b.Files[path]
@@ -204,8 +204,8 @@ func (b *Bundle) holds(path string, folder bool) bool {
 	return false
 }
 
-// ordinary refuses what is no file, or no link to one: reading a pipe waits, a device
-// has no end.
+// ordinary refuses a path that is neither a regular file nor a link to one: reading a pipe waits, a
+// device has no end.
 func ordinary(path string) error {
 	info, err := os.Stat(path)
 	if err == nil && !info.Mode().IsRegular() {

@@ -52,8 +52,7 @@ func copyBundle(t *testing.T, from string, edit func(manifest map[string]any)) s
 	return dir
 }
 
-// The demo's policies know a simulated world alone, and a bundle that does not say so is for
-// any arm.
+// The demo's policies are for a simulated world only. A bundle without that mark is for any arm.
 func TestBundlesForSimulation(t *testing.T) {
 	for _, dir := range []string{demoDir, stillDir, "../testdata/demo/plain"} {
 		if b, err := LoadBundle(dir); err != nil || !b.SimulationOnly {
@@ -120,16 +119,15 @@ func TestLoadBundleReadsTheDemo(t *testing.T) {
 	}
 }
 
-// digestRecipe is docs/server.md's.
+// digestRecipe is the command in docs/server.md.
 const digestRecipe = `jq -r '"bundle.json", (.files | keys[])' bundle.json | grep -vx report.json | LC_ALL=C sort | xargs -d '\n' sha256sum | sha256sum`
 
-// The digest is defined by a command, so that anybody can compute it: compare with
-// that command.
+// The digest is defined by a command, so that any user can compute it; the test compares both.
 func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 	if doc, err := os.ReadFile("../docs/server.md"); err != nil || !bytes.Contains(doc, []byte("\n    "+digestRecipe+"\n")) {
 		t.Errorf("docs/server.md does not hold the recipe %s (%v)", digestRecipe, err)
 	}
-	for _, from := range []string{"../testdata/pi05", demoDir} { // the first with a report.json, which is not of what is served
+	for _, from := range []string{"../testdata/pi05", demoDir} { // the first has a report.json, which is not part of the digest
 		dir := copyBundle(t, from, nil)
 		litter(t, dir)
 		b, err := LoadBundle(dir)
@@ -148,7 +146,7 @@ func TestBundleDigestIsThatOfSha256sum(t *testing.T) {
 	}
 }
 
-// litter leaves in a bundle's folder what downloads, file managers and file systems do.
+// litter adds the files to a bundle's folder that downloads, file managers and file systems leave.
 func litter(t *testing.T, dir string) {
 	t.Helper()
 	for _, name := range []string{
@@ -167,8 +165,8 @@ func litter(t *testing.T, dir string) {
 	t.Cleanup(func() { os.Chmod(lost, 0o755) })
 }
 
-// A bundle that was downloaded, opened in a file manager or put on a disk of its own is
-// the same bundle: a robot that waits for its server's weights must find them there.
+// A bundle keeps its digest when it was downloaded, opened in a file manager or put on a disk of
+// its own: a robot that waits for its server's weights must find them there.
 func TestUnlistedFilesAreNotTheBundles(t *testing.T) {
 	clean, err := LoadBundle(copyBundle(t, demoDir, nil))
 	if err != nil {
@@ -196,7 +194,7 @@ func TestUnlistedFilesAreNotTheBundles(t *testing.T) {
 	}
 }
 
-// What a policy reads is what its digest covers, so that it must be listed.
+// The digest covers every file that a policy reads, so each of them must be listed.
 func TestUnlistedFilesAreNotRead(t *testing.T) {
 	unlist := func(m map[string]any, has func(name string) bool) {
 		for name := range m["files"].(map[string]any) {
@@ -224,7 +222,7 @@ func TestUnlistedFilesAreNotRead(t *testing.T) {
 	}
 }
 
-// A tokenizer.json beside the listed tokenizer.model is a stranger's.
+// An unlisted tokenizer.json beside the listed tokenizer.model is not read.
 func TestTheListedTokenizerIsRead(t *testing.T) {
 	dir := copyBundle(t, "../testdata/pi05", nil)
 	want, err := LoadBundle(dir)
@@ -253,7 +251,7 @@ func TestTheListedTokenizerIsRead(t *testing.T) {
 	}
 }
 
-// A new policy is often put in place by a link to its folder.
+// A new policy is often installed by a link to its folder.
 func TestLoadBundleThroughALink(t *testing.T) {
 	there, err := LoadBundle(demoDir)
 	if err != nil {
@@ -401,7 +399,8 @@ func TestLoadBundleRefusesWhatIsNoBundle(t *testing.T) {
 	}
 }
 
-// A path without bundle.json is most often something that a bundle is made of.
+// A path without bundle.json is most often a source of a bundle, such as a checkpoint, and the
+// error names it.
 func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 	made := func(names ...string) string {
 		dir := t.TempDir()
@@ -430,8 +429,8 @@ func TestLoadBundleSaysWhatElseItWasGiven(t *testing.T) {
 	}
 }
 
-// Property: no bytes crash the manifest parser, and what it accepts is within the
-// bounds that later arithmetic relies on.
+// Property: no bytes crash the manifest parser, and an accepted manifest is within the bounds that
+// later arithmetic relies on.
 func FuzzParseMeta(f *testing.F) {
 	for _, dir := range []string{demoDir, stillDir} {
 		raw, err := os.ReadFile(filepath.Join(dir, manifestName))

@@ -6,7 +6,7 @@ import (
 	"strings"
 )
 
-// Mode says what the graph does with a prefix.
+// Mode is the graph's use of a prefix.
 type Mode int64
 
 const (
@@ -38,10 +38,10 @@ func ParseMode(name string) (Mode, error) {
 	return ModeFree, fmt.Errorf("policy: conditioning is %q, want one of %s", name, strings.Join(modeNames[:], ", "))
 }
 
-// Schedule says how guidance falls between the delay and the prefix's end.
+// Schedule is the decline of guidance between the delay and the prefix's end.
 type Schedule int64
 
-// The schedules, as the graph numbers them.
+// The schedules, by the graph's numbers.
 const (
 	scheduleLinear Schedule = iota // from 1 down to 0
 	scheduleZeros                  // 0 from the delay on
@@ -49,25 +49,25 @@ const (
 	scheduleExp                    // below the linear one
 )
 
-// ScheduleNames lists the schedules' names by number, the default first;
-// bundle.json lists those that its graph takes.
+// ScheduleNames lists the schedules' names by number, the default first; bundle.json lists those
+// that its graph accepts.
 var ScheduleNames = []string{"linear", "zeros", "ones", "exp"}
 
 func (s Schedule) String() string { return ScheduleNames[s] }
 
-// Controls are the Real-Time Chunking inputs of one row of a batch. Counts are in
-// control steps; row i of the prefix and of the chunk is the same instant.
+// Controls are the Real-Time Chunking inputs of one row of a batch. Counts are in control steps;
+// row i of the prefix and of the chunk are the same instant.
 type Controls struct {
 	PrefixLen int      // valid rows of the prefix, 0 to H
 	Delay     int      // rows that will have been executed when the chunk arrives
 	PrefixEnd int      // first row that is not guided
 	Mode      Mode     //
 	Beta      float32  // largest guidance weight; SetControls clamps it to NumSteps
-	Schedule  Schedule // ignored by graphs that take only the linear one
+	Schedule  Schedule // ignored by graphs that accept only the linear one
 	SigmaD    float32  // deviation of the actions' prior, below 1 pulls harder; 0: 1
 }
 
-// Conditioning is how a server conditions its chunks; the zero value is auto.
+// Conditioning is a server's way of conditioning its chunks; the zero value is auto.
 type Conditioning struct {
 	Mode     string   // one of ConditioningModes; empty: auto
 	Schedule Schedule //
@@ -77,17 +77,17 @@ type Conditioning struct {
 
 // The modes of a Conditioning.
 const (
-	conditionAuto          = "auto"           // the trained prefix where the policy was trained for the delay, else guidance, else nothing
-	conditionOff           = "off"            // nothing
-	conditionGuided        = "guided"         // guidance alone
-	conditionTrained       = "trained"        // the trained prefix alone; nothing beyond the longest delay
+	conditionAuto          = "auto"           // the trained prefix where the policy was trained for the delay, else guidance, else no conditioning
+	conditionOff           = "off"            // no conditioning
+	conditionGuided        = "guided"         // guidance only
+	conditionTrained       = "trained"        // the trained prefix only; no conditioning beyond the longest delay
 	conditionTrainedGuided = "trained_guided" // the trained prefix with a guided tail, else guidance
 )
 
 // ConditioningModes lists the modes, the default first.
 var ConditioningModes = []string{conditionAuto, conditionOff, conditionGuided, conditionTrained, conditionTrainedGuided}
 
-// CheckConditioning refuses what the policy cannot do.
+// CheckConditioning refuses a conditioning that the policy does not support.
 func (m *Meta) CheckConditioning(c Conditioning) error {
 	switch {
 	case c.Mode != "" && !slices.Contains(ConditioningModes, c.Mode):
@@ -107,10 +107,10 @@ func (m *Meta) CheckConditioning(c Conditioning) error {
 	return nil
 }
 
-// Condition returns the controls for a request with rows of prefix, that will take
-// delay steps and whose conditioning ends at end (0: the bundle's default). Delay
-// is at most rows, end at most the chunk. A delay of 0 is guided where the policy
-// can be, since a trained prefix of no rows would condition nothing.
+// Condition returns the controls for a request with rows of prefix that will take delay steps and
+// whose conditioning ends at row end (0: the bundle's default). Delay is limited to rows, end to
+// the chunk. A delay of 0 is guided where the policy supports that, since a trained prefix of zero
+// rows would condition nothing.
 //
 //rt:noalloc
 func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
@@ -133,7 +133,7 @@ func (m *Meta) Condition(with *Conditioning, rows, delay, end int) Controls {
 	return c
 }
 
-// mode is the server's mode for a prefix of that many rows and that delay.
+// mode returns the server's mode for a prefix of that many rows and that delay.
 //
 //rt:noalloc
 func (m *Meta) mode(server string, rows, delay int) Mode {

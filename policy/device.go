@@ -21,13 +21,13 @@ const (
 	deviceTensorRT = "tensorrt"
 )
 
-// maxDevice bounds the number of a GPU; more is a mistake.
+// maxDevice bounds the number of a GPU; a larger number is a mistake.
 const maxDevice = 63
 
-// Device is where a policy computes.
+// Device is the processor that a policy runs on.
 type Device struct {
 	Kind string // auto, cpu, cuda or tensorrt
-	ID   int    // which GPU
+	ID   int    // number of the GPU
 }
 
 // ParseDevice reads "auto", "cpu" (also ""), "cuda", "tensorrt", or the last two
@@ -51,7 +51,7 @@ func ParseDevice(text string) (Device, error) {
 	return d, nil
 }
 
-// GPU reports whether the device is one.
+// GPU reports whether the device is a GPU.
 func (d Device) GPU() bool { return d.Kind == deviceCUDA || d.Kind == deviceTensorRT }
 
 func (d Device) String() string {
@@ -61,15 +61,15 @@ func (d Device) String() string {
 	return d.Kind
 }
 
-// Placement says where a model computes.
+// Placement is the device that a model runs on.
 type Placement struct {
 	Device Device
-	// Instead is why it is the CPU though a GPU was asked for or would be taken;
-	// nil when the device is the one that was asked for.
+	// Instead is the reason why the device is the CPU although a GPU was asked for or would be
+	// chosen; nil when the device is the one asked for.
 	Instead error
 }
 
-// Why says Instead in one line, "" when there is nothing to say.
+// Why returns Instead in one line, "" when it is nil.
 func (p Placement) Why() string {
 	if p.Instead == nil {
 		return ""
@@ -77,7 +77,7 @@ func (p Placement) Why() string {
 	return strings.Join(strings.Fields(p.Instead.Error()), " ")
 }
 
-// candidates are the devices to try, in order.
+// candidates returns the devices to try, in order.
 func (o *Options) candidates() []Device {
 	switch {
 	case o.device.Kind == deviceAuto:
@@ -89,14 +89,14 @@ func (o *Options) candidates() []Device {
 }
 
 const (
-	// gpuWheels and gpuSetup are the cure for an absent provider.
+	// gpuWheels and gpuSetup are the remedy for an absent provider.
 	gpuWheels     = "onnxruntime-gpu==1.24.4"
 	tensorRTSetup = `install TensorRT 10 with ".venv-gpu/bin/pip install --extra-index-url https://pypi.nvidia.com tensorrt-cu12-libs==10.9.0.34" after "make setup-gpu"`
 	gpuSetup      = `run "make setup-gpu" in a checkout (` + gpuWheels + ` and NVIDIA's wheels, 3 GB in .venv-gpu), or point --ort or ` + runtimeEnv + ` at a GPU build`
 )
 
-// openGPU checks that the device is there and can be used, in the order in which
-// things are installed, so that the error names the first that is missing.
+// openGPU checks that the device is present and usable, in the order of installation, so that the
+// error names the first missing part.
 func openGPU(d Device) error {
 	if err := checkProvider(d); err != nil {
 		return err
@@ -124,7 +124,7 @@ func openGPU(d Device) error {
 	return nil
 }
 
-// checkProvider asks the library what it was built with.
+// checkProvider checks that the library was built with the device's provider.
 func checkProvider(d Device) error {
 	provider := ort.CUDA
 	if d.Kind == deviceTensorRT {
@@ -158,7 +158,7 @@ func (m *Model) sessionOptions(graph string, inputs []port) (*ort.Options, error
 	if m.device.Kind == deviceTensorRT {
 		err = m.addTensorRT(options, graph, inputs)
 	}
-	if err == nil { // what TensorRT does not take, CUDA does
+	if err == nil { // CUDA runs the nodes that TensorRT does not
 		if err = options.Add(ort.CUDA, m.cudaOptions(), m.gpu.compute.Pointer()); err != nil {
 			err = fmt.Errorf("%w: %w: %s", ErrNoProvider, err, gpuSetup)
 		}
@@ -170,21 +170,21 @@ func (m *Model) sessionOptions(graph string, inputs []port) (*ort.Options, error
 	return options, nil
 }
 
-// mapWeights leaves weights that lie beside the graph where they are mapped. ONNX
-// Runtime would copy them into the order that its kernels like best: 1,300 MiB of
-// SmolVLA's, 1.6 s of CPU time at the start, for no time in a run.
+// mapWeights keeps weights in a file beside the graph mapped. Otherwise ONNX Runtime would copy
+// them into its kernels' preferred layout: 1,300 MiB for SmolVLA and 1.6 s of CPU time at the
+// start, without a faster run.
 func (m *Model) mapWeights(options *ort.Options, graph string) error {
 	if _, listed := m.bundle.Files[graph+weightsExt]; !listed {
-		return nil // they are in the graph
+		return nil // the weights are in the graph
 	}
 	return options.Set("session.disable_prepacking", "1")
 }
 
-// keepStored leaves weights that are stored in two bytes a value as they are, and
-// each use its own Cast. Folded, all would be float32 again while the session loads
-// (the first and the last of these optimisers; ONNX Runtime 1.24.3 dies in the last);
-// with one Cast for all uses of a weight, from the first use to the last. On a GPU
-// they are folded: it computes from float32 in its own memory.
+// keepStored keeps weights that are stored in two bytes a value as they are, with a separate Cast
+// for each use. Constant folding would turn all of them to float32 while the session loads (the
+// first and the last of these optimisers; ONNX Runtime 1.24.3 crashes in the last); one Cast for
+// all uses of a weight would keep the float32 copy from the first use to the last. On a GPU they
+// are folded: it computes from float32 in its own memory.
 func (m *Model) keepStored(options *ort.Options) error {
 	if m.bundle.Weights == "" {
 		return nil
@@ -192,13 +192,13 @@ func (m *Model) keepStored(options *ort.Options) error {
 	return options.Set("optimization.disable_specified_optimizers", "ConstantFolding;CommonSubexpressionElimination;FuseFp16InitializerToFp32NodeTransformer")
 }
 
-// largeBlock is a MiB: ONNX Runtime asks for blocks as large as its largest tensors.
+// largeBlock is 1 MiB: ONNX Runtime allocates blocks as large as its largest tensors.
 const largeBlock = 1 << 20
 
-// returnMemory has a run on the CPU give back, when it ends, what it took beside the
-// weights, where these are stored in two bytes a value for the sake of memory: 145 MiB of
-// SmolVLA's, which takes seconds and no longer for that. An ACT's run would take 8 % more.
-// A loop's steps keep theirs: the next step needs it.
+// returnMemory makes a run on the CPU free its working memory at its end when the weights are
+// stored in two bytes a value to save memory: 145 MiB for SmolVLA, whose run takes seconds and gets
+// no longer by that. An ACT's run would take 8 % more time. The steps of a loop keep theirs: the
+// next step needs it.
 func (m *Model) returnMemory(run *ort.RunOptions) error {
 	if m.bundle.Weights == "" || m.gpu != nil {
 		return nil
@@ -217,9 +217,9 @@ func (m *Model) addTensorRT(options *ort.Options, graph string, inputs []port) e
 	return nil
 }
 
-// cudaOptions choose what is exact and steady over what is fastest in a benchmark:
-// float32 is computed as float32, convolutions are chosen without a search that
-// differs from start to start, and memory grows by what is asked for.
+// cudaOptions prefer exact and steady results to the fastest benchmark: float32 is computed as
+// float32, convolutions are chosen without a search that differs from start to start, and memory
+// grows by the requested amount.
 func (m *Model) cudaOptions() map[string]string {
 	return map[string]string{
 		"device_id":              strconv.Itoa(m.device.ID),
@@ -230,9 +230,9 @@ func (m *Model) cudaOptions() map[string]string {
 	}
 }
 
-// tensorRT keeps built engines on disk: building takes minutes. Engines fit one
-// bundle, library, driver and architecture, so each such set has a folder, and in it
-// each of two graphs its own.
+// tensorRT keeps built engines on disk, because building takes minutes. Engines fit one bundle,
+// library, driver and architecture, so each such combination has a folder, with a subfolder for
+// each of two graphs.
 func (m *Model) tensorRT(graph string, inputs []port) (map[string]string, error) {
 	hardware, err := cuda.Describe(m.device.ID)
 	if err != nil {
@@ -260,7 +260,7 @@ func (m *Model) tensorRT(graph string, inputs []port) (map[string]string, error)
 	}, nil
 }
 
-// profile writes the inputs' shapes for a batch as TensorRT's provider reads them.
+// profile encodes the inputs' shapes for a batch in the form that TensorRT's provider reads.
 func profile(inputs []port, batch int) string {
 	var shapes []string
 	for _, p := range inputs {

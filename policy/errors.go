@@ -2,8 +2,7 @@ package policy
 
 import "errors"
 
-// Errors of this package. Each is wrapped with what was found, what was wanted
-// and what to do about it.
+// Errors of this package. Each is wrapped with the found and the expected value and the remedy.
 var (
 	// ErrNoRuntime: no usable ONNX Runtime library was found.
 	ErrNoRuntime = errors.New("policy: no ONNX Runtime")
@@ -15,10 +14,10 @@ var (
 	// machine, so it must not move a robot.
 	ErrGolden = errors.New("policy: golden self-test failed")
 
-	// ErrNoProvider: what a device needs is not installed.
+	// ErrNoProvider: a part that the device needs is not installed.
 	ErrNoProvider = errors.New("policy: no GPU provider")
 
-	// ErrNoDevice: the device is not there or does not answer.
+	// ErrNoDevice: the device is absent or does not answer.
 	ErrNoDevice = errors.New("policy: no such device")
 
 	// ErrMemory: the device, or the host, has too little memory for an inference.

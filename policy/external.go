@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// Bounds of what is read of a graph.
+// Bounds for reading a graph.
 const (
 	maxGraphDepth   = 64   // messages within messages
 	maxLocations    = 1000 // files that one graph names
@@ -47,9 +47,9 @@ func onnxMessages() (model, entry onnxMessage) {
 	return onnxMessage{7: graph, 20: training, 25: {7: node}}, entry
 }
 
-// checkWeights refuses a graph that reads weights from a file that bundle.json does not
-// list: the digest would not cover them. It comes after ONNX Runtime has opened the
-// graph, which refuses names that lead out of the bundle, and damage, in its own words.
+// checkWeights refuses a graph that reads weights from a file that bundle.json does not list: the
+// digest would not cover them. It is called after ONNX Runtime has opened the graph, which refuses
+// names that lead out of the bundle, and damaged files, with errors of its own.
 func (b *Bundle) checkWeights(graph string) error {
 	locations, err := externalFiles(filepath.Join(b.Dir, graph))
 	if err != nil {
@@ -63,8 +63,8 @@ func (b *Bundle) checkWeights(graph string) error {
 	return nil
 }
 
-// externalFiles returns the names of the files, beside the graph, that its tensors'
-// values are in. The values in the graph itself are passed over.
+// externalFiles returns the names of the files beside the graph that contain its tensors' values.
+// It skips values in the graph itself.
 func externalFiles(file string) ([]string, error) {
 	f, err := os.Open(file)
 	if err != nil {
@@ -90,7 +90,7 @@ type onnxScan struct {
 	locations []string
 }
 
-// ReadByte counts what binary.ReadUvarint reads.
+// ReadByte counts the bytes that binary.ReadUvarint reads.
 func (s *onnxScan) ReadByte() (byte, error) {
 	c, err := s.r.ReadByte()
 	if err == nil {
@@ -145,7 +145,7 @@ func (s *onnxScan) message(kind onnxMessage, end int64, depth int) error {
 	return nil
 }
 
-// size returns the bytes of a field's value that follow; a number it reads at once.
+// size returns the number of bytes of a field's value that follow; it reads a number at once.
 func (s *onnxScan) size(wire protowire.Type) (int64, error) {
 	switch wire {
 	case protowire.VarintType:
@@ -165,7 +165,7 @@ func (s *onnxScan) size(wire protowire.Type) (int64, error) {
 	return 0, errNoGraph
 }
 
-// skip passes over a value.
+// skip skips a value.
 func (s *onnxScan) skip(size int64) error {
 	for size > 0 {
 		n, err := s.r.Discard(int(min(size, math.MaxInt32)))
@@ -178,7 +178,7 @@ func (s *onnxScan) skip(size int64) error {
 	return nil
 }
 
-// text reads a short value, and passes over a long one, which is no name of a file.
+// text reads a short value and skips a long one, which cannot be a file name.
 func (s *onnxScan) text(size int64) (string, error) {
 	if size > maxLocationName {
 		return "", s.skip(size)

@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/encoding/protowire"
 )
 
-// located is a tensor whose values are in a file.
+// located returns a tensor whose values are in a file.
 func located(name string) []byte {
 	return field(nil, tensorExternal, field(field(nil, entryKey, []byte(externalName)), entryValue, []byte(name)))
 }
@@ -26,8 +26,8 @@ func scan(t testing.TB, model []byte) ([]string, error) {
 	return externalFiles(path)
 }
 
-// Tensors are not in the graph's own list only: nodes, their inner graphs, functions and
-// sparse tensors hold some, too.
+// Tensors occur not only in the graph's own list: nodes, their inner graphs, functions and sparse
+// tensors have some, too.
 func TestExternalFilesOfEveryPlace(t *testing.T) {
 	inAttribute := func(number protowire.Number, value []byte) []byte {
 		return field(nil, graphNode, field(nil, 5, field(nil, number, value)))
@@ -54,8 +54,7 @@ func TestExternalFilesOfEveryPlace(t *testing.T) {
 	}
 }
 
-// Property: no bytes crash the scan, and a graph that it accepts names as many files as
-// are allowed, each once.
+// Property: no bytes crash the scan, and an accepted graph names each file once, within the limit.
 func FuzzExternalFiles(f *testing.F) {
 	f.Add(field(nil, modelGraph, field(nil, graphTensor, located("weights"))))
 	f.Add([]byte{0x3b, 0x3c})

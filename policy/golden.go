@@ -21,7 +21,7 @@ const (
 	maxGoldenBytes = 1 << 30
 )
 
-// goldenSet is one recorded batch: what went in and what came out.
+// goldenSet is one recorded batch: inputs and outputs.
 type goldenSet struct {
 	name    string
 	rows    int
@@ -86,8 +86,8 @@ type Test struct {
 	Took time.Duration
 }
 
-// timed is RunBuffer, and keeps the quickest run of each number of rows: the first of a
-// process also loads the weights from the disk.
+// timed is RunBuffer. It keeps the quickest run of each number of rows: the first run of a process
+// also loads the weights from the disk.
 func (m *Model) timed(buffer, rows int) error {
 	clock := rt.KernelClock()
 	begun := clock.Now()
@@ -105,7 +105,7 @@ func (m *Model) timed(buffer, rows int) error {
 	return err
 }
 
-// Tests returns how long the self-test took, for each number of rows that it ran.
+// Tests returns the duration of the self-test for each number of rows that it ran.
 func (m *Model) Tests() []Test { return m.tests }
 
 // fill copies rows first to first+n of an input to the front of its tensor.
@@ -127,7 +127,7 @@ func copyRows[T any](dst, src []T, first, n, rows int) {
 	copy(dst, src[first*size:(first+n)*size])
 }
 
-// compare names the value furthest from the recorded one; NaN is always off.
+// compare returns an error for the value furthest from the recorded one; NaN always differs.
 func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tolerance float64) error {
 	want := row(set.outputs[output], r, len(got))
 	worst, off := 0, 0.0

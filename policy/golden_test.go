@@ -30,8 +30,8 @@ func editTensor(t *testing.T, dir, tensor string, edit func(data []byte)) []byte
 	return file
 }
 
-// Goal: a bundle that computes something else than was recorded is refused, and the
-// message leads to the value. Method: change what was recorded.
+// Goal: a bundle whose outputs differ from the recorded ones is refused, and the error locates the
+// value. Method: change the recording.
 func TestGoldenSetThatIsNotReproduced(t *testing.T) {
 	needRuntime(t)
 	at := func(row, step, joint int) int { return 4 * ((row*50+step)*6 + joint) }

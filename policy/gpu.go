@@ -10,15 +10,15 @@ import (
 	"edgert/internal/ort"
 )
 
-// gpu is the device's side of a model's tensors. The rows that callers fill and
-// read lie in pinned memory of the host; the session sees a twin of each tensor on
-// the device. A run is copy, compute, copy back on one stream, with one wait at the
-// end; what was staged has been copied on a second stream meanwhile.
+// gpu is the device's side of a model's tensors. The rows that callers fill and read are in pinned
+// memory of the host; the session uses a twin of each tensor on the device. A run is copy, compute,
+// copy back on one stream, with one wait at the end; staged rows have been copied on a second
+// stream before.
 type gpu struct {
 	device           int
 	compute, copying cuda.Stream
-	ready            []cuda.Event // per buffer: its staged rows have arrived
-	stagedRows       []int        // per buffer; 0: none
+	ready            []cuda.Event // per buffer: its staged rows are on the device
+	stagedRows       []int        // per buffer; 0: no rows are staged
 	inputs, outputs  []lane
 	pins, twins      []unsafe.Pointer
 	bytes            int64 // of all twins
@@ -30,7 +30,7 @@ type lane struct {
 	row          int // bytes
 }
 
-// newGPU makes streams and events on the device; after openGPU.
+// newGPU makes streams and events on the device. openGPU must have succeeded.
 func newGPU(device, buffers int) (g *gpu, err error) {
 	g = &gpu{device: device, stagedRows: make([]int, buffers)}
 	if err := cuda.SetDevice(device); err != nil {
@@ -86,7 +86,7 @@ func (g *gpu) lane(t *memory, input bool, rows int) (twin unsafe.Pointer, err er
 	return twin, nil
 }
 
-// stage begins to copy rows first to first+batch-1, those of buffer k.
+// stage begins to copy rows first to first+batch-1, the rows of buffer k.
 //
 //rt:noalloc
 func (g *gpu) stage(k, first, batch int) error {
@@ -100,13 +100,13 @@ func (g *gpu) stage(k, first, batch int) error {
 	return nil
 }
 
-// before brings the inputs of buffer k to the device, in the order of the stream.
+// before copies the inputs of buffer k to the device, in the order of the stream.
 //
 //rt:noalloc
 func (g *gpu) before(k, first, batch int) error {
 	staged := g.stagedRows[k]
 	g.stagedRows[k] = 0
-	if staged != 0 { // of another size too: its copies must not come after ours
+	if staged != 0 { // also of another size: its copies must not come after ours
 		if err := g.compute.Wait(g.ready[k]); err != nil || staged == batch {
 			return err
 		}
@@ -116,7 +116,7 @@ func (g *gpu) before(k, first, batch int) error {
 
 //rt:noalloc
 func (g *gpu) upload(s cuda.Stream, first, batch int) error {
-	if err := cuda.SetDevice(g.device); err != nil { // of this thread
+	if err := cuda.SetDevice(g.device); err != nil { // for this thread
 		return err
 	}
 	for i := range g.inputs {
@@ -128,7 +128,7 @@ func (g *gpu) upload(s cuda.Stream, first, batch int) error {
 	return nil
 }
 
-// after brings the outputs back and waits for them.
+// after copies the outputs back and waits for them.
 //
 //rt:noalloc
 func (g *gpu) after(first, batch int) error {
@@ -158,8 +158,8 @@ func (g *gpu) close() {
 	}
 }
 
-// run is what one buffer and batch size needs to run: the policy, or the prefix and
-// the steps of one in two graphs.
+// run holds the passes of one buffer and batch size: the policy, or the prefix and the steps of a
+// policy in two graphs.
 type run struct {
 	head  pass
 	steps [2]pass // from x to its twin, and back
@@ -190,15 +190,15 @@ func (m *Model) newPass(session *ort.Session) (p pass, err error) {
 	if m.gpu == nil {
 		return p, nil
 	}
-	// The wait is ours, after the copies back. A captured graph is one of its
-	// addresses, which each pass has its own of.
+	// We wait ourselves, after the copies back. A captured CUDA graph belongs to its addresses,
+	// which differ for each pass.
 	return p, errors.Join(
 		p.options.Set("disable_synchronize_execution_providers", "1"),
 		p.options.Set("gpu_graph_id", strconv.Itoa(id)),
 	)
 }
 
-// where names the memory that the session's tensors lie in.
+// where returns the memory of the session's tensors.
 func (m *Model) where() (*ort.Memory, error) {
 	if m.gpu != nil {
 		return ort.NewMemory(ort.CUDAMemory, m.gpu.device)

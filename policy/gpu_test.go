@@ -51,8 +51,8 @@ func TestTheRuntimeIsSoughtWhereTheDeviceNeedsIt(t *testing.T) {
 	}
 }
 
-// fakeGPU runs the test again in a process of its own, whose ONNX Runtime has the
-// fake GPU: a process has only one ONNX Runtime. In that process it returns false.
+// fakeGPU runs the test again in a process of its own, whose ONNX Runtime has the fake GPU: a
+// process has only one ONNX Runtime. In that process it returns false.
 func fakeGPU(t *testing.T) (parent bool) {
 	t.Helper()
 	const child = "EDGERT_TEST_FAKE_GPU"
@@ -73,9 +73,8 @@ func fakeGPU(t *testing.T) (parent bool) {
 	return true
 }
 
-// Everything between a row and ONNX Runtime, on a GPU that is the CPU: the golden
-// sets, which Open replays, rows of both buffers, staged and not, without an
-// allocation.
+// Everything between a row and ONNX Runtime works on a GPU that is faked on the CPU: the golden
+// sets, which Open replays, and rows of both buffers, staged and not, without an allocation.
 func TestGPUServesTheGoldenSets(t *testing.T) {
 	if fakeGPU(t) {
 		return
@@ -113,8 +112,8 @@ func TestGPUServesTheGoldenSets(t *testing.T) {
 	}
 }
 
-// Without a size a GPU takes several rows and the CPU one; of the sizes in between the
-// powers of two have run when the model is open.
+// Without a given size the largest batch is several rows on a GPU and one on the CPU; the powers of
+// two up to it have run when the model is open.
 func TestMaxBatchSuitsTheDevice(t *testing.T) {
 	for max, want := range map[int][]int{0: {1}, 1: {1}, 2: {1, 2}, 6: {1, 2, 4, 6}, 16: {1, 2, 4, 8, 16}} {
 		if got := BatchSizes(max); !slices.Equal(got, want) {
@@ -131,8 +130,8 @@ func TestMaxBatchSuitsTheDevice(t *testing.T) {
 	}
 }
 
-// What was staged is what runs, whatever is in the rows by then; another batch size
-// than the staged one is copied anew.
+// The staged rows are used, even if the rows change afterwards; a run of another batch size copies
+// the rows anew.
 func TestStagedRowsRun(t *testing.T) {
 	if fakeGPU(t) {
 		return
@@ -149,7 +148,7 @@ func TestStagedRowsRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	set(2)
-	for i, want := range []float32{1, 2} { // the second run finds nothing staged
+	for i, want := range []float32{1, 2} { // for the second run no rows are staged
 		if err := m.Run(1); err != nil || m.ChunkRobot(0)[0] != want {
 			t.Errorf("run %d gives %v, %v, want %v", i, m.ChunkRobot(0)[0], err, want)
 		}
@@ -228,7 +227,7 @@ func TestOpenSaysWhatIsWrongWithAGPU(t *testing.T) {
 		t.Errorf("Open with a loop as a CUDA graph = %v, want ErrBundle", err)
 	}
 	t.Setenv("FAKE_GPU_SESSION_ERROR", "")
-	// A bundle at fault is no reason to take another device.
+	// A faulty bundle does not cause a fallback to another device.
 	torn := copyBundle(t, stillDir, nil)
 	replaceFile(t, torn, graphName, []byte("this is not a graph"))
 	b, err = LoadBundle(torn)
@@ -267,8 +266,7 @@ func TestRunErrorsOfAGPU(t *testing.T) {
 	}
 }
 
-// A run that hangs ends when another goroutine terminates it, and so do all later
-// ones.
+// A hanging run ends when another goroutine terminates it, and so do all later runs.
 func TestTerminateEndsARun(t *testing.T) {
 	if fakeGPU(t) {
 		return
@@ -289,8 +287,8 @@ func TestTerminateEndsARun(t *testing.T) {
 	}
 }
 
-// The provider's options are exact figures and steady ones; TensorRT's engines lie
-// in a folder of their own for each bundle, library, driver and architecture.
+// The provider's options prefer exact and steady results; TensorRT's engines are in a folder for
+// each bundle, library, driver and architecture.
 func TestProviderOptions(t *testing.T) {
 	if fakeGPU(t) {
 		return

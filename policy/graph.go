@@ -12,8 +12,7 @@ import (
 // anyBatch is how ONNX Runtime reports a symbolic dimension.
 const anyBatch = -1
 
-// The names of the graph's inputs and outputs. A picture is "image." and the
-// camera's name.
+// The names of the graph's inputs and outputs. A picture is "image." and the camera's name.
 const (
 	imagePrefix    = "image."
 	inputState     = "state"
@@ -33,7 +32,7 @@ const (
 	outputRobot = "chunk_robot"
 )
 
-// graphs are the files of the policy's graphs, that which takes the request first.
+// graphs returns the files of the policy's graphs; the first takes the request.
 func (m *Meta) graphs() []string {
 	if m.Form == formSplit {
 		return []string{prefixName, stepName}
@@ -41,11 +40,10 @@ func (m *Meta) graphs() []string {
 	return []string{graphName}
 }
 
-// DTypes are those that a graph may compute in; the first is that of a bundle that
-// names none.
+// DTypes are the types that a graph may compute in; the first is the default of bundle.json.
 var DTypes = []string{"float32", "float16", "bfloat16"}
 
-// dtype is what the graph computes in; what goes in and out stays as it is.
+// dtype returns the type that the graph computes in; inputs and outputs have their own types.
 func (m *Meta) dtype() string { return cmp.Or(m.DType, DTypes[0]) }
 
 // port is one input or output of a graph: its element type and its shape without
@@ -60,7 +58,7 @@ func (p port) String() string {
 	return fmt.Sprintf("%s %s %v", p.name, p.kind, append([]int64{anyBatch}, p.shape...))
 }
 
-// rowBytes is the size of a row.
+// rowBytes returns the size of a row.
 func (p port) rowBytes() int {
 	bytes := p.kind.Size()
 	for _, d := range p.shape {
@@ -69,7 +67,7 @@ func (p port) rowBytes() int {
 	return bytes
 }
 
-// inputs returns what the graph must take, in a fixed order.
+// inputs returns the inputs that the graph must have, in a fixed order.
 func (m *Meta) inputs() []port {
 	var ports []port
 	for _, c := range m.Cameras {
@@ -97,8 +95,8 @@ func (m *Meta) inputs() []port {
 	return ports
 }
 
-// observed is the shape of an input of an observation: a policy that looks back
-// takes Steps of them, the oldest first.
+// observed returns the shape of an input of an observation: a policy with a history takes Steps of
+// them, the oldest first.
 func (m *Meta) observed(shape ...int64) []int64 {
 	if m.Steps() > 1 {
 		return append([]int64{int64(m.Steps())}, shape...)

@@ -1,23 +1,23 @@
 package policy
 
-// How much of a robot's past a History keeps.
+// Limits of a robot's History.
 const (
 	historyChunks = 10      // as DRTC's server does
-	historyBytes  = 4 << 20 // most for one robot: fewer chunks of a large policy
+	historyBytes  = 4 << 20 // for one robot; a large policy gets fewer chunks
 )
 
-// History remembers a robot's last chunks, so that a request may name the rows
-// that condition it. A row that is gone costs one chunk that is not conditioned.
+// History keeps a robot's last chunks, so that a request may name the rows that condition it. When
+// a row is lost, one chunk is not conditioned.
 //
 // Owner: one goroutine.
 type History struct {
 	horizon, dof int
-	keys         []int64 // 0: an empty place
+	keys         []int64 // 0: an empty slot
 	rows         []float32
 	next         int
 }
 
-// HistoryBytes is what a History of such chunks takes.
+// HistoryBytes returns the memory of a History of such chunks.
 func HistoryBytes(horizon, dof int) int64 {
 	return int64(historyLen(horizon, dof)) * int64(8+4*horizon*dof)
 }
@@ -32,8 +32,8 @@ func NewHistory(horizon, dof int) *History {
 	return &History{horizon: horizon, dof: dof, keys: make([]int64, n), rows: make([]float32, n*horizon*dof)}
 }
 
-// Put keeps a chunk under the key of its request, above 0, and forgets the
-// oldest. A key that is there already is replaced.
+// Put keeps a chunk under the key of its request, above 0, in place of the oldest, or of the chunk
+// with the same key.
 //
 //rt:noalloc
 func (h *History) Put(key int64, chunk []float32) {
@@ -49,8 +49,8 @@ func (h *History) Put(key int64, chunk []float32) {
 	copy(h.rows[at*len(chunk):], chunk)
 }
 
-// Copy copies rows start to end of the chunk under key to dst, and returns how
-// many: 0 when chunk or rows are not there, or dst has no room.
+// Copy copies rows start to end of the chunk under key to dst, and returns their number: 0 when the
+// chunk or the rows are absent, or dst has no room.
 //
 //rt:noalloc
 func (h *History) Copy(dst []float32, key int64, start, end int) (rows int) {
@@ -62,7 +62,7 @@ func (h *History) Copy(dst []float32, key int64, start, end int) (rows int) {
 	return copy(dst, h.rows[first+start*h.dof:first+end*h.dof]) / h.dof
 }
 
-// Clear forgets everything.
+// Clear removes all chunks.
 func (h *History) Clear() { clear(h.keys) }
 
 //rt:noalloc

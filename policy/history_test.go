@@ -60,7 +60,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// The prefixes that DRTC's server put together from spans into its own chunks.
+// History gives the prefixes that DRTC's server assembled from spans into its own chunks.
 func TestHistoryGolden(t *testing.T) {
 	type golden struct {
 		Name  string

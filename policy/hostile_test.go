@@ -27,8 +27,8 @@ const (
 	external       = 1
 )
 
-// weightsAt returns the graph with its largest weights in a file of their own, of
-// which it declares place and length, and these weights.
+// weightsAt moves the graph's largest weights to a file of the given location and length, and
+// returns the changed graph and these weights.
 func weightsAt(t *testing.T, graph []byte, location string, length int) (changed, weights []byte) {
 	t.Helper()
 	var tensor []byte // the largest
@@ -80,9 +80,8 @@ func weightsAt(t *testing.T, graph []byte, location string, length int) (changed
 	return changed, weights
 }
 
-// Weights beside the graph are read from the bundle, whose digest covers them, and
-// from nowhere else: a graph of a stranger must not make the server read its files,
-// nor be another policy under the same digest.
+// Weights beside the graph are read only from the bundle, whose digest covers them: a hostile graph
+// must not make the server read the server's files, nor be another policy under the same digest.
 func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	needRuntime(t)
 	graph, err := os.ReadFile(filepath.Join(demoDir, graphName))
@@ -94,7 +93,7 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	for _, tt := range []struct {
 		name, location string
 		length         int
-		want           string // empty: it opens
+		want           string // empty: the bundle opens
 	}{
 		{"beside the graph", graphName + weightsExt, 0, ""},
 		{"above the bundle", "../outside.data", 0, "outside.data"},
@@ -130,8 +129,8 @@ func TestWeightsBesideTheGraphAreTheBundles(t *testing.T) {
 	}
 }
 
-// A bundle's files are ordinary ones: what waits for a writer, or never ends, must
-// not hold up a server's start.
+// A bundle's files must be regular files: a pipe that waits for a writer, or an endless device,
+// must not block a server's start.
 func TestLoadBundleRefusesWhatIsNoFile(t *testing.T) {
 	const golden = "golden/b1_mode0.safetensors"
 	instead := func(name string, put func(path string) error) func(dir string) error {
@@ -181,7 +180,7 @@ func TestLoadBundleRefusesWhatIsNoFile(t *testing.T) {
 	}
 }
 
-// Files that a tool keeps as links to one store (the hub's cache does) are files.
+// Links to regular files, as the hub's cache keeps them, are accepted.
 func TestLoadBundleReadsLinkedFiles(t *testing.T) {
 	dir, store := copyBundle(t, stillDir, nil), t.TempDir()
 	for _, name := range []string{manifestName, graphName} {
@@ -199,7 +198,7 @@ func TestLoadBundleReadsLinkedFiles(t *testing.T) {
 	}
 }
 
-// What bundle.json may declare one by one can be too much together.
+// Sizes in bundle.json that are allowed each can be too large together.
 func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 	m := &Model{bundle: &Bundle{Meta: Meta{
 		ChunkSize: 50, ActionDim: 6, StateNames: []string{"a"}, RTC: "none", ObservationSteps: MaxObserved,
@@ -213,8 +212,8 @@ func TestOpenRefusesMoreMemoryThanAnyPolicyTakes(t *testing.T) {
 	}
 }
 
-// A safetensors header that declares more than the file has is refused without
-// asking for the memory.
+// A safetensors header that declares more bytes than the file has is refused without allocating
+// them.
 func TestGoldenSetOfHugeSizes(t *testing.T) {
 	header, err := json.Marshal(map[string]any{"in/state": map[string]any{"dtype": "F32", "shape": []int64{1 << 31, 1 << 30}, "data_offsets": []int64{0, 1 << 62}}})
 	if err != nil {

@@ -10,24 +10,23 @@ import (
 	"edgert/internal/ort"
 )
 
-// The ports that only the two graphs of a split policy have: x goes from step to
-// step, k [] is the step's number. Every other output of the prefix, such as the
-// key-value cache, is an input of the step under its name.
+// The ports that only the two graphs of a split policy have: x is passed from step to step, k [] is
+// the step's number. Every other output of the prefix, such as the key-value cache, is an input of
+// the step under its name.
 const (
 	carriedX = "x"
 	nextX    = "x_next"
 	stepK    = "k"
 )
 
-// maxCarriedBytes bounds what the prefix of one row may hand to the steps.
+// maxCarriedBytes bounds the outputs that the prefix of one row may pass to the steps.
 const maxCarriedBytes = 1 << 32
 
-// loop takes a policy's steps. What goes from the prefix to the steps stays where
-// the session computes, is bound once, and is shared by all buffers. x lies twice,
-// and each step reads one and writes the other: a graph may write an output before
-// it has read the last of an input.
+// loop runs a policy's steps. The prefix's outputs for the steps stay on the session's device, are
+// bound once, and are shared by all buffers. There are two copies of x; each step reads one and
+// writes the other, because a graph may write an output before it has read all of an input.
 //
-// Owner: the goroutine that runs.
+// Owner: the goroutine that runs the model.
 type loop struct {
 	session *ort.Session
 	steps   int
@@ -35,12 +34,12 @@ type loop struct {
 	carried []place
 
 	number  *ort.Tensor    // k, of all bindings
-	k       *int64         // its memory, nil where a GPU computes
-	cell    unsafe.Pointer // its memory on the GPU
+	k       *int64         // the memory of number, nil on a GPU
+	cell    unsafe.Pointer // the memory of number on the GPU
 	numbers unsafe.Pointer // 0 to steps-1 in pinned memory, copied to cell one by one
 }
 
-// loadLoop opens step.onnx, which has to fit what prefix.onnx gives.
+// loadLoop opens step.onnx, which must fit the outputs of prefix.onnx.
 func (m *Model) loadLoop(given []ort.Port) (*loop, error) {
 	meta := &m.bundle.Meta
 	x := port{carriedX, ort.Float32, []int64{int64(meta.noiseRows()), int64(meta.NoiseDim)}}
@@ -62,7 +61,7 @@ func (m *Model) loadLoop(given []ort.Port) (*loop, error) {
 	return l, nil
 }
 
-// carriedPorts returns what the prefix gives beside x.
+// carriedPorts returns the outputs of the prefix beside x.
 func carriedPorts(x port, given []ort.Port) (carried []port, err error) {
 	var errs []error
 	found, total := false, 0
@@ -101,8 +100,8 @@ func carriedPorts(x port, given []ort.Port) (carried []port, err error) {
 	return carried, errors.Join(errs...)
 }
 
-// takeScalars returns the inputs without these, each of which must be an int64
-// without dimensions.
+// takeScalars returns the inputs without those names, each of which must be an int64 without
+// dimensions.
 func takeScalars(inputs []ort.Port, names []string) ([]ort.Port, error) {
 	for _, name := range names {
 		i := slices.IndexFunc(inputs, func(p ort.Port) bool { return p.Name == name })
@@ -117,7 +116,7 @@ func takeScalars(inputs []ort.Port, names []string) ([]ort.Port, error) {
 	return inputs, nil
 }
 
-// allocate reserves what goes between the graphs, for the largest batch.
+// allocate reserves the memory between the graphs, for the largest batch.
 func (l *loop) allocate(m *Model, where *ort.Memory) (err error) {
 	all := []*place{&l.x[0], &l.x[1]}
 	for i := range l.carried {
@@ -148,7 +147,7 @@ func (l *loop) allocate(m *Model, where *ort.Memory) (err error) {
 	return err
 }
 
-// reserve returns memory where the session computes, counted and freed by Close.
+// reserve returns memory on the session's device, counted and freed by Close.
 func (m *Model) reserve(bytes int) (unsafe.Pointer, error) {
 	if m.gpu != nil {
 		return m.gpu.malloc(bytes)
@@ -173,7 +172,7 @@ func (l *loop) bind(m *Model, r *run, where *ort.Memory, inputs, outputs []place
 	return nil
 }
 
-// run takes all steps; each writes the chunk, and the last one's stays.
+// run runs all steps; each writes the chunk, and the last one's remains.
 //
 //rt:noalloc
 func (l *loop) run(r *run, g *gpu) error {

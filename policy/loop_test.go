@@ -14,8 +14,8 @@ import (
 // splitDir is the policy of pi05Dir in two graphs (tools/export/tests/toy.py).
 const splitDir = "../testdata/pi05-split"
 
-// fillToy gives row i of the toy Pi0.5 a request that depends on seed, every third
-// of them with a prefix.
+// fillToy fills row i of the toy Pi0.5 with a request that depends on seed, every third with a
+// prefix.
 func fillToy(m *Model, i int, seed uint64) {
 	for k, pic := 0, m.Image(i, 0); k < len(pic); k++ {
 		pic[k] = byte(uint64(k) * (seed + 7) >> 3)
@@ -33,7 +33,7 @@ func fillToy(m *Model, i int, seed uint64) {
 	m.SetControls(i, m.Bundle().Condition(&Conditioning{}, 8*int(seed%3/2), 3, 0))
 }
 
-// askToys answers six requests in two buffers.
+// askToys computes six requests in two buffers.
 func askToys(t *testing.T, m *Model, staged bool) (chunks [][]float32) {
 	t.Helper()
 	for i := range 6 {
@@ -64,8 +64,8 @@ func checkSameChunks(t *testing.T, got, want [][]float32) {
 	}
 }
 
-// A policy in two graphs gives the bytes that it gives in one, in every batch and
-// buffer, and answers a request without an allocation.
+// A policy in two graphs gives the same bytes as in one, in every batch and buffer, and computes a
+// request without an allocation.
 func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	opt := Options{MaxBatch: 3, Buffers: 2}
 	one, two := openModel(t, pi05Dir, opt), openModel(t, splitDir, opt)
@@ -78,7 +78,7 @@ func TestTwoGraphsComputeWhatOneDoes(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("a request allocates %v times, want 0", n)
 	}
-	// Keys and values of 3 layers, x twice and what RTC needs are there once, for the
+	// Keys and values of 3 layers, x twice and the inputs of RTC are allocated once, for the
 	// largest batch, and not for each buffer.
 	const row = 4 * (3*2*216*16 + 2*12*32 + 12*32 + 12 + 10 + 12*228 + 2*12*16)
 	const mask, number = 12, 8

@@ -24,14 +24,14 @@ const BundleVersion = 1
 // formSplit is the Form of a policy whose sampler's step is a graph of its own.
 const formSplit = "split"
 
-// MaxCameras is the most cameras that a policy has.
+// MaxCameras is the largest number of cameras of a policy.
 const MaxCameras = 16
 
-// MaxObserved is the most observations that a policy looks at together.
+// MaxObserved is the largest number of observations that a policy takes together.
 const MaxObserved = 16
 
-// Bounds of the sizes that bundle.json may declare. They keep a broken file from
-// asking for gigabytes and index arithmetic within an int.
+// Bounds of the sizes that bundle.json may declare. They keep a damaged file from requesting
+// gigabytes, and index arithmetic within an int.
 const (
 	maxDim      = 1024    // joints of a state or an action
 	maxRows     = 10_000  // actions of a chunk
@@ -47,14 +47,14 @@ type Camera struct {
 	H    int    `json:"height"`
 	W    int    `json:"width"`
 
-	// DecodeScale is by how much a JPEG may be larger than H x W to be reduced while
-	// it is decoded instead of scaled: 2, 4 or 8 allow every smaller one too, 1 and
-	// absent none. That is not quite a resize: set it for a policy whose results were
-	// seen to be as good.
+	// DecodeScale is the largest factor by which a JPEG may exceed H x W and be reduced by its
+	// decoder instead of a resize: 2, 4 or 8 allow every smaller factor too, 1 and absent allow
+	// only the exact size. The result is not quite that of a resize: set it for a policy whose
+	// results were verified to be as good.
 	DecodeScale int `json:"decode_scale,omitempty"`
 
-	// ExactSize refuses pictures of other sizes than H x W and those that DecodeScale
-	// allows; else they are scaled.
+	// ExactSize refuses pictures of other sizes than H x W and those that DecodeScale allows;
+	// otherwise they are scaled.
 	ExactSize bool `json:"exact_size,omitempty"`
 }
 
@@ -66,19 +66,19 @@ func (c Camera) Scale() int { return max(c.DecodeScale, 1) }
 // Bytes returns the size of one picture.
 func (c Camera) Bytes() int { return c.H * c.W * 3 }
 
-// Tolerance is how far a golden output may be away from the recorded one:
-// |got - want| <= tolerance, in the unit of the output.
+// Tolerance is the largest difference between a golden output and the recorded one: |got - want| <=
+// tolerance, in the unit of the output.
 type Tolerance struct {
 	ChunkModel float64 `json:"chunk_model"`
 	ChunkRobot float64 `json:"chunk_robot"`
 }
 
-// Meta is what bundle.json says. Slices are shared: do not write to them.
+// Meta is the content of bundle.json. Slices are shared: do not write to them.
 type Meta struct {
 	BundleVersion int    `json:"bundle_version"`
 	PolicyType    string `json:"policy_type"`
 
-	// Where the policy comes from; free text for people and logs.
+	// The origin of the policy; free text for people and logs.
 	SourceRepo      string `json:"source_repo,omitempty"`
 	SourceRevision  string `json:"source_revision,omitempty"`
 	WeightsSHA256   string `json:"weights_sha256,omitempty"`
@@ -92,16 +92,14 @@ type Meta struct {
 	Opset           int    `json:"opset,omitempty"`
 	DType           string `json:"dtype,omitempty"`
 
-	// Weights is what many of the weights are stored in, bfloat16 or float16, where
-	// the graph casts them to float32 at each use; empty: all are in the type that
-	// the graph computes in.
+	// Weights is the type in which many of the weights are stored, bfloat16 or float16, where the
+	// graph casts them to float32 at each use; empty: all have the type that the graph computes in.
 	Weights string `json:"weights,omitempty"`
 
-	// The contract with a robot. FPS is the control rate of the training, in Hz;
-	// ChunkSize the actions of a chunk (H), NActionSteps how many are meant to run.
-	// Names are in vector order, units in LeRobot's words (degrees, range_0_100,
-	// range_m100_100). Limits are [lowest, highest] in these: the training data's
-	// with a margin.
+	// The contract with a robot. FPS is the control rate of the training, in Hz; ChunkSize the
+	// actions of a chunk (H), NActionSteps the number of them intended to run. Names are in vector
+	// order, units in LeRobot's words (degrees, range_0_100, range_m100_100). Limits are [lowest,
+	// highest] in these units: the training data's with a margin.
 	FPS          float64      `json:"fps"`
 	ChunkSize    int          `json:"chunk_size"`
 	NActionSteps int          `json:"n_action_steps,omitempty"`
@@ -114,51 +112,51 @@ type Meta struct {
 	StateLimits  [][2]float64 `json:"state_limits,omitempty"`
 	RelativeMask []bool       `json:"relative_mask,omitempty"`
 
-	// SimulationOnly says that the policy knows a simulated world alone: on a real arm its
-	// actions mean nothing. A robot with a real arm refuses it.
+	// SimulationOnly marks a policy that was trained in a simulated world only: on a real arm its
+	// actions mean nothing, and a robot with a real arm refuses it.
 	SimulationOnly bool `json:"simulation_only,omitempty"`
 
 	Cameras []Camera `json:"cameras"`
 
-	// ObservationSteps is how many observations, one control step apart, the graph
-	// takes together: pictures u8 [B, S, H, W, 3] and state [B, S, D], the oldest
-	// first. 0: one, without the dimension S.
+	// ObservationSteps is the number of observations, one control step apart, that the graph takes
+	// together: pictures u8 [B, S, H, W, 3] and state [B, S, D], the oldest first. 0: one, without
+	// the dimension S.
 	ObservationSteps int `json:"observation_steps,omitempty"`
 
-	// The sampler. NumSteps are its steps in the graph (0 for a policy that does
-	// not sample), NoiseDim the width of the noise rows (0: no noise input) and
-	// NoiseRows their number (0: ChunkSize).
+	// The sampler. NumSteps is the number of its steps in the graph (0 for a policy that does not
+	// sample), NoiseDim the width of the noise rows (0: no noise input) and NoiseRows their number
+	// (0: ChunkSize).
 	NumSteps  int `json:"num_steps,omitempty"`
 	NoiseDim  int `json:"noise_dim,omitempty"`
 	NoiseRows int `json:"noise_rows,omitempty"`
 
-	// Form says where the sampler's loop is: empty in policy.onnx, formSplit here:
-	// prefix.onnx runs once for a request and step.onnx NumSteps times.
+	// Form is the place of the sampler's loop: with an empty Form it is in policy.onnx, with
+	// formSplit in this package, which runs prefix.onnx once for a request and step.onnx NumSteps
+	// times.
 	Form string `json:"form,omitempty"`
 
-	// Real-Time Chunking. RTC is "none", "guided" or "guided,trained"; RTCMaxDelay
-	// the longest delay in steps that the prefix was trained with; PrefixEnd the row
-	// where guidance ends by default. Schedule lists how guidance may fall, from
-	// "linear" alone to all of ScheduleNames; with more than one the graph takes
-	// the schedule and sigma_d, per sample.
+	// Real-Time Chunking. RTC is "none", "guided" or "guided,trained"; RTCMaxDelay the longest
+	// delay in steps that the prefix was trained with; PrefixEnd the default row at which guidance
+	// ends. Schedule lists the possible declines of guidance, from "linear" alone to all of
+	// ScheduleNames; with more than one the graph takes the schedule and sigma_d, per sample.
 	RTC         string `json:"rtc"`
 	RTCMaxDelay int    `json:"rtc_max_delay,omitempty"`
 	PrefixEnd   int    `json:"prefix_end,omitempty"`
 	Schedule    string `json:"schedule,omitempty"`
 	PrefixSpace string `json:"prefix_space,omitempty"`
 
-	// Tokenizer says how the task becomes tokens; nil for a policy that does not
-	// read it. Its files lie in the bundle's folder tokenizer.
+	// Tokenizer describes how the task becomes tokens; nil for a policy that does not read it. Its
+	// files are in the bundle's folder tokenizer.
 	Tokenizer *tokenizer.Spec `json:"tokenizer,omitempty"`
 
-	// BatchBuckets are batch sizes worth using, ascending; BatchInvariant says that
-	// a row's bytes do not depend on the batch it ran in.
+	// BatchBuckets are the recommended batch sizes, ascending; BatchInvariant states that a row's
+	// bytes do not depend on its batch.
 	BatchBuckets   []int     `json:"batch_buckets,omitempty"`
 	BatchInvariant bool      `json:"batch_invariant,omitempty"`
 	GoldenTol      Tolerance `json:"golden_tolerance"`
 
-	// Files holds the SHA-256 in hex of the bundle's other files, by slash path. They
-	// and bundle.json are the bundle; other files of its folder are not read.
+	// Files holds the SHA-256 in hex of the bundle's other files, by slash path. They and
+	// bundle.json are the bundle; other files in its folder are not read.
 	Files map[string]string `json:"files"`
 }
 
@@ -172,7 +170,7 @@ func (m *Meta) Guided() bool { return strings.Contains(m.RTC, "guided") }
 //rt:noalloc
 func (m *Meta) Trained() bool { return strings.Contains(m.RTC, "trained") }
 
-// Steps returns how many observations the graph takes together.
+// Steps returns the number of observations that the graph takes together.
 //
 //rt:noalloc
 func (m *Meta) Steps() int { return max(m.ObservationSteps, 1) }
@@ -190,8 +188,8 @@ func (m *Meta) noiseRows() int {
 //rt:noalloc
 func (m *Meta) Scheduled() bool { return strings.Contains(m.Schedule, ",") }
 
-// parse reads bundle.json: unknown keys, trailing data and impossible values are
-// errors, and all impossible values are named at once.
+// parse reads bundle.json: unknown keys, trailing data and impossible values are errors, and the
+// error names all impossible values at once.
 func (m *Meta) parse(raw []byte) error {
 	raw, err := capped.Text(raw)
 	if err != nil {
@@ -211,7 +209,7 @@ func (m *Meta) parse(raw []byte) error {
 	return errors.Join(slices.Concat(m.checkRobot(), m.checkCameras(), m.checkSampler(), m.checkFiles())...)
 }
 
-// checks gathers what is wrong.
+// checks collects the faults of a manifest.
 type checks []error
 
 // want adds an error unless ok.
@@ -317,7 +315,7 @@ func (m *Meta) checkFiles() (c checks) {
 // unprintable reports whether sha256sum would escape the character, or a terminal obey it.
 func unprintable(r rune) bool { return r == '\\' || !unicode.IsPrint(r) }
 
-// promptLen returns the tokens of a task, 0 for a policy that does not read it.
+// promptLen returns the number of tokens of a task, 0 for a policy that does not read it.
 //
 //rt:noalloc
 func (m *Meta) promptLen() int {

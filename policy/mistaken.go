@@ -11,8 +11,8 @@ import (
 // export is the command that makes a bundle.
 const export = "edgert-export CHECKPOINT BUNDLE --dataset-info meta/info.json"
 
-// mistaken says what a path without bundle.json is, where that can be seen, and what to
-// give instead; empty otherwise.
+// mistaken describes, for an error, a path without bundle.json that it recognises, and names the
+// path to give instead; otherwise it is empty.
 func mistaken(dir string) string {
 	has := func(names ...string) bool {
 		_, err := os.Stat(filepath.Join(append([]string{dir}, names...)...))

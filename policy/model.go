@@ -23,26 +23,26 @@ const (
 
 // Options of a Model.
 type Options struct {
-	MaxBatch     int // rows of one inference at most; 0: 1 on the CPU, 8 on a GPU
+	MaxBatch     int // largest batch in rows; 0: 1 on the CPU, 8 on a GPU
 	Buffers      int // sets of MaxBatch rows: with 2, one can be filled while the other runs; 0: 1
 	IntraThreads int // threads inside one inference, the caller's among them; 0: 1
 
 	Device      string // as ParseDevice reads it
-	FallbackCPU bool   // a GPU that was named and does not work is replaced by the CPU
-	DType       string // what the bundle's dtype must be; "": whatever it is
-	CUDAGraph   bool   // record each run on a GPU once and repeat it; not for graphs with loops
+	FallbackCPU bool   // when the named GPU does not work, use the CPU
+	DType       string // required dtype of the bundle; "": any
+	CUDAGraph   bool   // capture each run on a GPU once and replay it; not for graphs with loops
 	CacheDir    string // of TensorRT's engines, which take minutes to build
 
-	Progress func(Test) // is told of each run of the self-test; nil: nobody is
+	Progress func(Test) // called after each run of the self-test; may be nil
 
-	device Device // of Device
+	device Device // parsed from Device
 }
 
-// warmRuns are those after which a run is as it will always be: the first plans
-// its memory, and a CUDA graph is recorded in the third.
+// warmRuns is the number of runs until a run has its final duration: the first plans its memory,
+// and a CUDA graph is captured in the third.
 const warmRuns, warmRunsOfGraph = 1, 3
 
-// withDefaults fills in what is zero and checks the rest.
+// withDefaults sets the fields that are zero and checks the others.
 func (o Options) withDefaults() (Options, error) {
 	o.MaxBatch, o.Buffers, o.IntraThreads = max(o.MaxBatch, 0), max(o.Buffers, 1), max(o.IntraThreads, 1)
 	if o.MaxBatch > maxBatchLimit || o.Buffers > maxBuffersLimit {
@@ -58,8 +58,8 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// on returns the options for a device that was chosen. A CPU gains nothing from
-// batches (docs/server.md, Batches), a GPU that computes one row stands half idle.
+// on returns the options with the default batch of the chosen device. A CPU gains nothing from
+// batches (docs/server.md, Batches), a GPU with one row is half idle.
 func (o Options) on(d Device) Options {
 	const onGPU = 8
 	switch {
@@ -72,19 +72,19 @@ func (o Options) on(d Device) Options {
 	return o
 }
 
-// Model is an opened bundle: a session and its tensors for Buffers x MaxBatch rows.
-// Rows are filled through Image, State, Noise, Prefix and SetControls, run with Run
-// or RunBuffer, and read through ChunkModel and ChunkRobot. The slices they lend
-// are the tensors' memory outside the Go heap, valid until Close: a row keeps its
-// inputs until it is filled again, a chunk lasts until the next run of its buffer.
+// Model is an opened bundle: a session and its tensors for Buffers x MaxBatch rows. Rows are filled
+// through Image, State, Noise, Prefix and SetControls, run with Run or RunBuffer, and read through
+// ChunkModel and ChunkRobot. The slices that these methods lend are the tensors' memory outside the
+// Go heap, valid until Close: a row keeps its inputs until it is filled again, a chunk lasts until
+// the next run of its buffer.
 //
-// Buffer k is rows k*MaxBatch to k*MaxBatch+MaxBatch-1, with inputs and outputs of
-// their own: while one runs, the other's requests are decoded and its chunks sent.
-// On the CPU a row is the session's own tensor and nothing is copied.
+// Buffer k is rows k*MaxBatch to k*MaxBatch+MaxBatch-1, with inputs and outputs of their own: while
+// one runs, the other's requests are decoded and its chunks sent. On the CPU a row is the session's
+// own tensor and nothing is copied.
 //
-// Owner: one goroutine locked to its thread runs. Rows of a buffer that is not
-// running may be filled and read by others, each row by one at a time; Stage says
-// what a filled buffer then goes through.
+// Owner: one goroutine locked to its thread runs. Rows of a buffer that is not running may be
+// filled and read by other goroutines, each row by one at a time; Stage describes the next step of
+// a filled buffer.
 type Model struct {
 	// Constant after Open.
 	bundle         *Bundle
@@ -92,9 +92,9 @@ type Model struct {
 	batchInvariant bool // every golden row gave the same bytes alone and in its batch, on this machine
 	tests          []Test
 	device         Device
-	instead        error // why device is not what was asked for
+	instead        error // why device is not the one asked for
 	session        *ort.Session
-	loop           *loop         // the steps of a policy in two graphs, whose first is session; else nil
+	loop           *loop         // the steps of a policy in two graphs, the first of which is session; otherwise nil
 	runs           []run         // [buffer * MaxBatch + batch - 1]
 	passes         []pass        // of all runs
 	tensors        []*ort.Tensor // of all bindings
@@ -113,10 +113,9 @@ type Model struct {
 	chunkModel, chunkRobot      []float32
 }
 
-// Open builds the session, checks the graph against bundle.json, replays the golden
-// sets and runs its BatchSizes; after OpenRuntime. A graph that does not
-// load or fit is ErrBundle; a golden set that is not reproduced is ErrGolden with
-// the difference.
+// Open builds the session, checks the graph against bundle.json, replays the golden sets and runs
+// its BatchSizes. OpenRuntime must have succeeded. A graph that does not load or fit is ErrBundle;
+// a golden set that is not reproduced is ErrGolden with the difference.
 func (b *Bundle) Open(opt Options) (*Model, error) {
 	if !ort.IsOpen() {
 		return nil, fmt.Errorf("%w: call OpenRuntime before Open", ErrNoRuntime)
@@ -181,8 +180,8 @@ func (m *Model) load() (err error) {
 	return err
 }
 
-// loadGraph opens one graph, which must take these inputs and scalars and give these
-// outputs; none: the caller looks at those that it has.
+// loadGraph opens one graph, which must have exactly these inputs and scalars, and these outputs;
+// with an empty give the caller checks the outputs.
 func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (session *ort.Session, outputs []ort.Port, err error) {
 	path := filepath.Join(m.bundle.Dir, name)
 	options, err := m.sessionOptions(name, want)
@@ -223,8 +222,8 @@ func (m *Model) loadGraph(name string, want, give []port, scalars ...string) (se
 	return session, outputs, nil
 }
 
-// BatchSizes are the sizes that a model of so many rows has run when it is open: 1,
-// 2, 4 and so on, and the largest. The first run of another plans its memory.
+// BatchSizes returns the batch sizes that a model has run by the time it is open: 1, 2, 4 and so
+// on, and the largest. The first run of another size plans its memory.
 func BatchSizes(maxBatch int) (sizes []int) {
 	for n := 1; n < maxBatch; n *= 2 {
 		sizes = append(sizes, n)
@@ -232,8 +231,8 @@ func BatchSizes(maxBatch int) (sizes []int) {
 	return append(sizes, max(1, maxBatch))
 }
 
-// warm runs the batch sizes, and on a GPU every buffer: the first run of a shape
-// plans its memory, and no robot shall wait for that.
+// warm runs the batch sizes, and on a GPU every buffer: the first run of a shape plans its memory,
+// and no robot should wait for that.
 func (m *Model) warm() error {
 	buffers, times := 1, warmRuns
 	if m.gpu != nil {
@@ -263,7 +262,7 @@ func (o Options) session() (*ort.Options, error) {
 		return nil, err
 	}
 	err = errors.Join(
-		options.NoPlan(), // a tenth of the memory of a policy of real size, for no time
+		options.NoPlan(), // saves a tenth of the memory of a policy of real size, at no cost in time
 		options.Set("session.intra_op.allow_spinning", "0"),
 		options.Set("session.inter_op.allow_spinning", "0"),
 	)
@@ -274,24 +273,24 @@ func (o Options) session() (*ort.Options, error) {
 	return options, nil
 }
 
-// Placement returns where the model computes.
+// Placement returns the device that the model runs on.
 func (m *Model) Placement() Placement { return Placement{m.device, m.instead} }
 
-// Bundle returns what the model was opened from.
+// Bundle returns the bundle that the model was opened from.
 func (m *Model) Bundle() *Bundle { return m.bundle }
 
 // MaxBatch returns the largest batch.
 func (m *Model) MaxBatch() int { return m.opt.MaxBatch }
 
-// BatchInvariant reports whether every golden row gave the same bytes alone and in
-// its batch, here and now; otherwise both were within the bundle's tolerance.
+// BatchInvariant reports whether every golden row gave the same bytes alone and in its batch, on
+// this machine in this run; otherwise both were within the bundle's tolerance.
 func (m *Model) BatchInvariant() bool { return m.batchInvariant }
 
-// Buffers returns how many sets of MaxBatch rows there are.
+// Buffers returns the number of sets of MaxBatch rows.
 func (m *Model) Buffers() int { return m.opt.Buffers }
 
-// TensorBytes returns the memory of the tensors of all buffers: on the host, pinned
-// where a GPU computes, and on that GPU. ONNX Runtime's own is beside it.
+// TensorBytes returns the memory of the tensors of all buffers: on the host, pinned for a GPU, and
+// on that GPU. ONNX Runtime's own memory is not included.
 func (m *Model) TensorBytes() (host, device int64) {
 	if m.gpu != nil {
 		device = m.gpu.bytes
@@ -328,7 +327,7 @@ func (m *Model) Noise(i int) []float32 {
 //rt:noalloc
 func (m *Model) Tokens(i int) []int64 { return row(m.tokens, i, m.bundle.promptLen()) }
 
-// TokenMask lends which of row i's tokens count.
+// TokenMask lends the mask of row i's valid tokens.
 //
 //rt:noalloc
 func (m *Model) TokenMask(i int) []bool { return row(m.tokenMask, i, m.bundle.promptLen()) }
@@ -399,16 +398,15 @@ func (m *Model) compute(r *run) error {
 	return m.loop.run(r, m.gpu)
 }
 
-// Stage begins to bring rows of buffer k to the device while another buffer runs,
-// so that RunBuffer(k, batch) finds them there; on the CPU there is nothing to do.
+// Stage begins to copy rows of buffer k to the device while another buffer runs, so that
+// RunBuffer(k, batch) finds them there; on the CPU it does nothing.
 //
-// It is for whoever has filled the last of the batch's rows, once for each batch and
-// before the buffer is handed to the thread that runs. It returns at once; from then
-// on the rows must not change until RunBuffer(k) has returned. A run of another size
-// than the staged one copies its rows anew. A failure is the device's, as a failed
-// run's is, and the batch is lost.
+// The goroutine that has filled the last of the batch's rows calls it, once for each batch and
+// before it passes the buffer to the running thread. It returns at once; from then on the rows must
+// not change until RunBuffer(k) has returned. A run of another size than the staged one copies its
+// rows anew. An error means that the device failed, as in a failed run, and the batch is lost.
 //
-// Owner: one goroutine at a time, which need not be the one that runs.
+// Owner: one goroutine at a time, not necessarily the running one.
 //
 //rt:noalloc
 func (m *Model) Stage(k, batch int) error {
@@ -421,9 +419,8 @@ func (m *Model) Stage(k, batch int) error {
 	return nil
 }
 
-// Terminate ends the run in hand, as soon as its operator is done, and all later
-// ones with an error: the model is to be closed. A device that does not answer
-// cannot be ended so.
+// Terminate ends the present run, as soon as its operator is done, and all later ones with an
+// error; close the model afterwards. It cannot end a run on a device that does not answer.
 //
 // Owner: any goroutine, until Close.
 func (m *Model) Terminate() error {
@@ -434,8 +431,8 @@ func (m *Model) Terminate() error {
 	return errors.Join(errs...)
 }
 
-// memoryTexts are what ONNX Runtime and CUDA say when memory is short; neither has
-// a code of its own for it in every place.
+// memoryTexts are the error texts of ONNX Runtime and CUDA when memory is short; neither has an
+// error code for it in all places.
 var memoryTexts = []string{"out of memory", "Failed to allocate memory", "smaller than requested bytes", "std::bad_alloc"}
 
 func runError(err error) error {
@@ -466,7 +463,8 @@ func (m *Model) ChunkRobot(i int) []float32 {
 	return row(m.chunkRobot, i, m.bundle.ChunkSize*m.bundle.ActionDim)
 }
 
-// Finite reports whether row i's chunk holds only numbers; others must not leave.
+// Finite reports whether row i's chunk has neither NaN nor infinities; other chunks must not be
+// sent.
 //
 //rt:noalloc
 func (m *Model) Finite(i int) bool {

@@ -39,7 +39,7 @@ func openModel(tb testing.TB, dir string, opt Options) *Model {
 	return m
 }
 
-// fillRow gives row i of the demo policy a plausible request that depends on seed.
+// fillRow fills row i of the demo policy with a plausible request that depends on seed.
 func fillRow(m *Model, i int, seed uint64) {
 	pic := m.Image(i, 0)
 	for k := range pic {
@@ -69,7 +69,7 @@ func TestStillModelAnswersThePresentPosition(t *testing.T) {
 	}
 }
 
-// A committed prefix comes back row for row; the rows behind it do not.
+// A committed prefix is returned row for row; the rows after it differ.
 func TestStillModelKeepsTheCommittedPrefix(t *testing.T) {
 	m := openModel(t, stillDir, Options{})
 	for k := range m.Prefix(0) {
@@ -114,7 +114,7 @@ func TestBatchLeavesOtherRowsAlone(t *testing.T) {
 	}
 }
 
-// The same request gives the same chunk wherever its row lies.
+// The same request gives the same chunk in any row.
 func TestDemoModelReadsTheRowsOfItsBuffer(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 2, Buffers: 2})
 	for i, seed := range []uint64{1, 2, 3, 1} {
@@ -142,8 +142,8 @@ func TestDemoModelIsBatchInvariant(t *testing.T) {
 	}
 }
 
-// The trained prefix is returned to the last bit that its normalisation allows;
-// guidance brings a chunk nearer to its prefix than no conditioning does.
+// The trained prefix is returned to the last bit that its normalisation allows; with guidance a
+// chunk is nearer to its prefix than without conditioning.
 func TestDemoModelFollowsItsPrefix(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 3})
 	for i := range 3 {
@@ -179,8 +179,8 @@ func TestDemoModelFollowsItsPrefix(t *testing.T) {
 	}
 }
 
-// Schedule and deviation are per sample: in one batch, zeros leave the tail free,
-// ones hold all of it, and a smaller deviation holds it closer.
+// Schedule and deviation are per sample: in one batch, zeros leave the tail free, ones hold all of
+// it, and a smaller deviation holds it closer.
 func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 	const rows, delay, end = 30, 4, 24
 	controls := []Controls{
@@ -215,7 +215,7 @@ func TestDemoModelTakesASchedulePerSample(t *testing.T) {
 	}
 }
 
-// Beta beyond the number of Euler steps overshoots; the model must not pass it on.
+// A beta beyond the number of Euler steps overshoots; the model must clamp it.
 func TestSetControlsClampsBeta(t *testing.T) {
 	m := openModel(t, demoDir, Options{})
 	for _, tt := range []struct{ beta, want float32 }{{100, 10}, {10, 10}, {2.5, 2.5}, {-1, 0}} {
@@ -276,7 +276,7 @@ func TestFiniteSeesNaNAndInfinity(t *testing.T) {
 	}
 }
 
-// The claim is about the process, not about this goroutine: count all of it.
+// The claim concerns the whole process, not this goroutine alone, so all mallocs are counted.
 func TestRunNoAlloc(t *testing.T) {
 	m := openModel(t, demoDir, Options{MaxBatch: 2, Buffers: 2})
 	request := func() {
@@ -300,7 +300,7 @@ func TestRunNoAlloc(t *testing.T) {
 		request()
 	}
 	runtime.ReadMemStats(&after)
-	// ReadMemStats itself may, and the runtime when it starts a thread.
+	// ReadMemStats itself may allocate, and the runtime when it starts a thread.
 	if n := after.Mallocs - before.Mallocs; n > 25 {
 		t.Errorf("50 requests allocate %d objects in the process, want 0", n)
 	}
@@ -324,8 +324,8 @@ func BenchmarkRun(b *testing.B) {
 	}
 }
 
-// pipelined answers requests 0 to n-1 with two buffers: a goroutine fills and stages
-// one while the other runs, and reads a buffer's chunk before it fills it again.
+// pipelined computes requests 0 to n-1 with two buffers: a goroutine fills and stages one while the
+// other runs, and reads a buffer's chunk before it fills the buffer again.
 func pipelined(t *testing.T, m *Model, n int) (chunks [][]float32) {
 	t.Helper()
 	filled, ran := make(chan int, 1), make(chan int, 1)
@@ -354,7 +354,7 @@ func pipelined(t *testing.T, m *Model, n int) (chunks [][]float32) {
 		if err := m.Stage(k, m.MaxBatch()); err != nil {
 			t.Fatal(err)
 		}
-		if request > 0 { // the other one, which ran while this was filled
+		if request > 0 { // the other buffer, which ran while this one was filled
 			done, ok := <-ran
 			if !ok {
 				t.Fatal(<-failed)
@@ -374,8 +374,8 @@ func pipelined(t *testing.T, m *Model, n int) (chunks [][]float32) {
 	return chunks
 }
 
-// With two buffers the next requests are filled while others run; every chunk is the
-// one that its request gets alone.
+// With two buffers the next requests are filled while others run; every chunk equals the chunk of
+// its request alone.
 func TestOneBufferIsFilledWhileTheOtherRuns(t *testing.T) {
 	const requests, batch = 12, 2
 	chunks := pipelined(t, openModel(t, demoDir, Options{MaxBatch: batch, Buffers: 2}), requests)
@@ -402,7 +402,7 @@ func checkAlone(t *testing.T, chunks [][]float32, want int) {
 	}
 }
 
-// Two buffers are twice the memory of one, and all of it is counted.
+// Two buffers take twice the memory of one, and all of it is counted.
 func TestTensorBytes(t *testing.T) {
 	const picture, numbers = 120 * 160 * 3, 4 * (6 + 50*6 + 50*6 + 2*50*6 + 2) // state, noise, prefix, both chunks, beta and sigma_d
 	const counts = 8 * 5                                                       // prefix_len, delay, prefix_end, rtc_mode, schedule

@@ -9,8 +9,8 @@ import (
 // NoiseKey selects one of 2^64 independent noise streams.
 type NoiseKey uint64
 
-// NewNoiseKey derives a key from the names of a stream, such as digest, robot and
-// session. Their boundaries count: ("ab", "c") and ("a", "bc") differ.
+// NewNoiseKey derives a key from the names of a stream, such as digest, robot and session. Their
+// boundaries matter: ("ab", "c") and ("a", "bc") differ.
 func NewNoiseKey(names ...string) NoiseKey {
 	h := sha256.New()
 	var size [8]byte
@@ -82,10 +82,9 @@ var (
 	}
 )
 
-// logUnit returns the natural logarithm of u for 0 < u < 1, within a few ulp. It
-// is written out, with every product rounded before it is added, because the
-// standard library's is assembly on some machines and compilers fuse
-// multiply-adds on others: noise must not depend on the machine.
+// logUnit returns the natural logarithm of u for 0 < u < 1, within a few ulp. It is written out,
+// with every product rounded before it is added, because the standard library's is assembly on some
+// machines and compilers fuse multiply-adds on others: noise must not depend on the machine.
 //
 // log(2^e m) = e log 2 + 2 atanh(s), s = (m-1)/(m+1), |s| < 0.172.
 //
@@ -107,9 +106,9 @@ func logUnit(u float64) float64 {
 	return float64(float64(exp)*math.Ln2) + float64(2*float64(s*sum))
 }
 
-// sinCosTurn returns the sine and cosine of a share of a full turn, 0 <= turn < 1,
-// within a few ulp, for the same reason as logUnit. Quarters are taken off
-// exactly; the rest, below a quarter turn, goes through the Taylor series.
+// sinCosTurn returns the sine and cosine of a share of a full turn, 0 <= turn < 1, within a few
+// ulp, for the same reason as logUnit. Whole quarter turns are subtracted exactly; the Taylor
+// series computes the rest.
 //
 //rt:noalloc
 func sinCosTurn(turn float64) (sin, cos float64) {

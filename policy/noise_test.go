@@ -103,8 +103,8 @@ func TestNoiseDependsOnKeySequenceAndIndexOnly(t *testing.T) {
 	}
 }
 
-// A regression pin (our own first output), so that noise of an old recording can
-// always be made again.
+// A regression test with our own first output, so that the noise of an old recording can be
+// reproduced.
 func TestNoisePin(t *testing.T) {
 	var z [6]float32
 	FillNoise(z[:], NewNoiseKey("bundle", "robot", "1"), 42)

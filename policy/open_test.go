@@ -75,7 +75,7 @@ func TestOpenRefusesAGraphOfOtherSizes(t *testing.T) {
 	}
 }
 
-// A server that is asked again and again to open a broken bundle must not grow.
+// A server that opens a broken bundle again and again must not grow.
 func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
 	needQuietMemory(t)
 	dir := copyBundle(t, demoDir, nil)
@@ -105,7 +105,7 @@ func TestRefusedBundlesLeaveNothingBehind(t *testing.T) {
 	}
 }
 
-// Every tensor and thread of a closed model is gone.
+// A closed model frees every tensor and thread.
 func TestCloseReturnsMemoryAndThreads(t *testing.T) {
 	needQuietMemory(t)
 	b, err := LoadBundle(stillDir)
@@ -135,8 +135,8 @@ func TestCloseReturnsMemoryAndThreads(t *testing.T) {
 	}
 }
 
-// needQuietMemory skips tests of what the process holds where that is not its own
-// doing: the race detector keeps shadow memory.
+// needQuietMemory skips tests of the process's memory under the race detector, which keeps shadow
+// memory.
 func needQuietMemory(t *testing.T) {
 	t.Helper()
 	if testing.Short() {

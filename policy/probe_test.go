@@ -13,7 +13,7 @@ import (
 	"edgert/internal/ort"
 )
 
-// The fields of ONNX's protocol buffers that are read and written here.
+// The used fields of ONNX's protocol buffers.
 //
 // Source: onnx.proto of ONNX 1.17.
 const (
@@ -26,9 +26,8 @@ const (
 	portName    = 1
 )
 
-// probe is an exported policy that also gives the values in its middle. What a
-// tensor is called there is found by what is computed from it, since names
-// change with every export.
+// probe is an exported policy with its intermediate values as outputs. The names of these tensors
+// change with every export, so they are found by the operations that use them.
 type probe struct {
 	meta  *Meta
 	model []byte
@@ -37,8 +36,7 @@ type probe struct {
 	steps          []probeStep
 }
 
-// probeStep is one Euler step: from x along v to next, pulled by beta times the
-// weight.
+// probeStep is one Euler step: from x along v to next, pulled by beta times the weight.
 type probeStep struct{ x, v, beta, next string }
 
 // graphPart is one node of a graph.
@@ -48,7 +46,7 @@ type graphPart struct {
 	outputs []string
 }
 
-// openProbe reads the bundle's policy and finds what RTC computes in it.
+// openProbe reads the bundle's policy and finds the tensors of RTC in it.
 func openProbe(t *testing.T, dir string) *probe {
 	t.Helper()
 	needRuntime(t)
@@ -70,8 +68,8 @@ func field(dst []byte, number protowire.Number, value []byte) []byte {
 	return protowire.AppendBytes(protowire.AppendTag(dst, number, protowire.BytesType), value)
 }
 
-// fields calls f with every field of a message: with its tag, and its value where
-// that is bytes.
+// fields calls f with every field of a message: its bytes with the tag, and its value where that is
+// bytes.
 func fields(t *testing.T, message []byte, f func(number protowire.Number, raw, value []byte)) {
 	t.Helper()
 	for len(message) > 0 {
@@ -130,7 +128,7 @@ func (p *probe) find(t *testing.T, nodes []*graphPart) {
 			maker[name] = n
 		}
 		for _, name := range n.inputs {
-			user[name] = n // the only one, where it is asked for
+			user[name] = n // the only user of a tensor, for the tensors looked up below
 		}
 	}
 	want := func(n *graphPart, op string) *graphPart {
@@ -167,7 +165,7 @@ type sample struct {
 	noise, prefix []float32
 }
 
-// run computes these values of all samples, each [len(samples)*size].
+// run computes these outputs for all samples, each [len(samples)*size].
 func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[string][]float32 {
 	t.Helper()
 	session := p.session(t, outputs)
@@ -234,9 +232,8 @@ func (p *probe) run(t *testing.T, samples []sample, outputs ...string) map[strin
 	return values
 }
 
-// session opens the policy with these outputs in place of its own, so that only
-// what leads to them is computed. A message of a protocol buffer that is appended
-// to another is merged into it.
+// session opens the policy with these outputs in place of its own, so that only the nodes that lead
+// to them run. Appending a protocol buffer message to another merges the two.
 func (p *probe) session(t *testing.T, outputs []string) *ort.Session {
 	t.Helper()
 	var more []byte
@@ -268,7 +265,7 @@ func (p *probe) session(t *testing.T, outputs []string) *ort.Session {
 	return session
 }
 
-// input is one of the policy's, of all samples.
+// input returns one input of the policy for all samples.
 func (p *probe) input(t *testing.T, in port, samples []sample) (data []byte) {
 	t.Helper()
 	size := 1

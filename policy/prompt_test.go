@@ -5,12 +5,12 @@ import (
 	"testing"
 )
 
-// pi05Dir is a Pi0.5 of toy size (tools/export/tests/toy.py): it reads its task and
-// its state as text.
+// pi05Dir is a Pi0.5 of toy size (tools/export/tests/toy.py), which reads its task and its state as
+// text.
 const pi05Dir = "../testdata/pi05"
 
-// A policy that reads answers LeRobot's golden sets, two tasks differ, and the state in
-// the prompt counts.
+// A policy with a prompt reproduces LeRobot's golden sets; its chunks differ between two tasks and
+// between two states.
 func TestPolicyThatReads(t *testing.T) {
 	m := openModel(t, pi05Dir, Options{MaxBatch: 4})
 	b := m.Bundle()

@@ -5,10 +5,10 @@ import (
 	"testing"
 )
 
-// What LeRobot's denoise_step and Euler loops, DRTC's guidance and the examples
-// worked by hand say, by the formulas of rtc_test.go.
+// The formulas of rtc_test.go give the recorded results of LeRobot's denoise_step and Euler loops,
+// of DRTC's guidance, and of the examples worked by hand.
 
-// field2 is a velocity that is known, of the value x at row and column.
+// field2 is a known velocity: a function of the value x, the time and the column.
 type field2 func(x, time float64, column int) float64
 
 // toy is a sample whose network is a formula, T rows of A columns.
@@ -41,7 +41,7 @@ func (y *toy) sample() []float64 {
 	return x
 }
 
-// padded is a prefix [rows][columns] as the top left of a larger one of zeros.
+// padded returns a prefix [rows][columns] as the top left of a larger one of zeros.
 func padded(values []float64, rows, columns, toRows, toColumns int) []float64 {
 	out := make([]float64, toRows*toColumns)
 	for i, v := range values {

@@ -12,12 +12,12 @@ import (
 	"testing"
 )
 
-// Real-Time Chunking is computed inside the exported graph. Two readings of it
-// are held against each other here: formulas in float64, which reproduce
-// everything that was recorded of LeRobot and DRTC and worked by hand, and the
-// values in the middle of the demo policy, which must be those of the formulas.
+// Real-Time Chunking is computed inside the exported graph. The tests below compare two
+// computations of it: formulas in float64, which reproduce all recordings of LeRobot and DRTC and
+// the examples worked by hand, and the intermediate values of the demo policy, which must equal
+// those of the formulas.
 
-// The recordings, and where they were copied from.
+// The recordings, each with its source.
 var rtcGoldens = map[string]string{
 	"../testdata/golden/rtc.json":         "../../shared/vectors/rtc_golden.json",
 	"../testdata/golden/lerobot_rtc.json": "../../shared/vectors/lerobot_goldens.json",
@@ -46,7 +46,7 @@ func rtcSection[T any](t *testing.T, name, section string) (cases T) {
 	return cases
 }
 
-// The recordings are copies; the originals, where present, decide.
+// The recordings are copies, compared with the originals where these are present.
 func TestRTCGoldensAreTheSharedOnes(t *testing.T) {
 	for ours, shared := range rtcGoldens {
 		if _, err := os.Stat(shared); err != nil {
@@ -65,8 +65,8 @@ func TestRTCGoldensAreTheSharedOnes(t *testing.T) {
 	}
 }
 
-// prefixWeights are the guidance weights of rows: 1 up to the delay, then falling
-// to 0 at the end.
+// prefixWeights returns the guidance weights of rows: 1 up to the delay, then falling to 0 at the
+// end.
 func prefixWeights(schedule string, delay, end, rows int) []float64 {
 	w := make([]float64, rows)
 	end = min(end, rows)
@@ -94,8 +94,8 @@ func boolFloat(b bool) float64 {
 	return 0
 }
 
-// guidanceWeight is how hard a step at time t pulls, of actions with a prior
-// deviation sigma; 0 at the end, where nothing is left to pull.
+// guidanceWeight returns the strength of the pull in a step at time t, for actions with a prior
+// deviation sigma; it is 0 at the end.
 func guidanceWeight(t, sigma, most float64) float64 {
 	tau := 1 - t
 	if t == 0 {
@@ -104,7 +104,7 @@ func guidanceWeight(t, sigma, most float64) float64 {
 	return min(most, (t*t+sigma*sigma*tau*tau)/(sigma*sigma*tau*t))
 }
 
-// guided is the velocity v at x with the pull towards the prefix.
+// guided returns the velocity v at x with the pull towards the prefix.
 func guided(x, v, prefix, weight, time, gain float64) float64 {
 	return v - gain*weight*(prefix-(x-time*v))
 }
@@ -119,7 +119,7 @@ type weightCase struct {
 	Weights  []float64
 }
 
-// weightCases are all prefix weights that were recorded.
+// weightCases returns all recorded prefix weights.
 func weightCases(t *testing.T) (all []weightCase) {
 	all = append(all, rtcSection[[]weightCase](t, "rtc", "weights")...)
 	all = append(all, rtcSection[[]weightCase](t, "lerobot_rtc", "prefix_weights")...)
@@ -127,7 +127,7 @@ func weightCases(t *testing.T) (all []weightCase) {
 	for i := range all {
 		c := &all[i]
 		c.Schedule, c.Weights = strings.ToLower(c.Schedule), append(c.Weights, c.W...)
-		c.Delay, c.E = c.D+c.Delay, c.E+c.Horizon+c.Overlap // each has one name for them
+		c.Delay, c.E = c.D+c.Delay, c.E+c.Horizon+c.Overlap // the recordings name them differently
 	}
 	if len(all) != 452 {
 		t.Fatalf("%d cases, want all 452", len(all))
@@ -168,7 +168,7 @@ type gainCase struct {
 	t, sigma, most, at float64
 }
 
-// gainCases are all guidance weights that were recorded, each with its time.
+// gainCases returns all recorded guidance weights, each with its time.
 func gainCases(t *testing.T) (all []gainCase) {
 	for _, c := range rtcSection[[]struct {
 		N, K             int
@@ -200,8 +200,8 @@ func TestGuidanceWeightGolden(t *testing.T) {
 	}
 }
 
-// The demo policy pulls as hard as the recordings, at the times it visits and up
-// to its number of steps; more would overshoot, so it is the most that it does.
+// The demo policy pulls as hard as the recordings at the times of its steps, limited by its number
+// of steps: more would overshoot.
 func TestDemoPolicyGuidanceGolden(t *testing.T) {
 	p := openProbe(t, demoDir)
 	cases, samples, outputs := gainCases(t), []sample(nil), []string(nil)
@@ -215,7 +215,7 @@ func TestDemoPolicyGuidanceGolden(t *testing.T) {
 	for i, c := range cases {
 		k := (1 - c.t) * steps
 		if math.Abs(k-math.Round(k)) > 1e-9 || c.t == 0 {
-			continue // a time between its own
+			continue // a time between two of its steps
 		}
 		got := float64(values[outputs[int(math.Round(k))]][i])
 		if want := min(c.at, steps); math.Abs(got-want) > 1e-5*want {
@@ -228,9 +228,8 @@ func TestDemoPolicyGuidanceGolden(t *testing.T) {
 	}
 }
 
-// Every Euler step of the demo policy is the formulas' step on what its own
-// network says, for all modes and schedules, with rows held where it was trained
-// for that.
+// Every Euler step of the demo policy equals the formulas' step from its own network's velocity,
+// for all modes and schedules, with rows held where it was trained for that.
 func TestDemoPolicyStepsAreTheFormulas(t *testing.T) {
 	p := openProbe(t, demoDir)
 	r := rand.New(rand.NewPCG(1, 2))

@@ -13,8 +13,7 @@ import (
 	"edgert/internal/userpath"
 )
 
-// The oldest ONNX Runtime that has the C API this program is built for. Newer ones
-// keep old APIs.
+// The oldest ONNX Runtime with the C API that this program is built for. Newer ones keep old APIs.
 const (
 	minRuntimeMajor = 1
 	minRuntimeMinor = 24
@@ -31,7 +30,7 @@ var (
 	runtimeVersion string
 )
 
-// OpenRuntime loads ONNX Runtime, once per process, the first of these that exists:
+// OpenRuntime loads ONNX Runtime, once per process, from the first of these places that exists:
 //
 //	path                                         from the caller (--ort); a library or a folder
 //	$EDGERT_ORT                                  the same
@@ -41,11 +40,11 @@ var (
 //	.venv-gpu/lib/python3.*/site-packages/onnxruntime/capi   likewise; for a device that is not the CPU, first
 //	libonnxruntime.so.1                          by the system's loader
 //
-// The library with a GPU's providers is the larger one, and computes on the CPU as
-// well. The device is one that ParseDevice reads.
+// The library with a GPU's providers is the larger one, and computes on the CPU as well. The device
+// is one that ParseDevice accepts.
 //
-// A named library that does not load or is too old is an error, never skipped. All
-// errors wrap ErrNoRuntime.
+// A named library that does not load or is too old is an error, never skipped. All errors wrap
+// ErrNoRuntime.
 func OpenRuntime(path, device string) error {
 	runtimeMu.Lock()
 	defer runtimeMu.Unlock()
@@ -106,7 +105,7 @@ func findRuntime(path, device string) (found, version string, err error) {
 		minRuntimeMajor, minRuntimeMinor, strings.Join(slices.Concat(searchPlaces(device)...), ", "), strings.Join(roots, ", "), system, howToGet())
 }
 
-// installedLibrary is the library that make install puts beside the program's folder.
+// installedLibrary returns the library that make install puts beside the program's folder.
 func installedLibrary() (string, bool) {
 	self, err := os.Executable()
 	if err == nil {
@@ -118,8 +117,8 @@ func installedLibrary() (string, bool) {
 	return libraryIn(filepath.Join(filepath.Dir(self), "..", "lib", "edge-rt"))
 }
 
-// searchPlaces returns where the library lies below a root: first in all roots the
-// places that fit the device best.
+// searchPlaces returns the places of the library below a root: groups, each searched in all roots,
+// those that fit the device best first.
 func searchPlaces(device string) [][]string {
 	wheel := filepath.Join("lib", "python3.*", "site-packages", "onnxruntime", "capi")
 	cpu := []string{filepath.Join(".cache", "onnxruntime", "lib"), filepath.Join(".venv", wheel)}
@@ -135,7 +134,7 @@ func deviceIsCPU(device string) bool {
 	return err != nil || d.Kind == deviceCPU
 }
 
-// howToGet says how to install the library, in words that can be pasted.
+// howToGet returns commands that install the library.
 func howToGet() string {
 	return fmt.Sprintf(`To get it: "make setup" in a checkout; or, by hand (about 17 MB, no root needed):
     pip download --no-deps --dest .cache/onnxruntime %s
@@ -156,7 +155,7 @@ func loadNamed(path string) (found, version string, err error) {
 		}
 		path = lib
 	}
-	// The loader searches the system for a bare file name.
+	// Make it absolute: the loader would search the system for a bare file name.
 	if path, err = filepath.Abs(path); err != nil {
 		return "", "", fmt.Errorf("%w: %w", ErrNoRuntime, err)
 	}
@@ -198,7 +197,7 @@ func searchRoots() []string {
 	return roots
 }
 
-// checkVersion wants at least the version whose C API this program is built for.
+// checkVersion refuses a version older than the C API that this program is built for.
 func checkVersion(path, version string) error {
 	var major, minor int
 	if _, err := fmt.Sscanf(version, "%d.%d", &major, &minor); err == nil && major == minRuntimeMajor && minor >= minRuntimeMinor {

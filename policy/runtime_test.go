@@ -28,8 +28,7 @@ func TestCheckVersion(t *testing.T) {
 	}
 }
 
-// A library that was named is never replaced by another one, and the message says
-// how to get a good one.
+// A named library is never replaced by another one, and the error explains how to get a usable one.
 func TestFindRuntimeRefusesWhatWasNamed(t *testing.T) {
 	folder := t.TempDir()
 	text := filepath.Join(folder, "libonnxruntime.so.1.24.3")
@@ -73,7 +72,7 @@ func TestFindRuntimeSearchesTheParents(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Chdir(deep)
-	// It is found and then refused by its path, instead of another one being taken.
+	// The library is found and then refused with its path; no other one is taken instead.
 	if _, _, err := findRuntime("", "cpu"); err == nil || !strings.Contains(err.Error(), lib) {
 		t.Errorf("findRuntime below %s = %v, want an error about %s", root, err, lib)
 	}
@@ -115,8 +114,8 @@ func TestOpenRuntimeOnceIsEnough(t *testing.T) {
 	}
 }
 
-// Where the program lies in or above the working directory, each folder is looked into,
-// and named, once.
+// When the program is in or above the working directory, each folder is searched, and named in the
+// error, once.
 func TestFoldersAreLookedIntoOnce(t *testing.T) {
 	exe, err := os.Executable()
 	if err != nil {

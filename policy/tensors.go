@@ -8,8 +8,8 @@ import (
 	"edgert/internal/ort"
 )
 
-// memory is the tensor of one input or output: one of the four slices, and how
-// many elements a row has.
+// memory is the tensor of one input or output: one of the four slices, and the number of elements
+// of a row.
 type memory struct {
 	name   string
 	row    int
@@ -19,7 +19,7 @@ type memory struct {
 	floats *[]float32
 }
 
-// memories lists the tensors, those of inputs that the graph does not take too.
+// memories lists the tensors, including those of inputs that the graph does not have.
 func (m *Model) memories() []memory {
 	meta := &m.bundle.Meta
 	if m.images == nil {
@@ -47,7 +47,7 @@ func (m *Model) memories() []memory {
 	return list
 }
 
-// rowBytes is the size of a row.
+// rowBytes returns the size of a row.
 func (t *memory) rowBytes() int {
 	switch {
 	case t.ints != nil:
@@ -58,7 +58,7 @@ func (t *memory) rowBytes() int {
 	return t.row
 }
 
-// lie makes the tensor of so many rows the memory at p.
+// lie places the tensor, of so many rows, at p.
 func (t *memory) lie(p unsafe.Pointer, rows int) {
 	switch n := rows * t.row; {
 	case t.bytes != nil:
@@ -72,7 +72,7 @@ func (t *memory) lie(p unsafe.Pointer, rows int) {
 	}
 }
 
-// pointer is where the tensor's first row lies.
+// pointer returns the address of the tensor's first row.
 func (t *memory) pointer() unsafe.Pointer {
 	switch {
 	case t.bytes != nil:
@@ -116,8 +116,8 @@ func (m *Model) allocate() error {
 	return nil
 }
 
-// hostMemory returns memory beside the processor, pinned where a GPU copies from it,
-// counted and freed by Close.
+// hostMemory returns memory of the host, pinned where a GPU copies from it, counted and freed by
+// Close.
 func (m *Model) hostMemory(bytes int) (unsafe.Pointer, error) {
 	m.hostBytes += int64(bytes)
 	if m.gpu != nil {
@@ -128,14 +128,14 @@ func (m *Model) hostMemory(bytes int) (unsafe.Pointer, error) {
 	return p, nil
 }
 
-// place is where the rows of an input or output lie for the session.
+// place is the session's memory for the rows of an input or output.
 type place struct {
 	port
 	base   unsafe.Pointer
-	shared bool // by all buffers, of which one runs at a time
+	shared bool // among all buffers, of which one runs at a time
 }
 
-// places returns those of the policy's own inputs and outputs, on a GPU with twins.
+// places returns the places of the policy's own inputs and outputs, on a GPU those of their twins.
 func (m *Model) places() (inputs, outputs []place, err error) {
 	find := func(p port, input bool) (place, error) {
 		t := m.memory(p.name)
@@ -162,8 +162,8 @@ func (m *Model) places() (inputs, outputs []place, err error) {
 	return inputs, outputs, nil
 }
 
-// bind makes the bindings of each buffer and batch size; those of a buffer share its
-// memory. A run with a prepared binding allocates nothing.
+// bind makes the bindings of each buffer and batch size; those of a buffer share its memory. A run
+// with a prepared binding allocates nothing.
 func (m *Model) bind() error {
 	where, err := m.where()
 	if err != nil {
@@ -246,5 +246,5 @@ func (m *Model) tie(bind func(string, *ort.Tensor) error, where *ort.Memory, at 
 	return nil
 }
 
-// row lends row i of size elements; the capacity ends with the row.
+// row lends row i of size elements; its capacity ends with the row.
 func row[T any](a []T, i, size int) []T { return a[i*size : (i+1)*size : (i+1)*size] }
