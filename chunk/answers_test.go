@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// Goal: a chunk that no arm may run is refused by every discipline, original or
-// not: counted, and as if it had never come.
+// Goal: every discipline, original or not, refuses and counts a chunk that no arm may run; its
+// state is as if the chunk had never come.
 func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 	nan, inf := float32(math.NaN()), float32(math.Inf(-1))
 	for _, name := range Schedules {
@@ -33,7 +33,7 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 				spoil.change(&b.answer)
 				before := b.View()
 				if _, engine := b.Discipline.(*originalEngine); engine && what == "no row" {
-					before.Cooldown = 0 // the one thing that the original makes of it: it asks again
+					before.Cooldown = 0 // the only change in the original: it asks again
 				}
 				if r := b.deliver(b.ask.Key); r.Outcome != spoil.want || r.stored != 0 || b.Peek() != nil || b.View() != before {
 					t.Errorf("%s, compat %v, %s: %+v with %+v, want %v and %+v", name, compat, what, r, b.View(), spoil.want, before)
@@ -43,8 +43,8 @@ func TestEveryScheduleRefusesWhatNobodyMayRun(t *testing.T) {
 	}
 }
 
-// Goal: what ran last is known by its request, session, episode and row, and by how
-// many rows had run, and were announced to, when its chunk was merged.
+// Goal: the last action is identified by its request, session, episode and row, and by the number
+// of rows that had run, and were announced to run, when its chunk was merged.
 func TestEveryScheduleKnowsWhatRan(t *testing.T) {
 	for _, name := range Schedules {
 		b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)

@@ -3,20 +3,20 @@ package chunk
 import "edgert/rt"
 
 // async is SmolVLA's client: while at most a share Threshold of a chunk is left, an observation
-// leaves on every tick, unless the arm is where it was in the observation answered last. With
-// nothing left to run, one leaves once per answer whatever it shows, and again when the latency
-// estimate has passed. No step is asked for twice before. A new chunk is blended into the queue;
-// actions after its end are dropped. An answer that is late, or older than one before it, changes
-// nothing.
+// leaves on every tick, unless the arm is where it was in the observation answered last. When no
+// action is left, one observation leaves per answer whether the arm has moved or not, and again
+// when the latency estimate has passed. Otherwise no step is asked for twice. A new chunk is
+// blended into the queue; actions after its end are dropped. An answer that is late, or older than
+// a previous one, changes nothing.
 //
 // Source: lerobot async_inference/{robot_client,policy_server}.py. Its server filters; our client
-// does not send the observations that an idle server would throw away.
+// does not send the observations that an idle server would discard.
 type async struct {
 	queueBase
 	newest watermark
 	mustGo bool
 	rows   int       // longest chunk so far, -1 before the first
-	step   int64     // asked for last, noStep before the first
+	step   int64     // last requested step, noStep before the first
 	states []float32 // [requestSlots*dof] of the requests
 	filter stateFilter
 }

@@ -2,9 +2,8 @@ package chunk
 
 import "testing"
 
-// Goal: row 0 of an answer is the step after the one that ran last when its
-// observation was captured. With Compat drtc and async begin with the one that
-// ran last, as their originals do.
+// Goal: row 0 of an answer is the step after the last one run at the capture of its observation.
+// With Compat drtc and async begin with that last step, as their originals do.
 func TestStepOfAnAnswer(t *testing.T) {
 	for _, name := range Schedules {
 		for _, compat := range []bool{false, true} {
@@ -32,22 +31,22 @@ func TestStepOfAnAnswer(t *testing.T) {
 	}
 }
 
-// Goal: an observation is new when the arm has left its place in the observation that was answered
-// last, however near it is to one that is under way. With Compat it is compared with the newest
-// that was sent.
+// Goal: an observation is new when the arm has moved away from its position in the observation
+// answered last, however near it is to an observation under way. With Compat it is compared with
+// the newest observation sent.
 func TestAsyncComparesWithTheAnswered(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := hand(t, Config{Schedule: scheduleAsync, Compat: compat, Threshold: 1}, 1)
-		b.deliver(1) // seen at 0
+		b.deliver(1) // captured at 0
 		for i, step := range []struct {
 			at           float32
 			ours, compat bool
-			answer       int64 // that comes before it
+			answer       int64 // delivered before it
 		}{
 			{0.75, false, false, 0},
 			{1.25, true, true, 0}, // request 2
 			{1.75, true, false, 0},
-			{2, false, false, 2},  // 0.75 from where request 2 was captured
+			{2, false, false, 2},  // 0.75 from the state of request 2
 			{2.25, true, true, 0}, // exactly 1 is no longer similar
 		} {
 			b.tick++
@@ -67,14 +66,13 @@ func TestAsyncComparesWithTheAnswered(t *testing.T) {
 	}
 }
 
-// Goal: when no answer to the requests under way can come any more, as after a lost session, or
-// when an episode begins, every discipline asks on the next tick, its original too, for the step
-// that it has asked for before.
+// Goal: when the requests under way can no longer be answered, as after a lost session, or when an
+// episode begins, every discipline and its original asks on the next tick for the same step again.
 func TestAsksAfterRequestNowAndReset(t *testing.T) {
 	for _, name := range Schedules {
 		for _, compat := range []bool{false, true} {
 			if compat && name == scheduleDRTC {
-				continue // begins as its program does, s_min + epsilon ticks later
+				continue // begins s_min + epsilon ticks later, as its program does
 			}
 			for what, begin := range map[string]func(Discipline){"Rearm": Discipline.RequestNow, "Reset": Discipline.Reset} {
 				b := hand(t, Config{Schedule: name, Compat: compat}, 3) // the first request has no answer
@@ -91,12 +89,12 @@ func TestAsksAfterRequestNowAndReset(t *testing.T) {
 	}
 }
 
-// Goal: a session that is lost takes the answer to the last look with it, also
-// while actions are left and the arm is held on the same step.
+// Goal: when a session is lost, so is the answer to the last observation, also while actions are
+// left and the arm is held on the same step.
 func TestAsyncAsksAfterRearmOnTheSameStep(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)
-	held := func() bool { // a tick on which no action is taken
+	held := func() bool { // a tick without Pop
 		b.tick++
 		return b.OnTick(b.now(), b.state, &b.ask)
 	}

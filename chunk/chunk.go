@@ -1,27 +1,26 @@
 // Package chunk decides which action runs on which tick.
 //
-// A policy answers an observation with a chunk: H rows, one per control period.
-// Chunks arrive late, twice, out of order or never. A Discipline is one way to deal
-// with that, a step machine: Pop, OnChunk and OnTick on every tick (discipline.go).
-// The robot, the tests and the simulation use the same ones, made by New from a
-// Config (config.go). Nothing here reads a clock, does I/O or allocates after New.
+// A policy answers an observation with a chunk: H rows, one per control period. Chunks arrive late,
+// twice, out of order or never. A Discipline is one way to deal with that, a step machine: Pop,
+// OnChunk and OnTick on every tick (discipline.go). The robot, the tests and the simulation use the
+// same ones, made by New from a Config (config.go). Nothing here reads a clock, does I/O or
+// allocates after New.
 //
-// The default is drtc.go. Its schedule (schedule.go) is a ring of slots keyed by
-// action step j, each a last-write-wins register for the row of the newest request.
-// n is the step executed last. An observation captured at n asks for the steps from
-// n+1 on; row i of its chunk, and of the prefix that conditions it, is step n+1+i.
-// Merging is the pointwise join for j > n: steps that ran meanwhile fall away by
-// index, a duplicate changes nothing and an older answer loses. Executing is
-// popping slot n+1; n moves only when an action ran. The trigger (trigger.go) asks
-// when few enough actions are left and the cooldown since the last request has run
-// out, so a lost chunk costs one round trip.
+// The default is drtc.go. Its schedule (schedule.go) is a ring of slots keyed by action step j,
+// each a last-write-wins register for the row of the newest request. n is the step executed last.
+// An observation captured at n asks for the steps from n+1 on; row i of its chunk, and of the
+// prefix that conditions it, is step n+1+i. Merging is the pointwise join for j > n: steps that ran
+// meanwhile are dropped by index, a duplicate changes nothing and an older answer loses. Executing
+// is popping slot n+1; n moves only when an action ran. The trigger (trigger.go) asks when few
+// enough actions are left and the cooldown since the last request has run out, so a lost chunk
+// costs one round trip.
 //
-// The others run on LeRobot's ActionQueue (queue.go): sequential.go has rtc, append
-// and sync, async.go and v1.go one each, queuebase.go what they share. Requests
-// under way are in requests.go, estimates of the round trip in estimator.go.
+// The others run on LeRobot's ActionQueue (queue.go): sequential.go contains rtc, append and sync,
+// async.go and v1.go one each, queuebase.go their common part. Requests under way are in
+// requests.go, estimates of the round trip in estimator.go.
 //
-// The files original_*.go are ports of the programs that the disciplines come from,
-// with their ways of losing chunks, to compare with (Config.Compat).
+// The files original_*.go are ports of the original programs, which lose chunks in their own ways,
+// for comparison (Config.Compat).
 //
 // Source: Distributed Real-Time Chunking, sections 3.3 to 3.6.
 package chunk
@@ -50,15 +49,15 @@ type Chunk struct {
 	DOF  int
 
 	Robot []float32  // [Rows*DOF] in robot units, for the arm
-	Model []float32  // [Rows*DOF] in the policy's units; empty when the server sends none
+	Model []float32  // [Rows*DOF] in the policy's units; empty when the server sends no such rows
 	Prov  Provenance // Index, Delay and Asked are filled in by the discipline
 
 	step   int64      // action step of row 0: the next step at the capture of its observation
 	source rt.Instant // older of the observation's state and its oldest picture
 }
 
-// Outcome is what became of a chunk. Its String is the reason under which
-// summaries count dropped chunks.
+// Outcome is the result of merging a chunk. Its String is the reason under which summaries count
+// dropped chunks.
 type Outcome uint8
 
 // The outcomes of OnChunk.

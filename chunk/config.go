@@ -14,9 +14,9 @@ const (
 	scheduleDRTC   = "drtc"   // asks early and again without waiting; chunks join step by step
 	scheduleRTC    = "rtc"    // LeRobot's RTC engine: one request at a time, its answer replaces the queue
 	scheduleAppend = "append" // LeRobot's engine without RTC: the answer is appended to the queue
-	scheduleAsync  = "async"  // SmolVLA's client: asks below a share of the queue, blends what overlaps
-	scheduleV1     = "v1"     // the first remote proposal: trims by the round trip, blends what overlaps
-	scheduleSync   = "sync"   // asks when nothing is left, and waits
+	scheduleAsync  = "async"  // SmolVLA's client: asks below a share of the queue, blends overlapping steps
+	scheduleV1     = "v1"     // the first remote proposal: trims by the round trip, blends overlapping steps
+	scheduleSync   = "sync"   // asks when no action is left, and waits
 )
 
 // Schedules lists the values of Config.Schedule, the default first: drtc, rtc, append, async, v1,
@@ -27,7 +27,7 @@ var Schedules = []string{scheduleDRTC, scheduleRTC, scheduleAppend, scheduleAsyn
 const (
 	prefixRows  = "rows"  // the rows that will run meanwhile, as the arm will run them
 	prefixSpans = "spans" // the place of these rows in the server's own answers
-	prefixNone  = "none"  // nothing
+	prefixNone  = "none"  // no prefix
 )
 
 var prefixes = []string{prefixRows, prefixSpans, prefixNone}
@@ -60,19 +60,19 @@ const (
 	defaultRequestTimeout = 5 * time.Second
 )
 
-// maxBuffer is longer than any chunk lasts.
+// maxBuffer is longer than the actions of any chunk.
 const maxBuffer = time.Minute
 
-// Config selects a discipline and the size of its chunks. The zero value of a field that has a
-// default means it.
+// Config selects a discipline and the size of its chunks. A zero field means its default, where it
+// has one.
 type Config struct {
 	Schedule  string  // one of Schedules
 	Horizon   int     // rows of a chunk
 	DOF       int     // joints
 	FPS       float64 // actions per second
 	PrefixEnd int     // row at which the bundle's conditioning ends; 0: no limit
-	Epsilon   int     // ticks beyond the latency estimate that an answer is waited for
-	Compat    bool    // run the original that the discipline comes from, with its faults
+	Epsilon   int     // ticks of waiting for an answer beyond the latency estimate
+	Compat    bool    // run the original program's discipline, with its faults
 
 	Estimator      string        // see CheckEstimator; empty: the schedule's own
 	EstimatorK     float64       // jk: deviations above the mean; 0: 1.5
@@ -80,17 +80,17 @@ type Config struct {
 
 	SMin     int           // drtc: fewest actions to run from each chunk; 0: 0.4 of the horizon
 	Prefix   string        // drtc: rows (default), spans or none
-	Cooldown string        // drtc: of Cooldowns; Compat: counts for the default
+	Cooldown string        // drtc: one of Cooldowns; with Compat the default is counts
 	Buffer   time.Duration // rtc, append, v1: ask when the actions left last no longer; 0: 500 ms
 
 	Threshold  float64 // async: ask when at most this share of a chunk is left; 0: 0.5
 	Similarity float64 // async: distance of the states below which an observation is not new; 0: 1, negative: off
-	Aggregate  string  // async, v1: what becomes of a step that is predicted twice; weighted_average (default), latest_only, average, conservative
+	Aggregate  string  // async, v1: the action of a step that is predicted twice; weighted_average (default), latest_only, average, conservative
 
 	RequestTimeout time.Duration // Compat: how long rtc, append and sync wait; 0: 5 s
 }
 
-// New returns the discipline that c names, or one line with the defect of c.
+// New returns the discipline that c selects, or one line with the defect of c.
 func New(c Config) (Discipline, error) {
 	if err := c.fill(); err != nil {
 		return nil, err
@@ -127,12 +127,12 @@ func New(c Config) (Discipline, error) {
 	return newSequential(b), nil
 }
 
-// GivesUp reports whether the discipline takes no answer that comes after RequestTimeout.
+// GivesUp reports whether the discipline refuses answers that come after RequestTimeout.
 func (c *Config) GivesUp() bool {
 	return c.Compat && (c.Schedule == scheduleRTC || c.Schedule == scheduleAppend || c.Schedule == scheduleSync)
 }
 
-// DefaultSMin is Config.SMin where it is 0.
+// DefaultSMin is the default of Config.SMin.
 func DefaultSMin(horizon int) int { return max(1, 2*horizon/5) }
 
 // Conditioned reports whether the discipline sends the actions that will run meanwhile.
@@ -194,7 +194,8 @@ func (c *Config) ownEstimator() string {
 
 func (c *Config) ticks(d time.Duration) int { return lerobotSteps(d.Seconds(), c.FPS) }
 
-// prefixEnd is the row where drtc's conditioning ends: max(s_min, delay) stay free.
+// prefixEnd returns the row at which drtc's conditioning ends: the last max(s_min, delay) rows stay
+// free.
 //
 //rt:noalloc
 func (c *Config) prefixEnd(delay int) int {

@@ -6,9 +6,9 @@ import (
 	"edgert/rt"
 )
 
-// Discipline is one way to run an arm on chunks: which action runs, how an answer
-// joins those left, when to ask for the next, and what to send with the request.
-// Instants are the caller's. Each tick has this order:
+// Discipline is one way to run an arm on chunks: it decides which action runs, how an answer joins
+// the remaining actions, when to ask for the next, and the content of the request. Instants are the
+// caller's. Each tick has this order:
 //
 //	action, age, tooOld := d.Pop(now, maxAge) // when an action is due
 //	result := d.OnChunk(now, &chunk)          // at most one answer
@@ -16,32 +16,33 @@ import (
 //
 // Owner: the tick thread; it has no lock.
 type Discipline interface {
-	// Pop takes the action of this tick, [dof] in robot units, or nil without one; age is now less
-	// the older of its state and pictures. The slice is lent until the next OnChunk. Actions older
-	// than maxAge (0: no limit) are dropped: tooOld is true.
+	// Pop takes the action of this tick, [dof] in robot units, or nil without one; age is the time
+	// since the older of its state and pictures. The slice is lent until the next OnChunk. Actions
+	// older than maxAge (0: no limit) are dropped: tooOld is true.
 	Pop(now rt.Instant, maxAge time.Duration) (action []float32, age time.Duration, tooOld bool)
 
-	// Peek lends the action that the next Pop would take, or nil without one: before and after
-	// OnChunk it shows the jump that a merge causes.
+	// Peek lends the action that the next Pop would take, or nil without one: called before and
+	// after OnChunk it shows the jump that a merge causes.
 	Peek() []float32
 
-	// OnChunk takes the answer to the request c.Key. The rows are copied. The round
-	// trip ends at now.
+	// OnChunk merges the answer to the request c.Key. The rows are copied. The round trip ends at
+	// now.
 	OnChunk(now rt.Instant, c *Chunk) Result
 
-	// OnTick decides whether an observation leaves now, and fills in its request. state is the one
-	// just read, [dof] in robot units. Call it once a tick on which an observation could leave,
-	// else OnTickWithoutObservation.
+	// OnTick decides whether an observation leaves now, and fills in its request. state was just
+	// read, [dof] in robot units. Call it once on each tick on which an observation could leave,
+	// otherwise call OnTickWithoutObservation.
 	OnTick(now rt.Instant, state []float32, a *Ask) bool
 	OnTickWithoutObservation()
 
 	// SetSource sets the age of the oldest picture of request key, once the pictures were taken:
-	// the answer's actions age from then where it is older than the state.
+	// where it is older than the state, the answer's actions age from it.
 	SetSource(key int64, source rt.Instant)
 
-	// RequestNow: no request under way will be answered, such as after a lost session, so the next
-	// OnTick may ask. Resume does the same after a break in which nothing could be asked; the
-	// originals ignore it. Reset begins an episode: it also drops every action that has not run.
+	// RequestNow reports that no request under way will be answered, such as after a lost session,
+	// so the next OnTick may ask. Resume does the same after a break in which no request could be
+	// sent; the originals ignore it. Reset begins an episode: it also drops every action that has
+	// not run.
 	RequestNow()
 	Resume()
 	Reset()
@@ -65,7 +66,7 @@ type Ask struct {
 	// The actions that run next, beginning with row 0 of the answer: the first Rows
 	// rows of Robot in robot units and of Model in the policy's, or the same as Spans.
 	Rows         int
-	ModelRows    int       // rows of Model that are there; fewer than Rows when answers came without
+	ModelRows    int       // valid rows of Model; fewer than Rows when answers came without model rows
 	BothRows     bool      // send Model too, even to a server that conditions on Robot
 	Robot, Model []float32 // [horizon*dof]
 	Spans        []Span    // not empty: sent instead, to a server that keeps its chunks

@@ -8,9 +8,8 @@ import (
 	"edgert/rt"
 )
 
-// bench drives a discipline the way a robot does: an answer comes delay ticks
-// after its request unless lost says otherwise; row i of every answer is its
-// step plus key/1000.
+// bench drives a discipline as a robot does: an answer comes delay ticks after its request unless
+// lost is true for it; row i of every answer is its step plus key/1000.
 type bench struct {
 	Discipline
 	ask     Ask
@@ -23,7 +22,7 @@ type bench struct {
 	actions []float32
 	starved int     // ticks without an action after the first
 	asked   []int   // tick of each request
-	keys    []int64 // key of each
+	keys    []int64 // key of each request
 	merged  []Result
 }
 
@@ -49,7 +48,7 @@ func (b *bench) now() rt.Instant {
 	return rt.Instant(time.Second).Add(time.Duration(b.tick) * benchPeriod)
 }
 
-// pop takes an action of whatever age.
+// pop takes an action of any age.
 func (b *bench) pop() []float32 {
 	action, _, _ := b.Pop(b.now(), 0)
 	return action

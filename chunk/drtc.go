@@ -6,8 +6,8 @@ import (
 	"edgert/rt"
 )
 
-// drtc is the default discipline: the schedule, asked for by the trigger. A chunk
-// is conditioned on the rows that will run meanwhile.
+// drtc is the default discipline: the schedule, refilled by the trigger. A chunk is conditioned on
+// the rows that will run meanwhile.
 //
 // Source: Distributed Real-Time Chunking, algorithm 1.
 type drtc struct {

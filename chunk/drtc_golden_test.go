@@ -10,8 +10,7 @@ import (
 	"testing"
 )
 
-// goldens are recorded runs of the DRTC program (source in the file's _about),
-// not of ours.
+// goldens are recorded runs of the DRTC program (source in the file's _about), not of ours.
 const goldens = "../testdata/golden/drtc.json"
 
 // section decodes one section of the goldens.
@@ -37,7 +36,7 @@ func sectionOf[T any](t *testing.T, file, name string) []T {
 	return cases
 }
 
-// The copy in testdata must stay equal to the recording, wherever the recording is at hand.
+// The copy in testdata must equal the recording, where the recording is present.
 func TestGoldensEqualRecording(t *testing.T) {
 	const recording = "../../shared/vectors/drtc_goldens.json"
 	raw, err := os.ReadFile(filepath.FromSlash(recording))
@@ -69,7 +68,7 @@ type lwwCase struct {
 	}
 }
 
-// The register is a writer's Watermark with a value, its reader another.
+// A register consists of a writer's watermark with a value and a reader's watermark.
 func TestWatermarkGolden(t *testing.T) {
 	for _, c := range section[lwwCase](t, "lww") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -244,9 +243,9 @@ func TestScheduleGolden(t *testing.T) {
 	}
 }
 
-// jump moves n as if the steps up to it had run. The recording hands n* in with every call, because
-// the schedule of that program has no n* and keeps actions that were never popped; ours forgets
-// them by index.
+// jump moves n as if the steps up to it had run. The recording passes n* with every call, because
+// the schedule of that program has no n* and keeps actions that were never popped; ours drops them
+// by index.
 func jump(s *schedule, n int64) {
 	for s.n < n {
 		if s.holds(s.n + 1) {
@@ -269,7 +268,7 @@ func ramp(key, step int64, rows int, value0 float32) *Chunk {
 // merge joins a chunk with the newest-only rule of drtc.
 func merge(s *schedule, c *Chunk) Result { return s.merge(c, Result{}) }
 
-// pop takes the next action, of whatever age.
+// pop takes the next action, of any age.
 func pop(s *schedule) []float32 {
 	action, _, _ := s.pop(s.n+1, 0, 0)
 	return action

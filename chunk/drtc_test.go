@@ -5,8 +5,7 @@ import (
 	"time"
 )
 
-// Goal: no more steps are announced as run meanwhile than there are rows that
-// condition the answer.
+// Goal: the announced delay is at most the number of rows that condition the answer.
 func TestAnnouncedDelayIsConditioned(t *testing.T) {
 	for _, tt := range []struct {
 		name   string
@@ -27,8 +26,7 @@ func TestAnnouncedDelayIsConditioned(t *testing.T) {
 	}
 }
 
-// Goal: an answer that comes too late to be used does not count for the usable ones: the estimate
-// stays.
+// Goal: an answer that comes too late to be used does not change the estimate for usable ones.
 func TestLateAnswersTeachNothing(t *testing.T) {
 	var held int64
 	b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Epsilon: 1, Estimator: "max_last_n"}, 3)
@@ -51,8 +49,8 @@ func TestLateAnswersTeachNothing(t *testing.T) {
 	}
 }
 
-// Goal: a round trip begins with the observation's state, however old its
-// picture; an action's age counts from the older of the two.
+// Goal: a round trip begins with the observation's state, even with an older picture; an action's
+// age counts from the older of the two.
 func TestRoundTripBeginsAtTheCapture(t *testing.T) {
 	const stale = time.Second
 	for _, name := range Schedules {

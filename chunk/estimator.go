@@ -11,7 +11,7 @@ import (
 
 // estimator predicts the next round trip from the last ones, in seconds.
 type estimator interface {
-	// observe learns one round trip.
+	// observe adds the sample of one round trip.
 	observe(seconds float64)
 	// seconds returns the prediction; before the first observe, the initial one.
 	seconds() float64
@@ -21,8 +21,8 @@ type estimator interface {
 // and max_last_n itself is max_last_10, as in the DRTC program.
 var Estimators = []string{"jk", "max_last_n", "fixed", "lerobot"}
 
-// The gains of the Jacobson-Karels estimator in the DRTC experiments, the
-// prediction of fixed, and the round trips that max_last_n remembers.
+// The gains of the Jacobson-Karels estimator in the DRTC experiments, the prediction of fixed, and
+// the number of round trips that max_last_n keeps.
 const (
 	defaultAlpha  = 0.125
 	defaultBeta   = 0.25
@@ -31,22 +31,22 @@ const (
 	defaultWindow = 10
 )
 
-// Bounds of the estimators' settings: more of each is a typing error.
+// Bounds of the estimators' settings: larger values are typing errors.
 const (
 	maxK      = 100.0
 	maxFixed  = time.Minute
 	maxWindow = 1000
 )
 
-// CheckEstimator returns nil when Config.Estimator may have this value.
+// CheckEstimator returns an error unless name is a value of Config.Estimator.
 func CheckEstimator(name string) error {
 	_, err := newEstimator(name, 0, 0, 0)
 	return err
 }
 
-// newEstimator returns the estimator of that name: jk, max_last_10, fixed or
-// lerobot. initial is what jk and max_last_n predict before the first sample, in
-// seconds; k is for jk and constant for fixed, 0 is their defaults.
+// newEstimator returns the estimator of that name: jk, max_last_10, fixed or lerobot. initial is
+// the prediction of jk and max_last_n before the first sample, in seconds; k is for jk and constant
+// for fixed, 0 is their defaults.
 func newEstimator(name string, initial, k float64, constant time.Duration) (estimator, error) {
 	if k == 0 {
 		k = defaultK
@@ -95,11 +95,11 @@ func steps(seconds, fps float64, horizon int) int {
 	return int(steps)
 }
 
-// stepsMax bounds what a latency can be quantised to.
+// stepsMax bounds a quantised latency.
 const stepsMax = 1 << 20
 
 // lerobotSteps quantises a latency as LeRobot's engines do: rounded up, 0 for no latency. The order
-// of operations is theirs, because it decides on the last bit.
+// of operations is theirs, because it determines the last bit.
 //
 //rt:noalloc
 func lerobotSteps(seconds, fps float64) int {
@@ -157,18 +157,18 @@ func (e *maxLast) seconds() float64 {
 	if e.n == 0 {
 		return e.initial
 	}
-	return slices.Max(e.window) // 0 where nothing was observed yet
+	return slices.Max(e.window) // 0 before the first sample
 }
 
-// fixed predicts itself, in seconds.
+// fixed predicts a constant, its value in seconds.
 type fixed float64
 
 func (fixed) observe(float64) {}
 
 func (f fixed) seconds() float64 { return float64(f) }
 
-// longest predicts the longest round trip ever, 0 before the first. Unlike in jk,
-// one slow answer stays in it for the rest of the run.
+// longest predicts the longest round trip so far, 0 before the first. Unlike in jk, one slow answer
+// affects it for the rest of the run.
 //
 // Source: lerobot policies/rtc/latency_tracker.py.
 type longest float64

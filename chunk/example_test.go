@@ -8,8 +8,8 @@ import (
 	"edgert/rt"
 )
 
-// A robot with one joint runs at 10 actions per second on a policy that answers
-// three ticks later with four actions.
+// A robot with one joint runs at 10 actions per second on a policy that answers after three ticks
+// with four actions.
 func ExampleDiscipline() {
 	plan, err := chunk.New(chunk.Config{Schedule: "drtc", Horizon: 4, DOF: 1, FPS: 10, SMin: 1, Epsilon: 2})
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"edgert/rt"
 )
 
-// Recordings of LeRobot's own code; testdata/golden/lerobot.md explains how.
+// Recordings of LeRobot's own code; testdata/golden/lerobot.md describes them.
 const (
 	lerobotGoldens = "../testdata/golden/lerobot.json"
 	lerobotTraces  = "../testdata/golden/lerobot_scheduling.json"
@@ -46,8 +46,7 @@ func TestLatencyTrackerGolden(t *testing.T) {
 	}
 }
 
-// ceil(latency / (1/fps)) in Python's order of operations: k/fps may land on k or
-// k+1.
+// ceil(latency / (1/fps)) in Python's order of operations: for k/fps the result may be k or k+1.
 func TestLeRobotSteps(t *testing.T) {
 	for _, c := range []struct {
 		seconds, fps float64
@@ -171,8 +170,8 @@ type clientCase struct {
 	}
 }
 
-// The real client and server, tick by tick: the actions that run, those that are left, and the
-// requests, with the answers coming as they were recorded.
+// The real client and server, tick by tick: the actions run, the actions left, and the requests,
+// with the answers at their recorded ticks.
 func TestAsyncClientGolden(t *testing.T) {
 	for _, c := range sectionOf[clientCase](t, lerobotTraces, "client") {
 		t.Run(c.Name, func(t *testing.T) { replayClient(t, c) })

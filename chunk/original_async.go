@@ -2,11 +2,10 @@ package chunk
 
 import "edgert/rt"
 
-// originalAsync is LeRobot's RobotClient with its PolicyServer's filter. Unlike
-// ours, a chunk begins with the step that ran last, so its first row is never used;
-// a late chunk empties the queue; any order is taken; observations are compared
-// with the newest sent; and no step is asked for twice, so that one lost answer
-// with nothing left stops the arm for good.
+// originalAsync is LeRobot's RobotClient with its PolicyServer's filter. Unlike ours, a chunk
+// begins with the last step run, so its first row is never used; a late chunk empties the queue;
+// chunks are accepted in any order; observations are compared with the newest sent; and no step is
+// asked for twice, so that one lost answer with an empty queue stops the arm for good.
 //
 // Source: lerobot async_inference/{robot_client,policy_server}.py.
 type originalAsync struct {

@@ -6,8 +6,8 @@ import (
 	"edgert/rt"
 )
 
-// originalDRTC is the DRTC program's client. Unlike ours, a chunk starts at the step that ran last,
-// so that its first row is always late; an older chunk fills the steps that a newer one lacks;
+// originalDRTC is the DRTC program's client. Unlike ours, a chunk starts at the last step run, so
+// that its first row is always late; an older chunk fills the steps that a newer one lacks;
 // executing jumps over gaps; spans pass over gaps and start one step after the chunk that they
 // condition; and the first request waits s_min + epsilon ticks.
 //
@@ -50,7 +50,7 @@ func (d *originalDRTC) Pop(now rt.Instant, maxAge time.Duration) ([]float32, tim
 //rt:noalloc
 func (d *originalDRTC) Peek() []float32 { return d.schedule.peek(d.first()) }
 
-// merge joins whatever was asked for, in any order.
+// merge joins the answer to any request, in any order.
 //
 //rt:noalloc
 func (d *originalDRTC) merge(c *Chunk, r Result) Result {
@@ -117,7 +117,7 @@ func (d *originalDRTC) OnTickWithoutObservation() {
 //rt:noalloc
 func (d *originalDRTC) SetSource(key int64, source rt.Instant) { d.requests.setSource(key, source) }
 
-// RequestNow begins as the program begins.
+// RequestNow starts over, as at the program's start.
 //
 //rt:noalloc
 func (d *originalDRTC) RequestNow() { d.cooldown = d.c.SMin + d.c.Epsilon }

@@ -37,7 +37,7 @@ type controlCase struct {
 	Ticks [][]*float64 // t, n*, size, steps, cooldown, fired, received, overlap
 }
 
-// lost is a delivery that never comes.
+// lost is the delay of a reply that is never delivered.
 const lost = -1
 
 // deliveries returns the function that maps the k-th reply (from 0) of a recorded run to its delay
@@ -59,7 +59,7 @@ var deliveries = map[string]func(k int) int{
 	"cooldown_disabled_triggers_every_tick":  func(int) int { return 6 },
 }
 
-// cooldownOf is the mode of a recorded run.
+// cooldownOf returns the cooldown of a recorded run.
 func cooldownOf(c controlCase) string {
 	switch {
 	case !c.Params.Cooldown:
@@ -70,8 +70,7 @@ func cooldownOf(c controlCase) string {
 	return cooldownCounts
 }
 
-// The program's control loop on the port: execute, trigger, merge at most one
-// reply; row by row.
+// The port runs the program's control loop row by row: execute, trigger, merge at most one reply.
 func TestControlLoopGolden(t *testing.T) {
 	for _, c := range section[controlCase](t, "control_loop") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -94,7 +93,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 		t.Fatal(err)
 	}
 	d := made.(*originalDRTC)
-	if c.Name == "merge_reset_started_with_zero_cooldown" { // as recorded: its program cannot get there by itself
+	if c.Name == "merge_reset_started_with_zero_cooldown" { // the recorded state: the program cannot reach it by itself
 		d.cooldown = 0
 	}
 	ask, register, fired := NewAsk(p.H, 1), watermark(-1), 0
@@ -116,7 +115,7 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 			if tick != want.Tick || ask.Step != want.Start || d.View().N != want.NStar || size != want.Size || steps != want.Steps {
 				t.Fatalf("request %d: tick %d start %d n %d size %d steps %d, want %+v", fired, tick, ask.Step, d.View().N, size, steps, want)
 			}
-			// The recording names a chunk by the tick of its request, we by its number.
+			// The recording identifies a chunk by the tick of its request, we by its number.
 			if m := want.Meta; m != nil {
 				var spans [][3]int64
 				end := d.c.prefixEnd(steps)
@@ -141,7 +140,8 @@ func replayControl(t *testing.T, c controlCase, delay func(int) int) {
 		row := []float64{float64(tick), float64(d.View().N), 0, 0, float64(d.View().Cooldown), number(fire), number(newest != nil)}
 		var overlap *float64
 		if newest != nil {
-			// Captured so long ago as the recording measured; a nanosecond more is a tick.
+			// The capture is as long ago as in the recording; one nanosecond more would be another
+			// tick.
 			took := time.Duration(math.Floor(float64(newest.ticks) / p.FPS * 1e9))
 			captured := d.requests[uint64(newest.key)%requestSlots].captured
 			o := float64(d.OnChunk(captured.Add(took), ramp(newest.key, 0, p.H, 0)).Overlap)

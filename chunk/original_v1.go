@@ -2,10 +2,9 @@ package chunk
 
 import "edgert/rt"
 
-// originalV1 is the first remote proposal as it was written. Unlike ours, an
-// answer drops int(round trip * fps) rows, but for the first answer, whether they
-// ran or not; any order is taken as it comes; a late answer empties the queue; and
-// every tick below the buffer asks.
+// originalV1 is the first remote proposal as published. Unlike ours, every answer but the first
+// drops int(round trip * fps) rows, whether they ran or not; answers are accepted in any order; a
+// late answer empties the queue; and every tick below the buffer asks.
 //
 // Source: LeRobot's async proposal, version 1, sections 8 and 11.5.
 type originalV1 struct{ queueBase }

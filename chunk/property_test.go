@@ -10,7 +10,7 @@ import (
 	"edgert/rt"
 )
 
-// oracle is the schedule as the paper writes it: a map from step to register.
+// oracle is the schedule as defined in the paper: a map from step to register.
 type oracle struct {
 	n      int64
 	newest int64
@@ -50,11 +50,12 @@ func (o *oracle) size() (rows int) {
 
 const testHorizon = 6
 
-// ringOf is the part that the oracle may hold: the fast schedule refuses steps beyond its ring.
+// ringOf returns the range of steps that the oracle may have: the fast schedule refuses steps
+// beyond its ring.
 func ringOf(s *schedule) int64 { return int64(len(s.slots)) }
 
-// drawChunk is any chunk that a confused or hostile server could send: short,
-// far ahead, behind, with any key.
+// drawChunk draws a chunk as a confused or hostile server could send: short, far ahead, late, with
+// any key.
 func drawChunk(t *rapid.T, n int64) *Chunk {
 	key := rapid.Int64Range(1, 12).Draw(t, "key")
 	c := ramp(key, n+rapid.Int64Range(-8, 40).Draw(t, "step"), rapid.IntRange(1, testHorizon).Draw(t, "rows"), float32(key*1000))
@@ -62,8 +63,8 @@ func drawChunk(t *rapid.T, n int64) *Chunk {
 	return c
 }
 
-// Property: under any sequence of merges, pops and clearings the
-// ring behaves like the map, n never goes back and no step runs twice.
+// Property: under any sequence of merges, pops and clearings the ring behaves like the map, n never
+// decreases and no step runs twice.
 func TestScheduleEqualsOracle(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSchedule(testHorizon, 1)
@@ -161,9 +162,9 @@ func comparePrefix(t *rapid.T, s *schedule, o *oracle) {
 	}
 }
 
-// Property: the join is commutative, associative and idempotent: whatever order
-// chunks with distinct keys come in, and however often, the schedule ends up the
-// same. This is the compat schedule, which puts no watermark before the join.
+// Property: the join is commutative, associative and idempotent: chunks with distinct keys give the
+// same schedule in any order and with any repetition. This is the compat schedule, which has no
+// watermark before the join.
 func TestJoinIsALattice(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		n := rapid.Int64Range(-1, 10).Draw(t, "n")
@@ -190,10 +191,9 @@ func TestJoinIsALattice(t *testing.T) {
 	})
 }
 
-// Property: for answers to requests that were really asked, in any order, with
-// any loss and duplication, refusing older requests changes nothing that runs:
-// every action is the one of the newest answer that had arrived, as the plain
-// join says. It is what allows merge to insist on one newest conditioning.
+// Property: for answers to real requests, in any order, with any loss and duplication, refusing
+// older requests does not change the actions that run: every action is from the newest answer that
+// had arrived, as in the plain join. Therefore merge may require the newest conditioning.
 func TestNewestOnlyEqualsJoin(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		s := newSchedule(testHorizon, 1)
@@ -224,9 +224,8 @@ func TestNewestOnlyEqualsJoin(t *testing.T) {
 	})
 }
 
-// Property: after a request without an answer the trigger fires again exactly
-// estimate + epsilon + 1 ticks later, whatever the schedule does meanwhile, and
-// never twice within the cooldown.
+// Property: after a request without an answer the trigger fires again exactly estimate + epsilon +
+// 1 ticks later, in any state of the schedule, and never twice within the cooldown.
 func TestTriggerPeriod(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		horizon := rapid.IntRange(4, 60).Draw(t, "horizon")

@@ -10,9 +10,9 @@ import (
 	"edgert/rt"
 )
 
-// actionQueue is LeRobot's ActionQueue: actions in a row with a cursor. A chunk
-// replaces what is left, goes behind it, or is blended into it. Positions are not
-// steps: the caller of replace says how many rows have passed. Rows are copied.
+// actionQueue is LeRobot's ActionQueue: actions in a row with a cursor. A chunk replaces the
+// actions left, is appended to them, or is blended into them. Positions are not steps: the caller
+// of replace gives the number of rows that have passed. Rows are copied.
 //
 // Owner: the tick thread; it has no lock.
 //
@@ -42,7 +42,7 @@ func newActionQueue(rows, dof int) *actionQueue {
 //rt:noalloc
 func (q *actionQueue) size() int { return q.end - q.index }
 
-// get takes the next action, [dof], nil without one. Lent until the next chunk.
+// get takes the next action, [dof], or nil without one. Lent until the next chunk.
 //
 //rt:noalloc
 func (q *actionQueue) get() []float32 {
@@ -62,9 +62,8 @@ func (q *actionQueue) peek() []float32 {
 	return q.robot[i : i+q.dof : i+q.dof]
 }
 
-// leftOver lends the actions left, in the robot's and in the model's units,
-// [size*dof] each. ok is false when there never was a chunk, or since clear: that
-// is not the same as a queue that ran dry.
+// leftOver lends the actions left, in the robot's and in the model's units, [size*dof] each. ok is
+// false before the first chunk and after clear, but not for a queue whose actions have all run.
 //
 //rt:noalloc
 func (q *actionQueue) leftOver() (robot, model []float32, ok bool) {
@@ -74,8 +73,8 @@ func (q *actionQueue) leftOver() (robot, model []float32, ok bool) {
 //rt:noalloc
 func (q *actionQueue) clear() { q.index, q.end, q.filled = 0, 0, false }
 
-// replace puts the rows of c from delay on where the queue was. A delay below 0
-// counts as 0, one beyond the chunk leaves nothing.
+// replace replaces the queue by the rows of c from delay on. A delay below 0 counts as 0; a delay
+// beyond the chunk empties the queue.
 //
 //rt:noalloc
 func (q *actionQueue) replace(c *Chunk, delay int) {
@@ -86,7 +85,7 @@ func (q *actionQueue) replace(c *Chunk, delay int) {
 	}
 }
 
-// append puts all rows of c behind the actions left; false when there is no room.
+// append appends all rows of c to the actions left; it returns false without room.
 //
 //rt:noalloc
 func (q *actionQueue) append(c *Chunk) bool {
@@ -102,8 +101,8 @@ func (q *actionQueue) append(c *Chunk) bool {
 	return true
 }
 
-// blend makes the rows of c from skip on the queue, and aggregates with f where
-// it had an action. A blended action is as old as the older of the two.
+// blend replaces the queue by the rows of c from skip on, and aggregates with f the rows that the
+// queue had an action for. A blended action is as old as the older of the two.
 //
 //rt:noalloc
 func (q *actionQueue) blend(c *Chunk, skip int, f aggregate) {
@@ -165,8 +164,8 @@ func (q *actionQueue) dropOlder(now rt.Instant, maxAge time.Duration) {
 	}
 }
 
-// copyLeft copies the actions left, at most rows, and returns how many, and how
-// many of them have a model row.
+// copyLeft copies the actions left, at most rows, and returns their number and the number of them
+// with a model row.
 //
 //rt:noalloc
 func (q *actionQueue) copyLeft(robot, model []float32, rows int) (copied, known int) {
@@ -180,8 +179,7 @@ func (q *actionQueue) copyLeft(robot, model []float32, rows int) (copied, known 
 	return rows, known
 }
 
-// aggregate says what becomes of a step that the queue and a new chunk both
-// predict: one of aggregates.
+// aggregate is the rule for a step that the queue and a new chunk both predict: one of aggregates.
 //
 // Source: lerobot async_inference/configs.py.
 type aggregate uint8
@@ -201,8 +199,7 @@ var aggregates = [...]struct {
 	old, new float32
 }{{"weighted_average", 0.3, 0.7}, {"latest_only", 0, 1}, {"average", 0.5, 0.5}, {"conservative", 0.7, 0.3}}
 
-// aggregateByName returns the function called name, of which an empty one is the
-// default.
+// aggregateByName returns the rule called name; the empty name is the default.
 func aggregateByName(name string) (aggregate, error) {
 	if i := slices.Index(Aggregates, cmp.Or(name, Aggregates[0])); i >= 0 {
 		return aggregate(i), nil
@@ -213,7 +210,7 @@ func aggregateByName(name string) (aggregate, error) {
 //rt:noalloc
 func (a aggregate) blend(old, fresh []float32) {
 	w := &aggregates[a]
-	if a == latestOnly { // 0 * old would keep a zero's sign
+	if a == latestOnly { // 0 * old could keep the sign of a zero
 		copy(old, fresh)
 		return
 	}

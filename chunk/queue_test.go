@@ -11,8 +11,8 @@ import (
 	"edgert/rt"
 )
 
-// rowsFrom is a chunk of n rows of dof joints: joint j of row i is value + i + j/10,
-// the model's rows are negated.
+// rowsFrom returns a chunk of n rows of dof joints: joint j of row i is value + i + j/10, the
+// model's rows are negated.
 func rowsFrom(n, dof int, value float32, seq uint64) *Chunk {
 	c := &Chunk{Key: int64(seq), Rows: n, DOF: dof, Prov: Provenance{Seq: seq}}
 	for i := range n * dof {
@@ -31,13 +31,12 @@ func take(q *actionQueue, n int) (firsts []float32) {
 	return firsts
 }
 
-// What tests/policies/rtc/test_action_queue.py of LeRobot claims, in its order; its
-// name stands before each claim, and the tests below this one take the others.
-// Left out, since they hold by type here: queue_handles_gpu_tensors,
-// queue_handles_different_dtypes, and get_with_task_fails_loudly_when_task_labels_desync
-// (a row and its provenance are one value). The three tests of a log line about a
-// delay that differs from the rows taken keep what the queue holds then: the line
-// itself is the caller's, from index.
+// The claims of LeRobot's tests/policies/rtc/test_action_queue.py, in their order, each after the
+// name of its test; the tests below cover the others. Three are omitted, since they hold by type
+// here: queue_handles_gpu_tensors, queue_handles_different_dtypes, and
+// get_with_task_fails_loudly_when_task_labels_desync (a row and its provenance are one value). The
+// three tests of a log line about a delay that differs from the rows taken check the queue's
+// content only: the caller writes the line itself, from index.
 func TestActionQueueClaims(t *testing.T) {
 	const room = 100
 	type step func(q *actionQueue) (got, want any)
@@ -127,8 +126,8 @@ func equal(a, b any) bool {
 }
 
 // get_with_task_preserves_provenance_when_non_rtc_queue_drains and
-// get_with_task_tracks_replacement_chunk_provenance: a row keeps the label of the
-// chunk it came in; here that is its request.
+// get_with_task_tracks_replacement_chunk_provenance: a row keeps the label of its chunk, here the
+// chunk's request.
 func TestActionQueueKeepsProvenance(t *testing.T) {
 	seqs := func(q *actionQueue, n int) (got []uint64) {
 		for range n {
@@ -150,7 +149,7 @@ func TestActionQueueKeepsProvenance(t *testing.T) {
 	}
 }
 
-// merge_with_different_action_dims: a queue is as wide as its robot.
+// merge_with_different_action_dims: a queue has the width of its robot.
 func TestActionQueueOfAnotherWidth(t *testing.T) {
 	q := newActionQueue(20, 4)
 	q.replace(rowsFrom(20, 4, 0, 1), 5)
@@ -174,9 +173,8 @@ func TestActionQueueCopies(t *testing.T) {
 }
 
 // get_is_thread_safe, merge_is_thread_safe, concurrent_get_and_merge and
-// get_left_over_is_thread_safe: the queue has one owner instead of a lock; other
-// threads hand their chunks over through rt.Latest, and the owner must never see
-// half of one.
+// get_left_over_is_thread_safe: the queue has one owner instead of a lock; other threads pass their
+// chunks through rt.Latest, and the owner must never see half of one.
 func TestActionQueueIsFedByOtherThreads(t *testing.T) {
 	const chunks = 2000
 	inbox := rt.NewLatest(func(c *Chunk) { c.Robot = make([]float32, 8) })
@@ -224,7 +222,7 @@ func TestActionQueueRefusesWhatDoesNotFit(t *testing.T) {
 	}
 }
 
-// plain is the queue as arrays that only grow: what LeRobot's tensors do.
+// plain is the queue as arrays that only grow, like LeRobot's tensors.
 type plain struct {
 	robot, model []float32
 	source       []rt.Instant
@@ -294,7 +292,7 @@ func cut(c *Chunk, k int) (p plain) {
 	return p
 }
 
-// blend is the aggregate written out: new rows, mixed where both are there.
+// blend is the aggregation written out: new rows, mixed where both have one.
 func (o plain) blend(p plain, f aggregate) plain {
 	w := [][2]float32{{0.3, 0.7}, {0, 1}, {0.5, 0.5}, {0.7, 0.3}}[f]
 	for i := range min(len(o.robot), len(p.robot)) {

@@ -6,8 +6,8 @@ import (
 	"edgert/rt"
 )
 
-// queueBase is what the disciplines on an actionQueue have in common, ours and the
-// originals: the queue, the requests under way, and how long to wait for the newest.
+// queueBase is the common part of the disciplines on an actionQueue, ours and the originals: the
+// queue, the requests under way, and the time to wait for the newest.
 type queueBase struct {
 	c         Config
 	queue     *actionQueue
@@ -17,15 +17,15 @@ type queueBase struct {
 
 	key     int64  // newest request
 	n       int64  // action step that ran last
-	merges  uint64 // answers that were taken
+	merges  uint64 // answers merged
 	waited  int    // ticks since the newest request left
-	timeout int    // ticks after which it counts as lost; 0: none is under way
-	silent  int    // ticks since an answer was taken
+	timeout int    // ticks after which it counts as lost; 0: no request is under way
+	silent  int    // ticks since an answer was merged
 	last    Provenance
 }
 
-// newQueueBase makes room for Buffer, or a chunk, and the longest answer behind it,
-// so that no answer that was asked for is refused. maxBuffer bounds it.
+// newQueueBase makes room for Buffer, or a chunk, and in addition the longest answer, so that no
+// requested answer is refused. maxBuffer bounds it.
 func newQueueBase(c Config, e estimator) (queueBase, error) {
 	f, err := aggregateByName(c.Aggregate)
 	rows := max(c.ticks(c.Buffer), c.Horizon) + c.Horizon
@@ -40,7 +40,7 @@ func (b *queueBase) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.D
 	head := b.queue.head()
 	age := now.Sub(head.source)
 	if maxAge > 0 && age > maxAge {
-		if b.c.Schedule == scheduleAppend { // behind an old head the chunk of a later request may be young
+		if b.c.Schedule == scheduleAppend { // after an old head the chunk of a later request may be young
 			b.queue.dropOlder(now, maxAge)
 		} else {
 			b.queue.clear()
@@ -55,8 +55,8 @@ func (b *queueBase) Pop(now rt.Instant, maxAge time.Duration) ([]float32, time.D
 //rt:noalloc
 func (b *queueBase) Peek() []float32 { return b.queue.peek() }
 
-// answer finds the request that c answers and refuses what could not have been
-// asked for. Joined: it may be merged, and executed rows of it have run since.
+// answer finds the request that c answers and refuses a chunk that was not asked for. Joined: c may
+// be merged, and executed rows of it have run since.
 //
 //rt:noalloc
 func (b *queueBase) answer(now rt.Instant, c *Chunk) (q request, executed int, r Result) {
@@ -76,7 +76,7 @@ func (b *queueBase) merged(key int64, rtt time.Duration) {
 	}
 }
 
-// replace puts an answer without its first executed rows where the queue was.
+// replace replaces the queue by an answer without its first executed rows.
 //
 //rt:noalloc
 func (b *queueBase) replace(c *Chunk, executed int, r Result) Result {
@@ -86,8 +86,8 @@ func (b *queueBase) replace(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// append puts a whole answer behind the queue, and gives up the newest request:
-// its answer would repeat the motion.
+// append appends a whole answer to the queue, and gives up the newest request: its answer would
+// repeat the motion.
 //
 //rt:noalloc
 func (b *queueBase) append(c *Chunk, r Result) Result {
@@ -100,7 +100,7 @@ func (b *queueBase) append(c *Chunk, r Result) Result {
 	return r
 }
 
-// blend replaces the queue by an answer, and aggregates where it had an action.
+// blend replaces the queue by an answer, aggregated where the queue had an action.
 //
 //rt:noalloc
 func (b *queueBase) blend(c *Chunk, executed int, r Result) Result {
@@ -110,7 +110,8 @@ func (b *queueBase) blend(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// blendUnlessLate only teaches the estimator where no row of c is still to run.
+// blendUnlessLate blends, or, when all rows of c have run, only passes the round trip to the
+// estimator.
 //
 //rt:noalloc
 func (b *queueBase) blendUnlessLate(c *Chunk, executed int, r Result) Result {
@@ -122,7 +123,7 @@ func (b *queueBase) blendUnlessLate(c *Chunk, executed int, r Result) Result {
 	return r
 }
 
-// skip leaves out the executed rows of c and measures how far the others jump.
+// skip leaves out the executed rows of c and measures the jump of the others.
 //
 //rt:noalloc
 func (b *queueBase) skip(c *Chunk, executed int, r Result) Result {
@@ -147,8 +148,8 @@ func (b *queueBase) waiting() bool {
 	return b.waited < b.timeout
 }
 
-// due says that the actions left last no longer than Buffer, or for sync that none
-// is left.
+// due reports whether the actions left last no longer than Buffer, or for sync whether all have
+// run.
 //
 //rt:noalloc
 func (b *queueBase) due() bool {
@@ -158,7 +159,7 @@ func (b *queueBase) due() bool {
 	return float64(b.queue.size())*(1/b.c.FPS) <= b.c.Buffer.Seconds()
 }
 
-// ask sends the next request, to be answered within timeout ticks.
+// ask fills in the next request, to be answered within timeout ticks.
 //
 //rt:noalloc
 func (b *queueBase) ask(now rt.Instant, a *Ask, step int64, timeout int) {
@@ -179,13 +180,13 @@ func (b *queueBase) conditionOnRest(a *Ask) {
 	a.Delay = min(b.estimate(), b.c.Horizon)
 }
 
-// estimate is the expected round trip in ticks, 0 while none is known.
+// estimate returns the expected round trip in ticks, 0 without a sample.
 //
 //rt:noalloc
 func (b *queueBase) estimate() int { return lerobotSteps(b.latency.seconds(), b.c.FPS) }
 
-// recovery is how many ticks to wait for an answer before asking again: the
-// estimate, but not longer than the actions last; s_min while nothing is known.
+// recovery returns how many ticks to wait for an answer before asking again: the estimate, but not
+// longer than the actions last; s_min without a sample.
 //
 //rt:noalloc
 func (b *queueBase) recovery() int {

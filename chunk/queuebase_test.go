@@ -8,8 +8,8 @@ import (
 	"pgregory.net/rapid"
 )
 
-// Without faults every discipline but sync feeds the arm without a gap, and every
-// action is the one of its step: nothing is skipped, nothing runs twice.
+// Without faults every discipline but sync feeds the arm without a gap, and every action is the
+// action of its step: no step is skipped or runs twice.
 func TestDisciplinesRunInStep(t *testing.T) {
 	for _, name := range Schedules {
 		t.Run(name, func(t *testing.T) {
@@ -33,7 +33,7 @@ func TestDisciplinesRunInStep(t *testing.T) {
 				}
 			}
 			if name == scheduleAppend {
-				return // its rows are by design computed for other steps
+				return // by design its rows are computed for other steps
 			}
 			for i, a := range b.actions {
 				if int(a+0.1) != i {
@@ -44,8 +44,8 @@ func TestDisciplinesRunInStep(t *testing.T) {
 	}
 }
 
-// One lost answer costs about one round trip, whatever the discipline; with
-// Compat it costs what it costs in the original.
+// One lost answer costs about one round trip in every discipline; with Compat it costs as much as
+// in the original.
 func TestOneLostAnswer(t *testing.T) {
 	type figures struct{ ours, compat int } // longest gap between two requests around the loss, in ticks
 	for name, want := range map[string]figures{
@@ -82,8 +82,8 @@ func TestOneLostAnswer(t *testing.T) {
 	}
 }
 
-// An idle start wastes no row: nothing ran while the first answer was under way.
-// LeRobot's engine, and with Compat ours, drops ceil(round trip * fps) rows.
+// An idle start wastes no row: no action ran while the first answer was under way. LeRobot's
+// engine, and with Compat ours, drops ceil(round trip * fps) rows.
 func TestIdleStart(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleRTC, Epsilon: 1, Compat: compat}, 3)
@@ -98,8 +98,8 @@ func TestIdleStart(t *testing.T) {
 	}
 }
 
-// The prefix of rtc is what is left, never more; with Compat zeros fill it up to
-// the end of conditioning, and the delay may exceed it.
+// The prefix of rtc is at most the actions left; with Compat zeros fill it up to the end of
+// conditioning, and the delay may exceed it.
 func TestRTCPrefix(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{
@@ -111,7 +111,7 @@ func TestRTCPrefix(t *testing.T) {
 		}
 		b.run(100)
 		for len(b.asked) == 0 || b.asked[len(b.asked)-1] != b.tick-1 {
-			for i := range b.ask.Robot { // what an earlier request left there
+			for i := range b.ask.Robot { // content of an earlier request
 				b.ask.Robot[i], b.ask.Model[i] = 7, 7
 			}
 			b.run(1)
@@ -132,8 +132,8 @@ func TestRTCPrefix(t *testing.T) {
 	}
 }
 
-// Where the bundle names no end, the prefix of rtc ends with the chunk; one of a
-// single row is one.
+// Where the bundle names no end, the prefix of rtc ends with the chunk; a prefix of a single row is
+// allowed.
 func TestRTCPrefixEnd(t *testing.T) {
 	for bundle, want := range map[int]int{0: benchHorizon, 1: 1, 3: 3, 2 * benchHorizon: benchHorizon} {
 		b := newBench(t, Config{Schedule: scheduleRTC, Epsilon: 1, PrefixEnd: bundle, Buffer: 100 * time.Millisecond}, 3)
@@ -144,8 +144,8 @@ func TestRTCPrefixEnd(t *testing.T) {
 	}
 }
 
-// Behind a full queue nothing can be put: the answer changes nothing, and says so.
-// No discipline gets there: the queue is as large as what it asks for.
+// A full queue refuses an answer without a change. No discipline reaches this state: the queue has
+// room for every request.
 func TestAppendToAFullQueue(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAppend}, 1)
 	b.Discipline.(*sequential).queue = newActionQueue(benchHorizon-1, 1)
@@ -154,9 +154,9 @@ func TestAppendToAFullQueue(t *testing.T) {
 	}
 }
 
-// However short the chunks of a policy are beside the buffer, every answer that was
-// asked for finds room, and the arm has an action on every tick that the round trip
-// leaves; with Compat too, where a refused answer would cost the request time-out.
+// Every requested answer finds room, also with chunks that are short beside the buffer, and the arm
+// has an action on every tick that the round trip leaves; with Compat too, where a refused answer
+// would cost the request time-out.
 func TestAppendOfShortChunks(t *testing.T) {
 	for _, c := range []struct {
 		rows, trip int
@@ -177,7 +177,7 @@ func TestAppendOfShortChunks(t *testing.T) {
 			b := &bench{Discipline: d, ask: NewAsk(c.rows, 1), delay: c.trip, state: make([]float32, 1), flying: map[int]Ask{},
 				answer: Chunk{Rows: c.rows, DOF: 1, Robot: make([]float32, c.rows), Model: make([]float32, c.rows)}}
 			b.run(600)
-			want := 599 - c.trip // all but those before the first answer
+			want := 599 - c.trip // all ticks after the first answer
 			n := 0
 			for _, r := range b.merged {
 				if r.Outcome == ahead {
@@ -191,8 +191,8 @@ func TestAppendOfShortChunks(t *testing.T) {
 	}
 }
 
-// An answer without actions costs LeRobot's client a round trip, not its time-out: it
-// asks again at once. Of a request that is not awaited it changes nothing.
+// An answer without actions costs LeRobot's client a round trip, not its time-out: it asks again at
+// once. Such an answer to a request that is not awaited changes nothing.
 func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleAppend, scheduleSync} {
 		b := hand(t, Config{Schedule: name, Compat: true, RequestTimeout: time.Second}, 3)
@@ -214,8 +214,8 @@ func TestCompatAsksAgainAfterAnAnswerWithoutActions(t *testing.T) {
 	}
 }
 
-// A second answer that would repeat the motion is refused by append and sync, and
-// replaces by its steps in rtc.
+// A second answer that would repeat the motion is refused by append and sync; in rtc it replaces
+// the queue by its steps.
 func TestSupersededAnswers(t *testing.T) {
 	for name, want := range map[string][]Outcome{
 		scheduleAppend: {Joined, older, duplicate},
@@ -223,7 +223,7 @@ func TestSupersededAnswers(t *testing.T) {
 		scheduleRTC:    {Joined, Joined, duplicate},
 	} {
 		b := newBench(t, Config{Schedule: name, Epsilon: 1}, 1000)
-		b.run(40) // two requests at least, none answered
+		b.run(40) // at least two requests without an answer
 		if len(b.asked) < 2 {
 			t.Fatalf("%s: %d requests", name, len(b.asked))
 		}
@@ -238,8 +238,8 @@ func TestSupersededAnswers(t *testing.T) {
 	}
 }
 
-// What must go goes again: a lost answer with nothing left does not stop the arm,
-// as it does with Compat (vectors, "a lost answer with nothing left stops it").
+// async repeats a request with an empty queue, so a lost answer does not stop the arm, as it does
+// with Compat (vectors, "a lost answer with nothing left stops it").
 func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleAsync, Epsilon: 1, Compat: compat, Similarity: 1e6}, 3)
@@ -253,12 +253,12 @@ func TestAsyncRecoversWithNothingLeft(t *testing.T) {
 	}
 }
 
-// v1 trims by the clock with Compat, by what ran without; its first answer is
-// never trimmed.
+// v1 trims an answer by the rows that ran, with Compat by the round trip; its first answer is never
+// trimmed.
 func TestV1Trim(t *testing.T) {
 	for _, compat := range []bool{false, true} {
 		b := newBench(t, Config{Schedule: scheduleV1, Epsilon: 1, Compat: compat, Buffer: time.Millisecond}, 7)
-		b.run(60) // asks with nothing left: the next answer finds an idle arm
+		b.run(60) // the queue is empty: the next answer finds an idle arm
 		if first := b.merged[0]; first.Delay != 0 {
 			t.Errorf("compat %v: the first answer lost %d rows", compat, first.Delay)
 		}
@@ -276,7 +276,7 @@ func TestTooOldActionsNeverRun(t *testing.T) {
 	for _, name := range Schedules {
 		b := newBench(t, Config{Schedule: name, Epsilon: 1, Buffer: 100 * time.Millisecond}, 3)
 		b.run(10)
-		b.tick += 1000 // ten seconds of nothing
+		b.tick += 1000 // ten seconds without a tick
 		n := b.View().N
 		if _, age, tooOld := b.Pop(b.now(), time.Second); !tooOld || age < 9*time.Second || b.View().Size != 0 || b.View().N != n {
 			t.Errorf("%s: Pop() = too old %v at age %v with %d left, want true and none left", name, tooOld, age, b.View().Size)
@@ -287,7 +287,7 @@ func TestTooOldActionsNeverRun(t *testing.T) {
 	}
 }
 
-// An action that is as old as it may be runs; one nanosecond later it does not.
+// An action of exactly the maximum age runs; one nanosecond later it does not.
 func TestOldestActionThatRuns(t *testing.T) {
 	for _, name := range Schedules {
 		for limit, want := range map[time.Duration]bool{benchPeriod: false, benchPeriod - 1: true, 1: true, 0: false} {
@@ -317,8 +317,8 @@ func TestResetBeginsAnew(t *testing.T) {
 	}
 }
 
-// Property: whatever is lost, late, doubled or swapped, no discipline goes back, runs
-// an action twice, answers what was not asked, or stops asking for good.
+// Property: with any lost, late, doubled or swapped answers, no discipline goes back, runs an
+// action twice, accepts an answer without a request, or stops asking for good.
 func TestDisciplinesSurviveAnything(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		name := rapid.SampledFrom(Schedules).Draw(t, "schedule")
@@ -356,7 +356,7 @@ func TestDisciplinesSurviveAnything(t *testing.T) {
 	})
 }
 
-// within says whether the discipline asks within so many ticks.
+// within reports whether the discipline asks within so many ticks.
 func within(d Discipline, b *bench, ticks int) bool {
 	for range ticks {
 		b.tick++
@@ -367,7 +367,7 @@ func within(d Discipline, b *bench, ticks int) bool {
 	return false
 }
 
-// hand is a bench whose answers the test delivers itself.
+// hand returns a bench whose answers the test delivers itself.
 func hand(t *testing.T, c Config, ticks int) *bench {
 	t.Helper()
 	c.Epsilon = 1
@@ -406,8 +406,7 @@ func TestLateAnswers(t *testing.T) {
 	}
 }
 
-// A short answer, of whose rows all have run, leaves the queue alone; the originals
-// empty it.
+// A short answer whose rows have all run does not change the queue; the originals empty it.
 func TestShortLateAnswer(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleAsync, scheduleV1} {
 		for _, compat := range []bool{false, true} {
@@ -431,7 +430,7 @@ func TestShortLateAnswer(t *testing.T) {
 	}
 }
 
-// An answer that a newer one overtook is refused.
+// An answer older than a merged one is refused.
 func TestOlderAnswers(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleV1, scheduleAsync} {
 		b := hand(t, Config{Schedule: name}, 40)
@@ -441,7 +440,7 @@ func TestOlderAnswers(t *testing.T) {
 	}
 }
 
-// With Compat an answer must be the newest request's, and come in time.
+// With Compat an answer must be to the newest request, and in time.
 func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 	for _, name := range []string{scheduleRTC, scheduleAppend, scheduleSync} {
 		c := Config{Schedule: name, Compat: true, RequestTimeout: 100 * time.Millisecond}
@@ -453,7 +452,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 			t.Errorf("%s: the answer that it waits for = %v, want joined", name, got)
 		}
 		b = hand(t, c, 1)
-		for range 10 { // it times out while nobody may ask
+		for range 10 { // it times out while no request can leave
 			b.tick++
 			b.OnTickWithoutObservation()
 		}
@@ -463,7 +462,7 @@ func TestCompatTakesOnlyWhatItWaitsFor(t *testing.T) {
 	}
 }
 
-// While one answer is awaited the same step is not asked for again.
+// While an answer is awaited, its step is not asked for again.
 func TestAsyncAsksOncePerStep(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Similarity: -1, Estimator: "fixed", EstimatorFixed: 80 * time.Millisecond}, 19)
 	if want := []int{0, 9, 18}; !slices.Equal(b.asked, want) {
@@ -471,7 +470,7 @@ func TestAsyncAsksOncePerStep(t *testing.T) {
 	}
 }
 
-// The original never asks for a step again, whatever the arm looks like.
+// The original never asks for a step again, wherever the arm is.
 func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Compat: true, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)
@@ -490,8 +489,7 @@ func TestOriginalAsyncAsksOncePerStep(t *testing.T) {
 	}
 }
 
-// When an older answer was appended, the newer request is void and the next may
-// leave.
+// When an older answer was appended, the newer request is void and the next may leave.
 func TestAppendAsksAnewAfterAnOlderAnswer(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAppend, Buffer: time.Second}, 10)
 	b.deliver(1)
@@ -514,7 +512,7 @@ func TestBufferAndRunway(t *testing.T) {
 	}
 }
 
-// append keeps the young tail behind a head that became too old.
+// append keeps the young tail after a head that became too old.
 func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAppend, Buffer: time.Second}, 1)
 	b.deliver(1)
@@ -529,8 +527,8 @@ func TestAppendDropsTheOldHeadOnly(t *testing.T) {
 	}
 }
 
-// Of a blended queue nothing is kept: what lies behind an old head is of later
-// steps than the arm would run it at.
+// A blended queue is dropped as a whole: the actions after an old head belong to later steps than
+// those at which the arm would run them.
 func TestBlendedQueueIsDroppedWhole(t *testing.T) {
 	b := hand(t, Config{Schedule: scheduleAsync, Threshold: 1, Similarity: -1}, 1)
 	b.deliver(1)
@@ -561,7 +559,7 @@ func TestSpansAndGaps(t *testing.T) {
 	}
 }
 
-// What drtc sends with each kind of prefix.
+// Content of drtc's requests with each kind of prefix.
 func TestDRTCPrefixes(t *testing.T) {
 	for prefix, want := range map[string][2]int{prefixRows: {10, 0}, prefixSpans: {10, 1}, prefixNone: {0, 0}} {
 		b := newBench(t, Config{Schedule: scheduleDRTC, SMin: 8, Epsilon: 1, PrefixEnd: 10, Prefix: prefix}, 3)

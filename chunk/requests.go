@@ -2,19 +2,19 @@ package chunk
 
 import "edgert/rt"
 
-// requestSlots is how many requests are remembered: over 4 s at 60 Hz when every
-// tick asks. An answer that comes later has been superseded long ago.
+// requestSlots is the number of requests that are kept: over 4 s at 60 Hz when every tick asks. A
+// later answer has been superseded long before.
 const requestSlots = 256
 
-// Repeats of a request come ever more seldom once it has been under way for so many ticks:
-// each after this share of the time that has passed. So requestSlots of them cover the
-// minutes that a slow policy may take for its answer.
+// A request that has been under way for many ticks is repeated less and less often: each time after
+// this share of the time that has passed. So requestSlots of them cover the minutes that a slow
+// policy may need for its answer.
 const (
 	repeatsOften = requestSlots
 	repeatShare  = 16
 )
 
-// spread is the least number of ticks until the next repeat of a request that has been under
+// spread returns the least number of ticks until the next repeat of a request that has been under
 // way for so many.
 //
 //rt:noalloc
@@ -25,24 +25,23 @@ func spread(waited int) int {
 	return waited / repeatShare
 }
 
-// request is what is kept about an observation that was sent, because the answer
-// only echoes its key.
+// request is the data kept about a sent observation, because the answer only echoes its key.
 type request struct {
 	key      int64      // 0: an empty slot
 	step     int64      // row 0 of the answer is this step
 	captured rt.Instant // when its state was read; the round trip starts here
 	source   rt.Instant // older of the state and the pictures
-	delay    int        // announced, in steps
+	delay    int        // announced delay, in steps
 	merges   uint64     // answers merged before it was sent
 	answered bool
 }
 
-// requests remembers the last requests by key.
+// requests keeps the last requests by key.
 //
 // Owner: the tick thread.
 type requests [requestSlots]request
 
-// put remembers r and forgets the one that had its slot, 256 keys before.
+// put keeps r in the slot of the request with the key 256 lower.
 //
 //rt:noalloc
 func (q *requests) put(r request) { q[uint64(r.key)%requestSlots] = r }
@@ -54,7 +53,7 @@ func (q *requests) setSource(key int64, source rt.Instant) {
 	}
 }
 
-// answer finds the request that c answers and fills in what it says about c. The
+// answer finds the request that c answers and sets c's step, source and provenance from it. The
 // outcome is Joined, Unknown (never sent or too long ago) or duplicate.
 //
 //rt:noalloc

@@ -7,13 +7,13 @@ import (
 	"edgert/rt"
 )
 
-// ringHorizons is the ring's size in chunks. Rows live at most one horizon
-// ahead of n; the rest is room for a server that answers about later steps than
-// it was asked for, before that is refused.
+// ringHorizons is the ring's size in chunks. Rows are at most one horizon ahead of n; the rest is
+// tolerance for a server that answers with later steps than requested, before such an answer is
+// refused.
 const ringHorizons = 4
 
-// slot is the register of one action step. Its rows lie in schedule.robot and
-// schedule.model at the same index.
+// slot is the register of one action step. Its rows are in schedule.robot and schedule.model at the
+// same index.
 type slot struct {
 	step     int64 // noStep, or the step the rows belong to; stale when <= n
 	key      int64 // request that wrote the rows
@@ -60,7 +60,7 @@ func newSchedule(horizon, dof int) *schedule {
 	return s
 }
 
-// size returns how many occupied steps there are from n+1 up to the first gap.
+// size returns the number of occupied steps from n+1 up to the first gap.
 //
 //rt:noalloc
 func (s *schedule) size() int { return int(s.end - s.n - 1) }
@@ -86,7 +86,7 @@ func (s *schedule) pop(step int64, now rt.Instant, maxAge time.Duration) (action
 	return action, age, false
 }
 
-// peek lends the action of a step above n, [dof], nil when there is none.
+// peek lends the action of a step above n, [dof], or nil without one.
 //
 //rt:noalloc
 func (s *schedule) peek(step int64) []float32 {
@@ -97,10 +97,10 @@ func (s *schedule) peek(step int64) []float32 {
 	return s.robot[i : i+s.dof : i+s.dof]
 }
 
-// merge joins a copy of a chunk: for every step above n the row of the newer
-// request stays. Only a request newer than all before is taken, so that what
-// conditioned a chunk is always the schedule it is merged into. A chunk of the
-// wrong shape, not finite, or about steps outside the ring changes nothing.
+// merge joins a copy of a chunk: for every step above n the row of the newer request is kept. Only
+// a request newer than all before is accepted, so that a chunk was always conditioned on the
+// schedule that it is merged into. A chunk of the wrong shape, not finite, or with steps outside
+// the ring changes nothing.
 //
 //rt:noalloc
 func (s *schedule) merge(c *Chunk, r Result) Result {
@@ -123,15 +123,15 @@ func (s *schedule) check(c *Chunk) Outcome {
 	if o := checkShape(c, s.horizon, s.dof); o != Joined {
 		return o
 	}
-	// All rows must fit above n; a chunk behind n is late, not wrong.
+	// All rows must fit above n; a chunk below n is late, not wrong.
 	if c.step < 0 || c.step > s.n+int64(len(s.slots)-c.Rows)+1 {
 		return ahead
 	}
 	return Joined
 }
 
-// join is the pointwise join for the steps above n: commutative, associative and
-// idempotent in the chunks, ties keep the incumbent.
+// join is the pointwise join for the steps above n: commutative, associative and idempotent in the
+// chunks; on a tie the existing row is kept.
 //
 //rt:noalloc
 func (s *schedule) join(c *Chunk, r Result) Result {
@@ -174,8 +174,8 @@ func (s *schedule) store(step int64, row, delay int, c *Chunk) {
 	}
 }
 
-// copyPrefix copies the steps from n+1 up to the first gap, at most maxRows.
-// modelRows is how many of them, from the first on, have a model row.
+// copyPrefix copies the steps from n+1 up to the first gap, at most maxRows. modelRows is the
+// number of leading steps with a model row.
 //
 //rt:noalloc
 func (s *schedule) copyPrefix(robot, model []float32, maxRows int) (rows, modelRows int) {
@@ -197,11 +197,11 @@ func (s *schedule) condition(a *Ask, c *Config, delay int) {
 	if c.Prefix != prefixNone {
 		a.Rows, a.ModelRows = s.copyPrefix(a.Robot, a.Model, a.PrefixEnd)
 	}
-	a.Delay = min(delay, a.Rows) // only what is sent can be conditioned
+	a.Delay = min(delay, a.Rows) // only rows that are sent can condition
 }
 
-// appendSpans describes the next actions up to the first gap, at most maxRows, by
-// the chunks they came from, for a server that keeps its raw chunks.
+// appendSpans describes the next actions up to the first gap, at most maxRows, by the chunks that
+// they belong to, for a server that keeps its raw chunks.
 //
 //rt:noalloc
 func (s *schedule) appendSpans(dst []Span, maxRows int) []Span {
@@ -260,15 +260,15 @@ func (s *schedule) dropOlder(now rt.Instant, maxAge time.Duration) {
 	s.extend()
 }
 
-// watermark is the key of a last-write-wins register: the newest one accepted. A
-// register with a reader is two of them: the writer's refuses what is not newer,
-// the reader's says whether it has seen the newest.
+// watermark is the key of a last-write-wins register: the newest one accepted. A register with a
+// reader has two: the writer's refuses a key that is not newer, the reader's reports whether it has
+// seen the newest.
 type watermark int64
 
 // noKey is below every request key, so that the first request always wins.
 const noKey = math.MinInt64
 
-// accept reports whether key is newer than all before, and remembers it.
+// accept reports whether key is newer than all before, and keeps it.
 //
 //rt:noalloc
 func (w *watermark) accept(key int64) bool {

@@ -23,8 +23,8 @@ func TestPopRunsStepsInOrder(t *testing.T) {
 	}
 }
 
-// An idle start wastes no row: the first chunk was asked for at n = -1 and its
-// row 0 runs, however late it comes.
+// An idle start wastes no row: the first chunk was asked for at n = -1 and its row 0 runs, however
+// late it comes.
 func TestLateFirstChunkLosesNothing(t *testing.T) {
 	s := newSchedule(4, 1)
 	step := s.n + 1
@@ -127,7 +127,7 @@ func TestOldActionsNeverRun(t *testing.T) {
 	}
 }
 
-// A gap starves the schedule until a chunk closes it.
+// A gap starves the arm until a chunk closes it.
 func TestGapStarves(t *testing.T) {
 	s := newSchedule(4, 1)
 	merge(s, ramp(1, 2, 3, 20))
@@ -154,12 +154,12 @@ func TestCopyPrefix(t *testing.T) {
 	if rows, known := s.copyPrefix(robot, model, 1); rows != 1 || known != 1 {
 		t.Errorf("copyPrefix of at most 1 row = %d, %d, want 1, 1", rows, known)
 	}
-	// A server that sends no model chunk: the robot rows still condition.
+	// When a server sends no model chunk, the robot rows still condition.
 	merge(s, &Chunk{Key: 2, step: 3, Rows: 2, DOF: 2, Robot: []float32{1, 2, 3, 4}})
 	if rows, known := s.copyPrefix(robot, model, 4); rows != 4 || known != 2 {
 		t.Errorf("copyPrefix = %d robot rows, %d model rows, want 4, 2", rows, known)
 	}
-	// A model row behind one that is missing says nothing.
+	// A model row after a missing one is not sent.
 	merge(s, &Chunk{Key: 3, step: 4, Rows: 1, DOF: 2, Robot: []float32{5, 6}, Model: []float32{.5, .6}})
 	if rows, known := s.copyPrefix(robot, model, 4); rows != 4 || known != 2 {
 		t.Errorf("copyPrefix = %d robot rows, %d model rows with a gap, want 4, 2", rows, known)

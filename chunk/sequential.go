@@ -2,12 +2,11 @@ package chunk
 
 import "edgert/rt"
 
-// sequential is rtc, append and sync, with one request under way at a time. rtc
-// asks while actions for at most Buffer are left, and its answer replaces them;
-// append's goes behind them; sync asks when none is left. An answer drops the rows
-// that ran meanwhile. A request is repeated after the latency estimate; then rtc
-// takes either answer, the others the first, since the second would repeat the
-// motion.
+// sequential is rtc, append and sync, with one request under way at a time. rtc asks while actions
+// for at most Buffer are left, and its answer replaces them; append's answer is appended to them;
+// sync asks when all have run. An answer drops the rows that ran meanwhile. A request is repeated
+// after the latency estimate; then rtc accepts either answer, the others the first, since the
+// second would repeat the motion.
 type sequential struct {
 	queueBase
 	newest watermark
@@ -21,7 +20,7 @@ func (d *sequential) OnChunk(now rt.Instant, c *Chunk) Result {
 	if r.Outcome != Joined {
 		return r
 	}
-	current := q.merges == d.merges // nothing was taken since it left
+	current := q.merges == d.merges // no answer was merged since it left
 	if d.c.Schedule == scheduleRTC {
 		current = d.newest.accept(q.key)
 	}

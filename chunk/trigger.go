@@ -1,22 +1,22 @@
 package chunk
 
-// trigger decides on which tick drtc asks for the next chunk, and which delay to
-// announce. It fires when at most H - s_min actions are left and the cooldown has
-// run out; firing sets the cooldown to the latency estimate plus epsilon, or less
-// (cooldownRunway). It never waits for an answer: a newer request supersedes one
-// that was lost after at most estimate + epsilon + 1 ticks.
+// trigger decides on which tick drtc asks for the next chunk, and which delay to announce. It fires
+// when at most H - s_min actions are left and the cooldown has run out; firing sets the cooldown to
+// the latency estimate plus epsilon, or less (cooldownRunway). It never waits for an answer: after
+// at most estimate + epsilon + 1 ticks a newer request supersedes a lost one.
 //
 // Owner: the tick thread.
 type trigger struct {
 	c        Config
 	latency  estimator
 	cooldown int  // ticks until it may fire again
-	due      bool // the next tick fires, however many actions are left
-	waited   int  // ticks since an answer joined, or the schedule was asked to begin anew
+	due      bool // the next tick fires with any number of actions left
+	waited   int  // ticks since an answer joined, or since askNow
 }
 
-// onTick advances the cooldown and decides whether to ask now. size is the actions left after Pop
-// and OnChunk; delay the estimate, at most size. Else call onTickWithoutObservation.
+// onTick advances the cooldown and decides whether to ask now. size is the number of actions left
+// after Pop and OnChunk; delay the estimate, at most size. On a tick without an observation call
+// onTickWithoutObservation instead.
 //
 //rt:noalloc
 func (t *trigger) onTick(size int) (fire bool, delay int) {
@@ -30,7 +30,7 @@ func (t *trigger) onTick(size int) (fire bool, delay int) {
 	return true, min(estimate, size)
 }
 
-// timeout returns after how many ticks a request without an answer is repeated.
+// timeout returns the number of ticks after which a request without an answer is repeated.
 //
 //rt:noalloc
 func (t *trigger) timeout(estimate, size int) int {
@@ -61,7 +61,7 @@ func (t *trigger) answered(rtt float64) {
 //rt:noalloc
 func (t *trigger) askNow() { t.cooldown, t.waited, t.due = 0, 0, true }
 
-// estimate is the round trip in action steps, 1 to max(1, H/2).
+// estimate returns the round trip in action steps, 1 to max(1, H/2).
 //
 //rt:noalloc
 func (t *trigger) estimate() int { return steps(t.latency.seconds(), t.c.FPS, t.c.Horizon) }

@@ -63,7 +63,7 @@ func TestLostChunkIsAskedForAgain(t *testing.T) {
 }
 
 // After a break the actions left are older than their number suggests, so the next tick asks even
-// with a full schedule, and only that tick. The original does not.
+// with a full schedule, and only that tick. The original does not ask.
 func TestAskNowAsksWhateverIsLeft(t *testing.T) {
 	d := newTrigger(fixed(0.05))
 	if fire, _ := d.onTick(45); fire {
@@ -85,7 +85,7 @@ func TestAskNowAsksWhateverIsLeft(t *testing.T) {
 	}
 }
 
-// Servers are warm before they take a session: the first answer teaches as all do.
+// Servers are warm before they accept a session: the first answer is a sample like all others.
 func TestTheFirstAnswerTeaches(t *testing.T) {
 	d := newTrigger(unseeded())
 	if d.estimate() != 20 {
@@ -153,9 +153,9 @@ func BenchmarkTick(b *testing.B) {
 	}
 }
 
-// After a spike the estimate is high for long. A lost answer then costs half of
-// the actions left, not most of them; a link that is truly slow is not asked
-// twice; and the DRTC program's cooldown is there to compare with.
+// After a spike the estimate stays high for long. With the default cooldown a lost answer then
+// costs half of the actions left, not most of them, and a link that is truly slow is not asked
+// twice; the DRTC program's cooldown is tested for comparison.
 func TestCooldownIsBoundedByTheRunway(t *testing.T) {
 	for _, tt := range []struct {
 		name     string
@@ -191,8 +191,8 @@ func TestCooldownIsBoundedByTheRunway(t *testing.T) {
 	}
 }
 
-// After a break our own disciplines ask at once; the originals, as Compat has
-// them, wait as long as without it.
+// After a break our own disciplines ask at once; the originals (Compat) wait as long as without the
+// break.
 func TestResume(t *testing.T) {
 	const forever = 1000
 	waits := func(c Config, resume bool) (ticks int) {
@@ -229,8 +229,8 @@ func TestResume(t *testing.T) {
 	}
 }
 
-// Goal: the answer of a policy that takes minutes finds its request remembered, in every
-// discipline, however short the chunks: repeats come ever more seldom.
+// Goal: the answer of a policy that takes minutes finds its request, in every discipline and with
+// short chunks, since repeats become less and less frequent.
 func TestASlowAnswerIsToAKnownRequest(t *testing.T) {
 	for _, name := range Schedules {
 		for _, horizon := range []int{2, 16, 50} {

@@ -2,10 +2,9 @@ package chunk
 
 import "edgert/rt"
 
-// v1 is the first remote proposal: while actions for at most Buffer are left an
-// observation leaves; its answer drops the rows that ran on the way and is
-// blended into the rest, unless it is older than one before. The next request
-// waits for the last round trip + epsilon.
+// v1 is the first remote proposal: while actions for at most Buffer are left an observation leaves;
+// its answer drops the rows that ran meanwhile and is blended into the rest, unless it is older
+// than a previous one. The next request waits for the last round trip + epsilon.
 //
 // Source: LeRobot's async proposal, version 1, sections 8 and 11.5.
 type v1 struct {

@@ -16,12 +16,12 @@ const (
 	highestBand = 0.99
 )
 
-// butterworth smooths each joint; the first row passes as it is. With a gain g
-// other than 1 the output moves by g times the distance to the filtered one: above
-// 1 that makes up for some of the filter's lag, and rings.
+// butterworth smooths each joint; the first row passes unchanged. With a gain g other than 1 the
+// output moves by g times the distance to the filtered value: a gain above 1 compensates some of
+// the filter's lag, and rings.
 //
-// Source: Distributed Real-Time Chunking, additional implementation details; the
-// program's utils at d20888c, which take scipy's butter and sosfilt.
+// Source: Distributed Real-Time Chunking, additional implementation details; the program's utils at
+// d20888c, which take scipy's butter and sosfilt.
 type butterworth struct {
 	sections []section
 	gain     float64
@@ -30,7 +30,7 @@ type butterworth struct {
 	ahead    memory // scratch of preview
 }
 
-// section is a second-order section; b, a as scipy has them, a[0] = 1.
+// section is a second-order section with scipy's b and a, a[0] = 1.
 type section struct{ b0, b1, b2, a1, a2 float64 }
 
 // memory is the state of every joint: two values for each section, and the last
@@ -83,8 +83,8 @@ func design(cutoff, fps float64, order int) (s []section) {
 		p := pole(math.Pi/2 + math.Pi*float64(2*k-1)/float64(2*order))
 		s = append(s, section{1, 2, 1, -2 * real(p), real(p)*real(p) + imag(p)*imag(p)})
 	}
-	// Of an odd order's three zeros at -1 and one at 0, scipy gives the last pair
-	// of poles the nearest and one at -1, the real pole the others.
+	// Of an odd order's three zeros at -1 and one at 0, scipy assigns to the last pair of poles the
+	// nearest zero and one at -1, to the real pole the others.
 	if last := len(s) - 1; order%2 == 1 && last > 0 && -s[last].a1/2 > -0.5 {
 		s[0].b1, s[0].b2 = 2, 1
 		s[last].b1, s[last].b2 = 1, 0
@@ -105,7 +105,7 @@ func (f *butterworth) apply(row []float32) {
 	f.primed = true
 }
 
-// preview does to rows, [n*dof], what apply would if they came next.
+// preview replaces rows, [n*dof], by the rows that apply would make if they came next.
 //
 //rt:noalloc
 func (f *butterworth) preview(rows []float32) {
@@ -136,7 +136,7 @@ func (f *butterworth) run(m *memory, primed bool, row []float32) {
 	}
 }
 
-// settle makes the state that of an input that was x for ever.
+// settle sets the state that a constant input x would have led to.
 //
 //rt:noalloc
 func (f *butterworth) settle(z [][2]float64, x float64) {

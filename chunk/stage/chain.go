@@ -1,9 +1,8 @@
-// Package stage holds what may stand between the schedule and the last gate before
-// the bus, each optional: a low-pass filter per joint (butterworth.go), LeRobot's
-// action interpolator (interpolator.go), limits of velocity and acceleration
-// (rate.go). A Chain runs them in this order. A stage changes a row in place and
-// allocates nothing after it is made. It can preview what it would make of the
-// rows that run next, so that the policy is conditioned on what the arm will do.
+// Package stage contains the optional stages between the schedule and the last gate before the bus:
+// a low-pass filter per joint (butterworth.go), LeRobot's action interpolator (interpolator.go),
+// limits of velocity and acceleration (rate.go). A Chain runs them in this order. A stage changes a
+// row in place and allocates nothing after it is made. It can preview its result for the rows that
+// run next, so that the policy is conditioned on the arm's real motion.
 package stage
 
 import (
@@ -11,30 +10,28 @@ import (
 	"fmt"
 )
 
-// Config says which stages there are. The zero value of a field means none.
+// Config selects the stages. A zero field means that the stage is absent.
 type Config struct {
 	Cutoff     float64 // Hz of the low-pass filter, where the amplitude has fallen to 0.71
 	Order      int     // the filter's order, 1 to 4; 0: 2
-	Gain       float64 // how much of each step towards the filtered value, above 0 and below 2; 0: 1
+	Gain       float64 // share of each step towards the filtered value, above 0 and below 2; 0: 1
 	Multiplier int     // ticks per action; 0: 1
 	Velocity   float64 // units per second
 	Accel      float64 // units per second squared
 }
 
-// Chain is every stage in order: the filter sees each action of the policy, the
-// interpolator makes ticks of it, the limits see each tick. Without any stage an
-// action passes as it is.
+// Chain is every stage in order: the filter gets each action of the policy, the interpolator makes
+// ticks of it, the limits get each tick. Without any stage an action passes unchanged.
 //
 // Owner: the tick thread.
 type Chain struct {
-	filter *butterworth // nil: none
+	filter *butterworth // nil: no filter
 	ticks  *interpolator
-	limit  *rateLimit // nil: none
+	limit  *rateLimit // nil: no limit
 	row    []float32  // scratch
 }
 
-// NewChain returns the stages that c names for rows of dof joints, fps actions per
-// second.
+// NewChain returns the stages that c selects, for rows of dof joints and fps actions per second.
 func NewChain(c Config, fps float64, dof int) (*Chain, error) {
 	multiplier := cmp.Or(c.Multiplier, 1)
 	l := &Chain{row: make([]float32, dof)}
@@ -63,12 +60,12 @@ func NewChain(c Config, fps float64, dof int) (*Chain, error) {
 //rt:noalloc
 func (l *Chain) Multiplier() int { return l.ticks.n }
 
-// NeedsAction says that this tick has nothing to run until Add brings an action.
+// NeedsAction reports whether this tick has no row until Add adds an action.
 //
 //rt:noalloc
 func (l *Chain) NeedsAction() bool { return l.ticks.needsAction() }
 
-// Add takes the next action, [dof], and copies it.
+// Add copies the next action, [dof].
 //
 //rt:noalloc
 func (l *Chain) Add(action []float32) {
@@ -79,7 +76,7 @@ func (l *Chain) Add(action []float32) {
 	l.ticks.add(l.row)
 }
 
-// Next lends the row of this tick, [dof], nil when the arm is held.
+// Next lends the row of this tick, [dof], or nil when the arm is held.
 //
 //rt:noalloc
 func (l *Chain) Next() []float32 {
@@ -94,7 +91,7 @@ func (l *Chain) Next() []float32 {
 	return row
 }
 
-// Preview does to rows, [n*dof], what Add and Next would if they came next.
+// Preview replaces rows, [n*dof], by the rows that Add and Next would make if they came next.
 //
 //rt:noalloc
 func (l *Chain) Preview(rows []float32) {
@@ -115,7 +112,7 @@ func (l *Chain) Rest() {
 	}
 }
 
-// Reset forgets the past: the arm is at row, [dof].
+// Reset clears the stages' state: the arm is at row, [dof].
 //
 //rt:noalloc
 func (l *Chain) Reset(row []float32) {

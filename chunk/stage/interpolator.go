@@ -2,12 +2,11 @@ package stage
 
 import "fmt"
 
-// maxMultiplier is the most ticks per action.
+// maxMultiplier is the largest number of ticks per action.
 const maxMultiplier = 64
 
-// interpolator runs the arm at N ticks per action, on the line from one action to
-// the next, whose last tick is the action to the bit. The first action lasts one
-// tick.
+// interpolator runs the arm at N ticks per action, on the line from one action to the next; the
+// last tick is exactly the action. The first action lasts one tick.
 //
 // Source: lerobot utils/action_interpolator.py.
 type interpolator struct {
@@ -19,7 +18,7 @@ type interpolator struct {
 	out      []float32 // [dof]
 }
 
-// newInterpolator returns one for n ticks per action of dof joints.
+// newInterpolator returns an interpolator for n ticks per action of dof joints.
 func newInterpolator(n, dof int) (*interpolator, error) {
 	if n < 1 || n > maxMultiplier {
 		return nil, fmt.Errorf("stage: %d ticks per action, want 1 to %d", n, maxMultiplier)
@@ -48,7 +47,7 @@ func (p *interpolator) next() []float32 {
 	}
 	p.index++
 	if p.index == p.count {
-		copy(p.out, p.to) // not from + 1 * (to - from), which may be one bit off
+		copy(p.out, p.to) // from + 1 * (to - from) may differ in the last bit
 		return p.out
 	}
 	part := float32(float64(p.index) / float64(p.count))
@@ -58,7 +57,7 @@ func (p *interpolator) next() []float32 {
 	return p.out
 }
 
-// reset forgets the last action: the next one is not interpolated towards.
+// reset drops the last action: there is no line to the next one.
 //
 //rt:noalloc
 func (p *interpolator) reset() { p.index, p.count, p.started = 0, 0, false }

@@ -6,8 +6,8 @@ import (
 	"math"
 )
 
-// rateLimit keeps each joint's velocity and acceleration within bounds. It slows
-// down in time to stop at where it is going.
+// rateLimit keeps each joint's velocity and acceleration within bounds. It brakes in time to stop
+// at the goal.
 type rateLimit struct {
 	dt           float64
 	speed, accel float64   // units per second, and per second squared; +Inf: no bound
@@ -40,8 +40,8 @@ func (l *rateLimit) reset(row []float32) {
 //rt:noalloc
 func (l *rateLimit) rest() { clear(l.v) }
 
-// apply limits the row, [dof], in place. The first row passes when there was no
-// reset before. A value that is not finite stays for the last gate to see.
+// apply limits the row, [dof], in place. The first row passes unless reset was called before. A
+// value that is not finite is left for the last gate to refuse.
 //
 //rt:noalloc
 func (l *rateLimit) apply(row []float32) {
@@ -57,7 +57,7 @@ func (l *rateLimit) apply(row []float32) {
 	}
 }
 
-// preview does to rows, [n*dof], what apply would with steps ticks for each.
+// preview replaces rows, [n*dof], by the rows that apply would make with steps ticks for each.
 //
 //rt:noalloc
 func (l *rateLimit) preview(rows []float32, steps int) {
@@ -89,8 +89,8 @@ func (l *rateLimit) move(at, v *float64, to float64) {
 	}
 	way := to - *at
 	want := way / l.dt
-	// The fastest that still stops within the way that is left, braking by
-	// accel*dt in every tick: v*v/(2*accel) + v*dt/2 <= |way|.
+	// The largest speed that still stops within the remaining distance, braking by accel*dt in
+	// every tick: v*v/(2*accel) + v*dt/2 <= |way|.
 	if a := l.accel; !math.IsInf(a, 1) {
 		half := a * l.dt / 2
 		stop := math.Sqrt(half*half+2*a*math.Abs(way)) - half

@@ -56,8 +56,8 @@ type filterCase struct {
 	X, Y              [][]float64
 }
 
-// The DRTC program's filter around scipy's sosfilt, step by step; the gains of 2
-// and more, which newButterworth refuses, included.
+// The DRTC program's filter around scipy's sosfilt, step by step, including the gains of 2 and
+// more, which newButterworth refuses.
 func TestButterworthGolden(t *testing.T) {
 	for _, c := range goldens[filterCase](t, "drtc.json", "filter") {
 		t.Run(c.Name, func(t *testing.T) {
@@ -121,7 +121,7 @@ func TestButterworthRefuses(t *testing.T) {
 	}
 }
 
-// Preview predicts Apply, and changes nothing; Reset lets the next row pass.
+// Preview predicts Apply and changes no state; after Reset the next row passes.
 func TestButterworthPreviewAndReset(t *testing.T) {
 	f, err := newButterworth(Config{Cutoff: 3, Order: 3, Gain: 1.4}, 60, 2)
 	if err != nil {
@@ -197,8 +197,8 @@ func TestInterpolatorGolden(t *testing.T) {
 	}
 }
 
-// A step of the goal is followed within both bounds, without overshoot, and ends
-// exactly there.
+// A step of the goal is followed within both bounds, without overshoot, and ends exactly at the
+// goal.
 func TestRateLimit(t *testing.T) {
 	for _, c := range []struct {
 		name         string
@@ -296,7 +296,7 @@ func TestStagesNoAlloc(t *testing.T) {
 	}
 }
 
-// Without a stage an action passes to the bit; with all, the filter sees actions, the limits see
+// Without a stage an action passes unchanged; with all, the filter gets actions, the limits get
 // ticks, and Preview predicts the result.
 func TestChain(t *testing.T) {
 	plain, err := NewChain(Config{}, 60, 2)
@@ -378,8 +378,8 @@ func TestRateLimitBothWays(t *testing.T) {
 	}
 }
 
-// Goal: a reset forgets what the filter, the interpolator and the limits knew:
-// the next action passes the filter as it is.
+// Goal: a reset clears the state of the filter, the interpolator and the limits: the next action
+// passes the filter unchanged.
 func TestChainReset(t *testing.T) {
 	c, err := NewChain(Config{Cutoff: 3, Multiplier: 2, Velocity: 600, Accel: 36000}, 60, 1)
 	if err != nil {
