@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// scenery is a picture with some texture, so that a benchmark means something.
+// scenery returns a picture with some texture, so that a benchmark is meaningful.
 func scenery(w, h int) []byte {
 	pix := make([]byte, w*h*3)
 	x := uint32(1)

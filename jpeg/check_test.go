@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// A picture passes the check exactly where it decodes, however it is damaged: cut with an
-// end marker after it, as cameras leave a torn one, or with wrong bytes.
+// A damaged picture passes the check exactly when it decodes: cut with an end marker after it, as
+// in a torn picture of a camera, or with wrong bytes.
 func TestCheckIsAsStrictAsDecoding(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	d := decoder(t)
@@ -35,7 +35,7 @@ func TestCheckIsAsStrictAsDecoding(t *testing.T) {
 				bad = append(bad[:at], bad[min(at+1+random.IntN(40), len(bad)-2):]...)
 			}
 			want := d.DecodeRGB(pix, bad, sceneW, sceneH)
-			if errors.Is(want, ErrSize) { // the damage is in the header, and a decoder that takes any size takes it
+			if errors.Is(want, ErrSize) { // the damage is in the header, and a decoder for any size accepts it
 				continue
 			}
 			if got := d.Check(bad); !errors.Is(got, want) || (got == nil) != (want == nil) {

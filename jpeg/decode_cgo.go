@@ -24,13 +24,13 @@ import (
 // Owner: one goroutine at a time.
 type Decoder struct {
 	handle  C.tjhandle
-	failed  bool // the last picture did; the handle is renewed before the next
+	failed  bool // the last picture failed; the handle is renewed before the next
 	warned  bool // the last picture had stray bytes
 	planes  planes
 	fit     *Scaler          // of pictures of any size; nil before ReserveFit
-	room    []byte           // the picture that fit scales
+	room    []byte           // the picture before scaling
 	checked []byte           // Check's picture
-	message [maxMessage]byte // the library's for the last failure, up to a zero
+	message [maxMessage]byte // the library's message for the last failure, up to a zero
 }
 
 const maxMessage = 200 // JMSG_LENGTH_MAX of libjpeg
@@ -45,22 +45,22 @@ func NewDecoder() (*Decoder, error) {
 }
 
 // DecodeRGB decompresses src, which must be a baseline w x h picture, into the first w*h*3 bytes of
-// dst. After an error dst holds anything. A gray picture becomes equal channels, one without
-// Huffman tables uses the standard's, and a few stray bytes before a marker are skipped and
-// reported by Warned.
+// dst. After an error the content of dst is undefined. A gray picture becomes equal channels, a
+// picture without Huffman tables uses the standard's, and a few stray bytes before a marker are
+// skipped and reported by Warned.
 //
 // Errors: ErrSize when the picture has another size or dst is too short; ErrTooLarge;
-// ErrProgressive; ErrFormat for CMYK; ErrCorrupt for all else that the library only warns about:
-// half a picture is worse for a policy than no picture.
+// ErrProgressive; ErrFormat for CMYK; ErrCorrupt for everything else that the library only warns
+// about: half a picture is worse for a policy than no picture.
 //
 //rt:noalloc
 func (d *Decoder) DecodeRGB(dst, src []byte, w, h int) error {
 	return d.DecodeScaled(dst, src, w, h, 1)
 }
 
-// DecodeScaled is DecodeRGB for a larger picture, if Shrink(its size, w, h, most) is not
-// 0. The library leaves the highest frequencies out, which is faster than scaling and not
-// quite the same picture. So a policy must allow it.
+// DecodeScaled is DecodeRGB for a larger picture, if Shrink(its size, w, h, most) is not 0. The
+// library leaves the highest frequencies out, which is faster than scaling and does not give quite
+// the same picture. So a policy must allow it.
 //
 //rt:noalloc
 func (d *Decoder) DecodeScaled(dst, src []byte, w, h, most int) error {
@@ -80,10 +80,9 @@ func (d *Decoder) ReserveFit(maxTo int) {
 	d.fit, d.room = NewScaler(MaxFitSide, maxTo), make([]byte, 3*MaxFitPixels)
 }
 
-// DecodeFit is DecodeRGB for a picture of any size, which Scaler makes w x h; it returns
-// the size it had. Of one that is at least four times as large as needed the library
-// leaves out the highest frequencies (reduction), which changes little then. After
-// ReserveFit.
+// DecodeFit is DecodeRGB for a picture of any size, which Scaler makes w x h; it returns the
+// original size. In a picture at least four times as large as needed the library leaves out the
+// highest frequencies (reduction), which changes little then. Call ReserveFit before.
 //
 // Errors: those of DecodeRGB; ErrTooLarge also beyond MaxFitPixels or MaxFitSide.
 //
@@ -107,14 +106,14 @@ func (d *Decoder) DecodeFit(dst, src []byte, w, h int) (fromW, fromH int, err er
 	return p.W, p.H, d.fit.Scale(dst, w, h, d.room, kw, kh)
 }
 
-// Fit is Scaler.Scale. After ReserveFit.
+// Fit is Scaler.Scale. Call ReserveFit before.
 //
 //rt:noalloc
 func (d *Decoder) Fit(dst []byte, w, h int, src []byte, fromW, fromH int) error {
 	return d.fit.Scale(dst, w, h, src, fromW, fromH)
 }
 
-// inspect refuses what cannot become a picture of w x h in dst.
+// inspect refuses a picture that cannot become w x h in dst.
 //
 //rt:noalloc
 func (d *Decoder) inspect(dst, src []byte, w, h int) (p Picture, err error) {
@@ -137,7 +136,7 @@ func (d *Decoder) inspect(dst, src []byte, w, h int) (p Picture, err error) {
 	return p, nil
 }
 
-// decode decompresses a picture that was inspected, which shrink makes w x h, into dst.
+// decode decompresses an inspected picture, reduced by shrink to w x h, into dst.
 //
 //rt:noalloc
 func (d *Decoder) decode(dst, src []byte, w, h, shrink int) error {
@@ -152,9 +151,9 @@ func (d *Decoder) decode(dst, src []byte, w, h, shrink int) error {
 	return nil
 }
 
-// Check reports why a picture would not decode, as DecodeRGB does: every coded bit of it is
-// read, but only an eighth of its width and height is computed. It allocates only for
-// pictures larger than any before.
+// Check returns the error with which DecodeRGB would refuse a picture: it reads every coded bit,
+// but computes only an eighth of the width and height. It allocates only for pictures larger than
+// any before.
 //
 //rt:noalloc
 func (d *Decoder) Check(src []byte) error {
@@ -255,8 +254,8 @@ func (d *Decoder) ready() error {
 	return nil
 }
 
-// Explain adds got, wanted and the library's message to the last picture's error,
-// before the next one.
+// Explain adds the found and the expected size and the library's message to the last picture's
+// error. Call it before the next picture.
 func (d *Decoder) Explain(err error, src []byte, w, h int) error {
 	var detail []byte
 	if d.handle != nil && d.failed {

@@ -72,9 +72,9 @@ func (e *Encoder) Reserve(m *Image) {
 	}
 }
 
-// Encode compresses m into dst of MaxSize(m.W, m.H, chroma) bytes and returns how many it
-// used. It allocates only for the largest picture yet. Errors: ErrSize when m.Pix or dst
-// is too short; ErrTooLarge.
+// Encode compresses m into dst of MaxSize(m.W, m.H, chroma) bytes and returns the number of bytes
+// used. It allocates only for pictures larger than any before. Errors: ErrSize when m.Pix or dst is
+// too short; ErrTooLarge.
 //
 //rt:noalloc
 func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
@@ -107,7 +107,7 @@ func (e *Encoder) Encode(dst []byte, m *Image) (n int, err error) {
 //rt:noalloc
 func (e *Encoder) chromaOf(l Layout) Chroma {
 	switch {
-	case l == YUYV && e.chroma != Chroma420: // more than it has would be made up
+	case l == YUYV && e.chroma != Chroma420: // finer chroma than the picture's would be invented
 		return Chroma422
 	case l == RGB && e.chroma != ChromaOfPicture:
 		return e.chroma
@@ -125,10 +125,10 @@ func (e *Encoder) Close() error {
 	return nil
 }
 
-// planes is room for one picture's Y, Cb and Cr.
+// planes is memory for one picture's Y, Cb and Cr.
 type planes struct{ room []byte }
 
-// sizes returns the pixels of m's luma, and the sides of its chroma.
+// sizes returns the number of pixels of m's luma, and the sides of its chroma.
 //
 //rt:noalloc
 func sizes(m *Image, chroma Chroma) (luma, cw, ch int) {

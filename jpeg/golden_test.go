@@ -12,7 +12,7 @@ import (
 
 const sceneW, sceneH = 96, 64
 
-// rgbOf returns a picture's RGB, read through the standard library alone.
+// rgbOf returns a picture's RGB, decoded by the standard library only.
 func rgbOf(im image.Image) []byte {
 	b := im.Bounds()
 	pix := make([]byte, 0, 3*b.Dx()*b.Dy())
@@ -49,8 +49,7 @@ func difference(a, b []byte) (most int, mean float64) {
 	return most, float64(sum) / float64(len(a))
 }
 
-// Our decoder puts into a tensor what an independent one decodes: the same channels,
-// the same way up.
+// Our decoder and an independent one give the same tensor: the same channels, the same way up.
 func TestDecodeIsTheIndependentDecoders(t *testing.T) {
 	for file, want := range map[string]string{
 		"scene_420.jpg": "scene_420.png", "scene_422.jpg": "scene_422.png", "scene_444.jpg": "scene_444.png",
@@ -67,7 +66,7 @@ func TestDecodeIsTheIndependentDecoders(t *testing.T) {
 	}
 }
 
-// sceneImages are the raw forms of the golden picture.
+// sceneImages returns the raw forms of the golden picture.
 func sceneImages(t *testing.T) map[string]Image {
 	all := map[string]Image{
 		"rgb":  {Layout: RGB, Pix: goldenPNG(t, "scene.png")},
@@ -84,8 +83,8 @@ func sceneImages(t *testing.T) map[string]Image {
 	return all
 }
 
-// Every raw form of the picture becomes the same picture: encoded by us and decoded
-// by the standard library, and converted without JPEG.
+// Every raw form of the picture gives the same picture: encoded by us and decoded by the standard
+// library, and converted without JPEG.
 func TestEncodeIsThePicture(t *testing.T) {
 	for name, m := range sceneImages(t) {
 		want := goldenPNG(t, "scene.png")
@@ -126,8 +125,7 @@ func TestEncodeIsThePicture(t *testing.T) {
 	}
 }
 
-// A picture in a larger one, as a camera with padded rows delivers it, is the
-// same picture.
+// A picture with padded rows, as a camera may deliver it, gives the same result as without padding.
 func TestStrideIsSkipped(t *testing.T) {
 	for name, m := range sceneImages(t) {
 		stride := m.stride()
@@ -156,7 +154,7 @@ func TestStrideIsSkipped(t *testing.T) {
 	}
 }
 
-// Scaling in the transform gives the picture, smaller.
+// Scaling in the transform gives the same picture, smaller.
 func TestDecodeScaled(t *testing.T) {
 	whole := goldenPNG(t, "scene_422.png")
 	for _, k := range []int{1, 2, 4, 8} {
@@ -178,7 +176,7 @@ func TestDecodeScaled(t *testing.T) {
 	}
 }
 
-// A picture is shrunk by the allowed number and by no other.
+// A picture is shrunk by the allowed factors only.
 func TestDecodeScaledRefuses(t *testing.T) {
 	d, src := decoder(t), golden(t, "scene_422.jpg")
 	for _, tt := range []struct {

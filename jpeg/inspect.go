@@ -5,25 +5,25 @@ import (
 	"encoding/binary"
 )
 
-// Picture is the content of a JPEG's markers.
+// Picture is the information in a JPEG's markers.
 type Picture struct {
 	W, H        int
 	Chroma      Chroma
 	Progressive bool
-	// Tables: every Huffman table that the scan uses is in the file. The pictures of
-	// many webcams lack them and mean the standard's.
+	// Tables: every Huffman table that the scan uses is in the file. The pictures of many webcams
+	// lack them and use the standard's.
 	Tables bool
-	// Insert is where StandardTables go if they are missing: before all but the first
-	// segments, so that a table in the file still wins.
+	// Insert is the offset at which StandardTables are inserted if they are missing: before all but
+	// the first segments, so that a table in the file takes precedence.
 	Insert int
-	// Scan is where the first scan begins, after what says of the picture how it is coded.
+	// Scan is the offset of the first scan, after the segments that describe the coding.
 	Scan int
-	// End is the offset after the EOI; the driver's padding follows. After an error: how far the
-	// bytes made sense.
+	// End is the offset after the EOI; the driver's padding follows. After an error it is the
+	// offset of the first invalid byte.
 	End int
 }
 
-// The markers that are looked at.
+// The markers that are evaluated.
 //
 // Source: ITU-T T.81 (1992), table B.1.
 const (
@@ -42,12 +42,12 @@ const (
 	markCOM  = 0xfe
 )
 
-// Inspect reads the markers of src without decoding, in a few microseconds. It is safe
-// with hostile bytes and skips a few stray ones between segments, as decoders do.
+// Inspect reads the markers of src without decoding, in a few microseconds. It is safe with hostile
+// bytes and skips a few stray ones between segments, as decoders do.
 //
-// Errors: ErrCorrupt when markers are missing, cut or out of order; ErrTooLarge above
-// MaxPixels or for more scans than components; ErrFormat for anything but 1 or 3
-// components of 8 bits, Huffman coded. A progressive picture is no error here.
+// Errors: ErrCorrupt when markers are missing, cut or out of order; ErrTooLarge above MaxPixels or
+// for more scans than components; ErrFormat unless the picture has 1 or 3 components of 8 bits,
+// Huffman coded. A progressive picture is no error here.
 //
 //rt:noalloc
 func Inspect(src []byte) (p Picture, err error) {
@@ -81,7 +81,7 @@ type scanner struct {
 	done         bool
 }
 
-// segment reads the marker at s.at and what belongs to it.
+// segment reads the marker at s.at and its segment.
 //
 //rt:noalloc
 func (s *scanner) segment() error {
@@ -165,7 +165,7 @@ func (s *scanner) frame(body []byte) error {
 	switch {
 	case body[0] != 8 || s.components != 1 && s.components != 3:
 		return ErrFormat
-	case s.W == 0 || s.H == 0: // a height that comes later, as DNL, is for scanners
+	case s.W == 0 || s.H == 0: // only scanners send the height later, as DNL
 		return ErrCorrupt
 	case s.W*s.H > MaxPixels:
 		return ErrTooLarge

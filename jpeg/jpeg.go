@@ -5,10 +5,10 @@
 // Encoder or Decoder allocates nothing per picture and belongs to one goroutine at a time; its
 // destination may be C memory, such as a tensor of the inference runtime.
 //
-// A Decoder is safe with hostile bytes: it writes a picture of exactly the size asked for or
+// A Decoder is safe with hostile bytes: it writes a picture of exactly the requested size or
 // returns an error. Errors are bare sentinels, because it runs once per picture; Decoder.Explain
-// adds the value that was got and the one that was wanted. Inspect is pure Go; without cgo the
-// constructors return ErrNoLibrary.
+// adds the found and the expected value. Inspect is pure Go; without cgo the constructors return
+// ErrNoLibrary.
 package jpeg
 
 import (
@@ -33,18 +33,19 @@ const (
 	// MaxPixels is the largest picture, 4096 x 4096: 48 MiB of RGB.
 	MaxPixels = 1 << 24
 
-	// MaxFitPixels and MaxFitSide bound what a picture is scaled from, 2560 x 1600 for
-	// one: 12 MiB for each decoder, and a few times the work of an ordinary picture.
+	// MaxFitPixels and MaxFitSide bound a picture before scaling, for example 2560 x 1600: 12 MiB
+	// for each decoder, and a few times the work of an ordinary picture.
 	MaxFitPixels = 1 << 22
 	MaxFitSide   = 8192
 
 	// maxSide is the longest side that a JPEG header can announce.
 	maxSide = 65535
 
-	// maxScans is one for each component; each is a pass over the picture.
+	// maxScans is one scan for each component; each is a pass over the picture.
 	maxScans = 3
 
-	// maxStray bytes may lie before a marker. Logitech's webcams send 1 to 9.
+	// maxStray is the largest number of stray bytes before a marker. Logitech's webcams send 1 to
+	// 9.
 	maxStray = 64
 )
 
@@ -64,13 +65,13 @@ type Image struct {
 	W, H   int
 	Layout Layout
 	Stride int // bytes from one row to the next; 0: no padding
-	// Full: YUV levels span 0 to 255, as in JPEG itself. Most cameras deliver ITU-R
-	// 601's 16 to 235, which are widened.
+	// Full: YUV levels span 0 to 255, as in JPEG itself. Most cameras deliver ITU-R 601's 16 to
+	// 235, which the encoder expands to 0 to 255.
 	Full bool
 	Pix  []byte
 }
 
-// Bytes returns how many bytes Pix must have, 0 for an image that cannot be.
+// Bytes returns the required length of Pix, 0 for an invalid image.
 //
 //rt:noalloc
 func (m *Image) Bytes() int {
@@ -109,18 +110,18 @@ func (m *Image) row() int {
 	return 0
 }
 
-// Chroma is how many colour samples a JPEG keeps.
+// Chroma is the chroma sampling of a JPEG.
 type Chroma uint8
 
-// The chroma samplings. The zero value keeps what the picture has: 4:2:2 of YUYV,
-// and 4:2:0 of all others, RGB among them, as OpenCV does.
+// The chroma samplings. The zero value keeps the picture's sampling: 4:2:2 for YUYV, and 4:2:0 for
+// all others, RGB among them, as OpenCV does.
 const (
 	ChromaOfPicture Chroma = iota
 	Chroma420
 	Chroma422
 	Chroma444
-	ChromaGray  // seen by Inspect only
-	ChromaOther // seen by Inspect only
+	ChromaGray  // result of Inspect only
+	ChromaOther // result of Inspect only
 )
 
 func (c Chroma) String() string {
@@ -143,11 +144,11 @@ func MaxSize(w, h int, c Chroma) int {
 	return (w+15)&^15*((h+7)&^7)*4 + 2048
 }
 
-// MaxShrink is the most that a picture can be shrunk while it is decoded.
+// MaxShrink is the largest factor by which the decoder can shrink a picture.
 const MaxShrink = 8
 
-// Shrink returns by how much decoding shrinks a picture of fromW x fromH to w x h
-// (rounded up): 1, 2, 4 or 8, at most most; 0 when it cannot.
+// Shrink returns the factor by which decoding shrinks a picture of fromW x fromH to w x h (rounded
+// up): 1, 2, 4 or 8, at most most; 0 when it cannot.
 //
 //rt:noalloc
 func Shrink(fromW, fromH, w, h, most int) int {
@@ -159,9 +160,9 @@ func Shrink(fromW, fromH, w, h, most int) int {
 	return 0
 }
 
-// reduction returns by how much a picture is shrunk while it is decoded before it is
-// scaled to w x h: as far as twice the size is left, so that neither the frequencies
-// left out nor the colours of 4:2:2, half of whose columns get lost, would be seen.
+// reduction returns the factor by which the decoder shrinks a picture before it is scaled to w x h.
+// At least twice that size is left, so that neither the missing frequencies nor the colours of
+// 4:2:2, half of whose columns are lost, are visible.
 //
 //rt:noalloc
 func reduction(fromW, fromH, w, h int) (k int) {
@@ -171,7 +172,7 @@ func reduction(fromW, fromH, w, h int) (k int) {
 	return k
 }
 
-// CanFit reports whether a JPEG of this size is scaled to any other.
+// CanFit reports whether a JPEG of this size can be scaled to any other.
 //
 //rt:noalloc
 func CanFit(w, h int) bool {
@@ -183,7 +184,7 @@ func pictureOK(w, h int) bool {
 	return w > 0 && h > 0 && w <= maxSide && h <= maxSide && int64(w)*int64(h) <= MaxPixels
 }
 
-// explain wraps a decoder's sentinel with the values got and wanted.
+// explain wraps a decoder's sentinel with the found and the expected value.
 func explain(err error, src []byte, w, h int, detail string) error {
 	switch p, seen := Inspect(src); {
 	case err == nil:

@@ -85,8 +85,7 @@ func checkBands(t *testing.T, pix []byte, want [4][3]byte, tolerance int) {
 	}
 }
 
-// Pictures of another encoder come out red, green, blue and orange: the channel
-// order is RGB.
+// Pictures of another encoder decode to red, green, blue and orange: the channel order is RGB.
 func TestDecodeOthersPictures(t *testing.T) {
 	gray := [4][3]byte{{76, 76, 76}, {150, 150, 150}, {29, 29, 29}, {158, 158, 158}} // ITU-R 601 luma
 	for _, tt := range []struct {
@@ -112,7 +111,7 @@ func TestDecodeOthersPictures(t *testing.T) {
 	}
 }
 
-// The standard library judges both directions: it shares nothing with the C one.
+// The standard library checks both directions: it shares no code with the C library.
 func TestStandardLibraryAgrees(t *testing.T) {
 	pix := picture()
 	src := encode(t, pix, bandsW, bandsH, 95)
@@ -148,8 +147,8 @@ func TestStandardLibraryAgrees(t *testing.T) {
 	checkBands(t, got, bands, 3)
 }
 
-// Odd sizes, one pixel included, survive within what quality 95 loses on a
-// smooth picture, and the bound of MaxSize holds for noise at quality 100.
+// Pictures of odd sizes, one pixel included, survive within the loss of quality 95 on a smooth
+// picture, and the bound of MaxSize is enough for noise at quality 100.
 func TestRoundTripSizes(t *testing.T) {
 	d := decoder(t)
 	for _, size := range [][2]int{{1, 1}, {7, 3}, {16, 16}, {17, 33}, {160, 120}, {321, 243}} {
@@ -237,7 +236,7 @@ func TestDecodeRefuses(t *testing.T) {
 			if !bytes.Equal(dst[bandsW*bandsH*3:], bytes.Repeat([]byte{0xa5}, 64)) {
 				t.Errorf("DecodeRGB() wrote behind dst")
 			}
-			// The decoder is as good as new afterwards.
+			// The decoder works as before afterwards.
 			if err := d.DecodeRGB(dst, whole, bandsW, bandsH); err != nil {
 				t.Errorf("DecodeRGB() of a good picture afterwards = %v", err)
 			}
@@ -248,8 +247,8 @@ func TestDecodeRefuses(t *testing.T) {
 	}
 }
 
-// A small file cannot hold the decoder: of the largest picture with the most
-// scans that is let through, every block is one bit per component.
+// A small file cannot keep the decoder busy: the test uses the largest accepted picture with the
+// most scans, whose blocks are one bit per component.
 func TestManyScansAreBounded(t *testing.T) {
 	rttest.RealTime(t)
 	src := patchSize(read(t, "bands_420.jpg"), 4096, 4096)
@@ -319,7 +318,7 @@ func TestExplainSaysGotAndWanted(t *testing.T) {
 		{append(src[:len(src)-90:len(src)-90], 0xff, 0xd9), bandsW, bandsH, "end of data segment"},
 	} {
 		decoded := make(chan error)
-		go func() { // on a thread of its own, as any call may be
+		go func() { // on another thread, as any call may be
 			runtime.LockOSThread()
 			decoded <- d.DecodeRGB(make([]byte, tt.w*tt.h*3), tt.src, tt.w, tt.h)
 		}()
@@ -357,8 +356,8 @@ func TestJPEGNoAlloc(t *testing.T) {
 	}
 }
 
-// Property: whatever the bytes, the decoder returns, writes nothing after the picture that it
-// expects, and decodes a good picture afterwards.
+// Property: on any bytes, the decoder returns, writes nothing after the picture that it expects,
+// and decodes a good picture afterwards.
 func FuzzDecode(f *testing.F) {
 	for _, name := range []string{"bands_420.jpg", "bands_444.jpg", "bands_progressive.jpg", "bands_rgb.jpg", "bands_gray.jpg", "bands_cmyk.jpg"} {
 		f.Add(read(f, name))

@@ -6,13 +6,13 @@ package jpeg
 // its bytes.
 //
 // This is OpenCV's INTER_AREA where both sides shrink. It is LeRobot's bilinear without antialias
-// where a side grows or becomes half; shrinking by more, that leaves pixels out, and details
+// where a side grows or is halved; where it shrinks more, LeRobot's leaves pixels out, and details
 // between the remaining pixels flicker.
 //
 // Owner: one goroutine at a time.
 type Scaler struct {
 	x, y    axis
-	rows    []uint32 // the rows that a row of the output covers: their sum
+	rows    []uint32 // sum of the rows that a row of the output covers
 	maxSide int
 }
 
@@ -20,16 +20,15 @@ type Scaler struct {
 type axis struct {
 	from, to int // the sizes of the last plan
 	taps     []tap
-	weights  []uint32 // of all taps; those of one sum to 1 << weightBits
+	weights  []uint32 // of all taps; the weights of one tap add up to 1 << weightBits
 }
 
-// tap is the pixels from first on that make one.
+// tap is a run of source pixels, from first on, that make one output pixel.
 type tap struct{ first, weight, n int32 } // weight: its first in axis.weights
 
 const (
 	weightBits = 14
-	// rowBits are the bits that are kept of the sum of rows below a level: with weightBits more a
-	// pixel has 30.
+	// rowBits is the number of fraction bits in a sum of rows: with weightBits more a pixel has 30.
 	rowBits = 8
 )
 
@@ -44,8 +43,8 @@ func NewScaler(maxSide, maxTo int) *Scaler {
 	return s
 }
 
-// Scale puts src, a picture of fromW x fromH, into the first 3*w*h bytes of dst.
-// Errors: ErrSize when a slice is too short, ErrTooLarge when a side is too long.
+// Scale writes src, a picture of fromW x fromH, as w x h into the first 3*w*h bytes of dst. Errors:
+// ErrSize when a slice is too short, ErrTooLarge when a side is too long.
 //
 //rt:noalloc
 func (s *Scaler) Scale(dst []byte, w, h int, src []byte, fromW, fromH int) error {
@@ -73,7 +72,7 @@ func (s *Scaler) Scale(dst []byte, w, h int, src []byte, fromW, fromH int) error
 	return nil
 }
 
-// across makes one row of the output of rows that were summed.
+// across makes one row of the output from summed rows.
 //
 //rt:noalloc
 func (s *Scaler) across(dst []byte, rows []uint32) {
@@ -93,7 +92,7 @@ func (s *Scaler) across(dst []byte, rows []uint32) {
 	}
 }
 
-// plan makes the taps from so many pixels to so many.
+// plan makes the taps for the given numbers of pixels.
 //
 //rt:noalloc
 func (a *axis) plan(from, to int) {
@@ -114,9 +113,8 @@ func (a *axis) plan(from, to int) {
 	}
 }
 
-// mean appends the shares that the pixels have in output i, which covers
-// [i*from, (i+1)*from) when a pixel is to wide. They are rounded together, so that they
-// sum to one whatever their number.
+// mean appends the weights of the pixels in output i, which covers [i*from, (i+1)*from) in units
+// where a pixel is to wide. They are rounded together, so that any number of them adds up to one.
 //
 //rt:noalloc
 func (a *axis) mean(i int) (first int32) {
@@ -132,13 +130,13 @@ func (a *axis) mean(i int) (first int32) {
 	return first
 }
 
-// linear appends the shares of the two pixels whose middles output i lies between; at
-// the border there is one.
+// linear appends the weights of the two pixels between whose middles output i lies; at the border
+// there is one pixel.
 //
 //rt:noalloc
 func (a *axis) linear(i int) (first int32) {
 	const one = 1 << weightBits
-	at := (2*i+1)*a.from - a.to // from the middle of pixel 0 to its middle, in 1/(2*to)
+	at := (2*i+1)*a.from - a.to // distance from the middle of pixel 0 to its middle, in 1/(2*to)
 	k, rest := at/(2*a.to), at%(2*a.to)
 	if at <= 0 || k >= a.from-1 {
 		a.weights = append(a.weights, one)

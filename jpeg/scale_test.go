@@ -13,8 +13,8 @@ import (
 
 const noiseW, noiseH = 60, 44
 
-// OpenCV makes the same picture: the mean where a side shrinks, linear where it grows,
-// each side for itself. So does LeRobot's policy server where it does not leave pixels out.
+// OpenCV makes the same picture: the mean where a side shrinks, linear where it grows, separately
+// for each side. So does LeRobot's policy server where it does not leave pixels out.
 func TestScaleIsOpenCVs(t *testing.T) {
 	noise := scaled(t, "noise")
 	names, err := filepath.Glob("../testdata/jpeg/scale/*_*.png")
@@ -56,8 +56,8 @@ func scaled(t *testing.T, name string) []byte {
 	return rgbOf(im)
 }
 
-// Property: the shares of a pixel sum to one and lie in the picture, whatever the sizes;
-// so a picture of one colour keeps it, to the level.
+// Property: for all sizes the weights of a pixel add up to one and lie within the picture, so a
+// picture of one colour keeps its exact colour.
 func TestScaleOfOneColour(t *testing.T) {
 	s := NewScaler(700, 40)
 	for _, from := range []int{1, 2, 3, 7, 39, 40, 41, 255, 640, 699, 700} {
@@ -98,7 +98,7 @@ func TestScaleRefuses(t *testing.T) {
 	}
 }
 
-// Whatever sizes come one after the other, nothing is allocated.
+// Scaling allocates nothing for any sequence of sizes.
 func TestScaleNoAlloc(t *testing.T) {
 	s, src, dst := NewScaler(300, 100), make([]byte, 3*300*300), make([]byte, 3*100*100)
 	i := 0
@@ -145,8 +145,8 @@ func TestCanFit(t *testing.T) {
 	}
 }
 
-// A JPEG of another size becomes what full decoding and scaling give: to the byte where
-// less than four times as large, else within a level in the mean. Nothing is allocated.
+// A JPEG of another size gives the result of full decoding and scaling: to the byte where it is
+// less than four times as large, otherwise within one level in the mean. Nothing is allocated.
 func TestDecodeFit(t *testing.T) {
 	const w, h = 64, 48
 	d := decoder(t)

@@ -10,12 +10,12 @@ import (
 	"testing"
 )
 
-// stray returns src with n bytes that belong to nothing before the marker at.
+// stray returns src with n meaningless bytes before the marker at the offset at.
 func stray(src []byte, at, n int) []byte {
 	return slices.Insert(slices.Clone(src), at, bytes.Repeat([]byte{0x11, 0x5a, 0x00}, n/3+1)[:n]...)
 }
 
-// warning is the library's message for the last picture, if it was decoded with a warning.
+// warning returns the library's message if the last picture was decoded with a warning.
 func warning(d *Decoder) string {
 	if !d.Warned() {
 		return ""
@@ -24,12 +24,12 @@ func warning(d *Decoder) string {
 	return string(text)
 }
 
-// Webcams send stray bytes before a marker. The picture is decoded as if they were
-// not there, and the caller gets a warning.
+// Webcams send stray bytes before a marker. The picture is decoded without them, and the caller
+// gets a warning.
 func TestStrayBytesAreAWarning(t *testing.T) {
 	for _, tt := range []struct {
 		file   string
-		marker []byte // before which they lie: the last of these in the file
+		marker []byte // marker after the stray bytes: the last of its kind in the file
 		n      int
 		warned bool
 	}{
@@ -66,7 +66,7 @@ func TestStrayBytesAreAWarning(t *testing.T) {
 	}
 }
 
-// A picture with a missing part is refused, whatever the library makes of it.
+// A picture with a missing part is refused, even if the library only warns.
 func TestDamageIsAnError(t *testing.T) {
 	src := golden(t, "scene_422.jpg")
 	eoi := len(src) - 2

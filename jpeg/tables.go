@@ -1,16 +1,15 @@
 package jpeg
 
-// StandardTables is the DHT segment that a picture without Huffman tables means.
+// StandardTables is the DHT segment for a picture without Huffman tables.
 //
-// Source: ITU-T T.81 (1992), tables K.3 to K.6; for motion JPEG: OpenDML AVI
-// file format extensions 1.02, "MJPEG DHT".
+// Source: ITU-T T.81 (1992), tables K.3 to K.6; for motion JPEG: OpenDML AVI file format extensions
+// 1.02, "MJPEG DHT".
 const StandardTables = "\xff\xc4\x01\xa2" + standardDC0 + standardAC0 + standardDC1 + standardAC1
 
-// standardSet holds the tables that StandardTables brings, as scanner does.
+// standardSet is the set of tables in StandardTables, in the form of scanner.tables.
 const standardSet = 0x33
 
-// Each table is its class and number, how many codes it has of 1 to 16 bits, and
-// their values.
+// Each table is its class and number, the number of its codes of 1 to 16 bits, and their values.
 const (
 	standardDC0 = "\x00\x00\x01\x05\x01\x01\x01\x01\x01\x01\x00\x00\x00\x00\x00\x00\x00" +
 		"\x00\x01\x02\x03\x04\x05\x06\x07\x08\x09\x0a\x0b"
