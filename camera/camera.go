@@ -1,10 +1,9 @@
-// Package camera captures pictures off the tick and hands out the newest with
-// its true age.
+// Package camera captures pictures off the tick and provides the newest with its true age.
 //
-// A Source delivers frames into slots that its caller lends from an rt.Latest,
-// or lends its own memory for the time that the slot holds it, so a picture is
-// never copied on its way to the encoder. camera/v4l2 is the kernel's cameras,
-// camera/replay is files, camera/pattern paints.
+// A Source delivers frames into slots that its caller lends from an rt.Latest, or lends its own
+// memory for as long as the slot holds it, so a picture is never copied on its way to the encoder.
+// camera/v4l2 captures from the kernel's cameras, camera/replay plays files, camera/pattern paints
+// test pictures.
 package camera
 
 import (
@@ -14,12 +13,12 @@ import (
 	"edgert/rt"
 )
 
-// Errors of a Source, for errors.Is. All but ErrClosed pass: Grab tries again.
+// Errors of a Source, for errors.Is. All but ErrClosed are temporary: the next Grab tries again.
 var (
 	ErrStalled = errors.New("camera: no frame")                    // no frame came within the source's watchdog time
-	ErrGone    = errors.New("camera: unplugged")                   // the device is away; Grab looks for it again
-	ErrStream  = errors.New("camera: the driver broke the stream") // it is set up again
-	ErrClosed  = errors.New("camera: closed")                      // by Close: how the capture thread learns to stop
+	ErrGone    = errors.New("camera: unplugged")                   // the device is absent; Grab searches for it again
+	ErrStream  = errors.New("camera: the driver broke the stream") // Grab sets the stream up again
+	ErrClosed  = errors.New("camera: closed")                      // by Close: it ends the capture thread
 )
 
 // PixelFormat is the layout of Frame.Pix.
@@ -28,7 +27,7 @@ type PixelFormat uint8
 // The pixel formats a Source can deliver.
 const (
 	RGB8  PixelFormat = iota + 1 // 3 bytes per pixel, R first, rows top to bottom
-	MJPEG                        // one JPEG picture, perhaps without Huffman tables and with padding at its end
+	MJPEG                        // one JPEG picture, possibly without Huffman tables and with padding at its end
 	YUYV                         // Y0 Cb Y1 Cr: 4:2:2
 	NV12                         // all Y, then Cb and Cr in turn: 4:2:0
 	Gray8                        // 1 byte per pixel
@@ -43,7 +42,7 @@ func (p PixelFormat) String() string {
 	return fmt.Sprintf("pixel format %d", uint8(p))
 }
 
-// ParsePixelFormat reads what String writes.
+// ParsePixelFormat is the inverse of String.
 func ParsePixelFormat(name string) (PixelFormat, error) {
 	for p, n := range pixelNames {
 		if n == name && n != "" {
@@ -63,13 +62,13 @@ type Format struct {
 	Size          int  // most bytes of one frame; 0: computed from the fields above
 }
 
-// FrameBytes is the most bytes that one frame takes.
+// FrameBytes returns the largest size of one frame in bytes.
 func (f Format) FrameBytes() int {
 	row := f.Width
 	switch f.Pixels {
 	case RGB8:
 		row = 3 * f.Width
-	case YUYV, MJPEG: // no JPEG of a camera is larger than the picture it was made from
+	case YUYV, MJPEG: // a camera's JPEG is never larger than its raw picture
 		row = 2 * f.Width
 	}
 	size := max(row, f.Stride) * f.Height
@@ -96,10 +95,9 @@ type Frame struct {
 // Source delivers frames at its own rate.
 type Source interface {
 	Format() Format
-	// Grab blocks until a frame newer than the last one is there, at most for the
-	// source's watchdog time, and fills dst, whose Pix must have room for
-	// Format().FrameBytes() unless the source is a Lender. In steady state it
-	// allocates nothing.
+	// Grab blocks until a frame newer than the last one is available, at most for the source's
+	// watchdog time, and fills dst, whose Pix must have room for Format().FrameBytes() unless the
+	// source is a Lender. In steady state it allocates nothing.
 	//
 	// Owner: one capture thread.
 	Grab(dst *Frame) error
@@ -111,20 +109,20 @@ type Source interface {
 // most LentMax frames at a time.
 type Lender interface{ Lends() }
 
-// Live is a Source whose pictures come from a sensor: its noise makes each another.
+// Live is a Source whose pictures come from a sensor: because of its noise no two are equal.
 type Live interface{ Live() }
 
-// LentMax is how many frames a caller may hold: the slots of one rt.Latest.
+// LentMax is the largest number of frames that a caller may hold: the slots of one rt.Latest.
 const LentMax = 3
 
 // Counts explain the gaps in Frame.Sequence. Their sum is the gap.
 type Counts struct {
 	Missed   uint64 // the driver had no room for them, or lost them
-	Skipped  uint64 // dequeued, but a newer one was there already
+	Skipped  uint64 // dequeued, but a newer one had arrived already
 	Broken   uint64 // marked bad by the driver, or too short
-	Restarts uint64 // times that the stream was set up again; what passed meanwhile is in no sequence
+	Restarts uint64 // times that the stream was set up again; frames lost meanwhile are in no sequence
 }
 
-// Counter is a Source that knows its Counts: a camera with a driver does, files and synthetic
-// pictures lose nothing. Any thread may call it.
+// Counter is a Source with Counts: a camera with a driver; files and synthetic pictures lose no
+// frame. Any thread may call it.
 type Counter interface{ Counts() Counts }

@@ -11,14 +11,14 @@ import (
 	"edgert/rt"
 )
 
-// The smallest picture in which every block of the number is 4 pixels wide, so
-// that it survives JPEG.
+// The smallest picture in which every block of the number is 4 pixels wide, so that JPEG preserves
+// it.
 const (
 	MinWidth  = 128
 	MinHeight = 64
 
 	counterBits = 32
-	bandParts   = 8 // the number's band is this part of the height, at the bottom
+	bandParts   = 8 // the band with the number has this part of the height, at the bottom
 )
 
 // bars are the seven colours of the old test card, left to right.
@@ -48,7 +48,7 @@ func NewSource(clock rt.Clock, format camera.Format) *Source {
 	return &Source{clock: clock, format: format, grid: camera.Grid{Origin: clock.Now(), FPS: format.FPS}}
 }
 
-// Format returns what Grab delivers.
+// Format returns the format of the frames.
 func (s *Source) Format() camera.Format { return s.format }
 
 // Grab sleeps until the next frame's instant and paints it. A late reader skips
@@ -75,8 +75,8 @@ func (s *Source) Close() error {
 	return nil
 }
 
-// paint draws the bars and below them the number, most significant bit first: a
-// white block is a one.
+// paint draws the bars and below them the number, most significant bit first: a white block is a
+// one.
 //
 //rt:noalloc
 func paint(pix []byte, width, height int, number uint32) {
@@ -101,7 +101,7 @@ func paint(pix []byte, width, height int, number uint32) {
 	}
 }
 
-// Number reads the frame's number, modulo 2^32, out of a picture.
+// Number reads the frame's number, modulo 2^32, from a picture.
 func Number(pix []byte, width, height int) uint32 {
 	y := height - height/bandParts/2 - 1
 	var number uint32

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// exists reports whether the path still does, without os.Stat's allocations.
+// exists reports whether the path still exists, without os.Stat's allocations.
 //
 //rt:noalloc
 func exists(path []byte) bool {

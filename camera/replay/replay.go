@@ -1,9 +1,9 @@
-// Package replay is a camera of files: one picture, or a folder of them in the
-// order of their names, again and again at a steady rate.
+// Package replay is a camera that plays files: one picture, or a folder of them in the order of
+// their names, repeatedly at a constant rate.
 //
-// All files are read at the start, so that playing costs no disk and no memory.
-// JPEG stays as it is, as from a camera that delivers motion JPEG; PNG becomes
-// RGB. While the path is renamed or removed the camera counts as unplugged.
+// All files are read at the start, so that playing needs no disk access and allocates nothing. JPEG
+// stays as it is, as from a camera that delivers motion JPEG; PNG becomes RGB. While the path is
+// renamed or removed the camera counts as unplugged.
 package replay
 
 import (
@@ -31,7 +31,7 @@ const (
 	maxSide  = 8192
 )
 
-// ErrFiles means that there is nothing to play, or too much, or not all alike.
+// ErrFiles means that the files are missing, too many, too large, or of different kinds or sizes.
 var ErrFiles = errors.New("replay: pictures")
 
 // Source plays the files.
@@ -40,7 +40,7 @@ type Source struct {
 	format camera.Format
 	grid   camera.Grid
 	files  [][]byte
-	path   []byte // as the kernel takes it
+	path   []byte // as a C string for the kernel
 	next   uint64 // owner: the capture thread
 	closed atomic.Bool
 }
@@ -109,7 +109,7 @@ func playable(name string) bool {
 	return slices.Contains([]string{".jpg", ".jpeg", ".png"}, strings.ToLower(filepath.Ext(name)))
 }
 
-// read returns a picture as Grab delivers it.
+// read returns a picture in the form in which Grab delivers it.
 func read(name string) (pix []byte, f camera.Format, err error) {
 	bad := func(why any) ([]byte, camera.Format, error) {
 		return nil, f, fmt.Errorf("%w: %s: %v", ErrFiles, name, why)
@@ -144,7 +144,7 @@ func read(name string) (pix []byte, f camera.Format, err error) {
 	return pix, f, nil
 }
 
-// Format returns what Grab delivers.
+// Format returns the format of the frames.
 func (s *Source) Format() camera.Format { return s.format }
 
 // Lends reports that frames point at the files in memory.

@@ -19,7 +19,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// gray writes one picture of a level into dir.
+// gray writes a picture of one gray level into dir.
 func gray(t *testing.T, dir, name string, w, h int, level uint8) {
 	t.Helper()
 	im := image.NewGray(image.Rect(3, 5, 3+w, 5+h))
@@ -109,8 +109,8 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A folder that is moved away is a camera that was unplugged; it comes back with
-// the folder, and nothing of it costs an allocation.
+// A folder that is moved away counts as an unplugged camera, which returns with the folder; nothing
+// of it costs an allocation.
 func TestGoesAwayWithItsPath(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skip("a path is only looked after on Linux")

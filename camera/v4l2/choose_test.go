@@ -15,7 +15,7 @@ var webcam = func() (all []Mode) {
 		for _, size := range [][2]int{{640, 480}, {320, 240}, {1280, 720}} {
 			for _, fps := range []float64{30, 15, 60} {
 				if p == camera.YUYV && (fps == 60 || size[0] == 1280 && fps == 30) {
-					continue // does not fit through USB 2
+					continue // exceeds the bandwidth of USB 2
 				}
 				all = append(all, Mode{p, size[0], size[1], fps})
 			}
@@ -94,7 +94,7 @@ func TestResolve(t *testing.T) {
 		{Setting{"exposure", "auto"}, []string{"auto-exposure=3"}, ""},
 		{Setting{"white-balance", "4600"}, []string{"white-balance-automatic=0", "white-balance-temperature=4600"}, ""},
 		{Setting{"white-balance", "auto"}, []string{"white-balance-automatic=1"}, ""},
-		{Setting{"gain", "12"}, []string{"gain=12"}, ""}, // no automatic to turn off
+		{Setting{"gain", "12"}, []string{"gain=12"}, ""}, // without an automatic control to turn off
 		{Setting{"power-line-frequency", "1"}, []string{"power-line-frequency=1"}, ""},
 		{Setting{"power-line-frequency", "50-hz"}, []string{"power-line-frequency=1"}, ""},
 		{Setting{"white-balance-automatic", "off"}, []string{"white-balance-automatic=0"}, ""},

@@ -26,14 +26,14 @@ const (
 type alias struct {
 	name   string
 	auto   uint32
-	on     []int32 // the automatic's values for auto, the first it has is taken
+	on     []int32 // values of the automatic control for auto; the first that the camera has is used
 	off    int32
-	values []uint32 // controls of the value, the first there is is taken
-	also   uint32   // set to 0 with a value, which it would override
+	values []uint32 // controls for the value; the first existing one is used
+	also   uint32   // control that would override a value, so set to 0 with it
 }
 
-// aliases are the controls that matter to a policy. An exposure that follows the
-// light halves many webcams' rate in the dark; "also" forbids that.
+// aliases are the controls that matter to a policy. An exposure that follows the light halves many
+// webcams' rate in the dark; "also" forbids that.
 var aliases = []alias{
 	{"exposure", cidExposureAuto, []int32{3, 0, 2}, 1, []uint32{cidExposureAbsolute, cidExposure}, cidExposurePriority},
 	{"white-balance", cidAutoWhiteBalance, []int32{1}, 0, []uint32{cidTemperature}, 0},
@@ -106,7 +106,7 @@ func find(all []Control, id uint32) (Control, bool) {
 
 // takes reports whether v is one of the control's values.
 func (c *Control) takes(v int32) bool {
-	if c.Kind == "button" { // any written value presses it
+	if c.Kind == "button" { // a write of any value presses it
 		return true
 	}
 	if v < c.Min || v > c.Max || c.Step > 1 && (int64(v)-int64(c.Min))%int64(c.Step) != 0 {
@@ -172,7 +172,7 @@ func names(all []Control) string {
 	return strings.Join(out, ", ")
 }
 
-// slug makes a driver's "Power Line Frequency" power-line-frequency.
+// slug turns a driver's "Power Line Frequency" into power-line-frequency.
 func slug(name string) string {
 	words := strings.FieldsFunc(strings.ToLower(name), func(r rune) bool { return (r < 'a' || r > 'z') && (r < '0' || r > '9') })
 	return strings.Join(words, "-")

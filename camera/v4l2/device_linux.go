@@ -11,7 +11,7 @@ import (
 	"edgert/camera"
 )
 
-// Bounds on a driver's lists, one of which might never end.
+// Bounds of a driver's lists, which might be endless.
 const (
 	maxFormats   = 128
 	maxSizes     = 128
@@ -69,7 +69,7 @@ func openDevice(path string) (*device, error) {
 
 func (d *device) close() { unix.Close(d.fd) }
 
-// modes lists the camera's modes: of a range of sizes, those that are wanted.
+// modes lists the camera's modes; of a range of sizes only the wanted ones.
 func (d *device) modes(w Want) (all []Mode) {
 	for i := range uint32(maxFormats) {
 		f := fmtdesc{index: i, kind: bufTypeCapture}

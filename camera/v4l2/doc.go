@@ -1,17 +1,16 @@
 // Package v4l2 captures from the kernel's cameras without cgo.
 //
-// A Source streams through memory-mapped buffers and lends them: a picture's first
-// copy is the one into its message. Of frames that have piled up it keeps the
-// newest. Timestamps are the driver's, on the monotonic clock; its sequence numbers
-// show what was lost.
+// A Source streams through memory-mapped buffers and lends them: a picture is copied first into its
+// message. Of frames that have piled up it keeps the newest. Timestamps are the driver's, on the
+// monotonic clock; its sequence numbers reveal lost frames.
 //
-// When the stream ends (unplugged, I/O error, silence) Grab returns why, and the
-// next Grab sets it up again: the same camera, found by its path or by its name and
-// socket, in the same format with the same controls.
+// When the stream ends (unplugged, I/O error, silence) Grab returns the reason, and the next Grab
+// sets it up again: the same camera, found by its path or by its name and socket, in the same
+// format with the same controls.
 //
-// list_linux.go and device_linux.go ask the kernel (ioctl_linux.go), mode.go and
-// control.go choose mode and controls without a device, stream_linux.go holds the
-// buffers, and source_linux.go is the camera.
+// list_linux.go and device_linux.go query the kernel (ioctl_linux.go), mode.go and control.go
+// choose mode and controls without a device, stream_linux.go manages the buffers, and
+// source_linux.go is the camera.
 package v4l2
 
 import (
@@ -22,7 +21,7 @@ import (
 
 // Errors of Open, for errors.Is.
 var (
-	ErrAbsent  = errors.New("v4l2: no such camera") // it may come
+	ErrAbsent  = errors.New("v4l2: no such camera") // it may be plugged in later
 	ErrBusy    = errors.New("v4l2: another program uses the camera")
 	ErrNoVideo = errors.New("v4l2: not a camera")
 	ErrMode    = errors.New("v4l2: the camera has no such mode")
@@ -52,7 +51,7 @@ type Info struct {
 	Controls []Control
 }
 
-// Mode is one way in which a camera can stream.
+// Mode is a format, size and rate in which a camera can stream.
 type Mode struct {
 	Pixels        camera.PixelFormat
 	Width, Height int
@@ -62,11 +61,11 @@ type Mode struct {
 // Control is one of a camera's controls.
 type Control struct {
 	ID             uint32
-	Name           string // as a setting names it: power-line-frequency
+	Name           string // in the form of a setting: power-line-frequency
 	Kind           string // integer, boolean, menu, button
 	Min, Max, Step int32
 	Default, Value int32
-	Inactive       bool // another control, such as an automatic, governs it now
+	Inactive       bool // overridden at present by another control, such as an automatic one
 	ReadOnly       bool
-	Menu           []string // the words of a menu by value, empty where there is no such value
+	Menu           []string // the words of a menu by value, empty for a value that does not exist
 }

@@ -18,7 +18,7 @@ const (
 	capCaptureMP  = 0x00001000
 	capMeta       = 0x00800000
 	capStreaming  = 0x04000000
-	capDeviceCaps = 0x80000000 // deviceCaps describe this node alone
+	capDeviceCaps = 0x80000000 // deviceCaps describe only this node
 
 	bufFlagError       = 0x00000040
 	bufFlagStampMask   = 0x0000e000
@@ -49,9 +49,9 @@ func fourcc(s string) uint32 {
 	return uint32(s[0]) | uint32(s[1])<<8 | uint32(s[2])<<16 | uint32(s[3])<<24
 }
 
-// The structs below are the kernel's, on 64-bit machines with its usual ioctl
-// numbers: amd64, arm64, riscv64. layout_test.go compares them with the C
-// compiler's reading of the kernel's own header.
+// The structs below are the kernel's, on 64-bit machines with its usual ioctl numbers: amd64,
+// arm64, riscv64. layout_test.go compares them with the layout that the C compiler derives from the
+// kernel's header.
 
 type capability struct {
 	driver                            [16]byte
@@ -79,7 +79,7 @@ type fraction struct{ num, den uint32 }
 
 type frmival struct {
 	index, pixelformat, width, height, kind uint32
-	min, max, step                          fraction // discrete: min alone
+	min, max, step                          fraction // discrete: min only
 	_                                       [2]uint32
 }
 
@@ -91,7 +91,7 @@ type pixFormat struct {
 
 type format struct {
 	kind uint32
-	_    uint32 // the union holds pointers, so it lies on 8 bytes
+	_    uint32 // the union contains pointers, so it is aligned to 8 bytes
 	pix  pixFormat
 	_    [200 - unsafe.Sizeof(pixFormat{})]byte
 }

@@ -46,7 +46,7 @@ func TestIoctlNumbers(t *testing.T) {
 	}
 }
 
-// The compiler judges every architecture that the assertions are for.
+// The compiler checks every architecture that has the assertions.
 func TestLayoutOnEveryArchitecture(t *testing.T) {
 	goTool, err := exec.LookPath("go")
 	if err != nil {

@@ -8,7 +8,8 @@ import (
 	"strings"
 )
 
-// List returns the cameras of this machine by number, and why nodes may not be opened.
+// List returns the cameras of this machine by number, and the errors of nodes that may not be
+// opened.
 func List() (all []Info, denied []error) {
 	nodes, _ := filepath.Glob("/dev/video*")
 	slices.SortFunc(nodes, func(a, b string) int { return number(a) - number(b) })
@@ -26,7 +27,7 @@ func List() (all []Info, denied []error) {
 	return all, denied
 }
 
-// describe does not disturb the program that uses the camera.
+// describe returns a camera's Info. It does not disturb a program that uses the camera.
 func describe(path string) (Info, error) {
 	d, err := openDevice(path)
 	if err != nil {

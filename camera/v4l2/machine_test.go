@@ -81,7 +81,7 @@ func machine(t *testing.T) {
 	}
 }
 
-// small is a picture that an emulated processor can paint at full rate.
+// small is a picture size that an emulated processor can paint at full rate.
 var small = Want{Width: 320, Height: 180, FPS: 25, Pixels: camera.YUYV}
 
 func open(t *testing.T, cfg Config) *Source {
@@ -150,8 +150,8 @@ func TestMachineLists(t *testing.T) {
 	t.Logf("%d modes, %d controls", len(all[0].Modes), len(all[0].Controls))
 }
 
-// Every pixel format streams, whole, in order, with the instants of the driver,
-// and red is red in each.
+// Every pixel format streams whole pictures, in order, with the driver's instants, and red is red
+// in each.
 func TestMachineFormats(t *testing.T) {
 	machine(t)
 	set(t, "test-pattern", "100-red")
@@ -264,7 +264,7 @@ func TestMachineControls(t *testing.T) {
 	}
 }
 
-// A reader that comes late gets the newest frame, and every gap has a reason.
+// A late reader gets the newest frame, and every gap has a reason.
 func TestMachineDrainsToTheNewest(t *testing.T) {
 	rttest.RealTime(t)
 	s := open(t, Config{})
@@ -286,7 +286,7 @@ func TestMachineDrainsToTheNewest(t *testing.T) {
 	}
 }
 
-// since returns the counts in between.
+// since returns the counts from a to b.
 func since(a, b camera.Counts) camera.Counts {
 	return camera.Counts{Missed: b.Missed - a.Missed, Skipped: b.Skipped - a.Skipped, Broken: b.Broken - a.Broken, Restarts: b.Restarts - a.Restarts}
 }
@@ -344,7 +344,7 @@ func TestMachineFatalErrorIsRepaired(t *testing.T) {
 	}
 }
 
-// until grabs until the error comes.
+// until grabs until the error want comes.
 func until(s *Source, f *camera.Frame, want error) error {
 	for range 50 {
 		if err := s.Grab(f); errors.Is(err, want) {
@@ -356,8 +356,8 @@ func until(s *Source, f *camera.Frame, want error) error {
 	return fmt.Errorf("Grab() never says %w", want)
 }
 
-// An unplugged camera is noticed at once, lent pictures stay as they are although the device is let
-// go, and after plugging in the same source goes on.
+// An unplugged camera is noticed at once, lent pictures stay unchanged although the device is
+// closed, and after plugging in the same source continues.
 func TestMachineUnplugAndReplug(t *testing.T) {
 	rttest.RealTime(t)
 	s := open(t, Config{})
@@ -409,7 +409,7 @@ func TestMachineUnplugAndReplug(t *testing.T) {
 	}
 }
 
-// A driver that delivers nothing is given up after the watchdog's time.
+// A silent driver is given up after the watchdog's time.
 func TestMachineWatchdog(t *testing.T) {
 	rttest.RealTime(t)
 	s := open(t, Config{})
@@ -418,7 +418,7 @@ func TestMachineWatchdog(t *testing.T) {
 	set(t, "percentage-of-dropped-buffers", "100")
 	began := time.Now()
 	var err error
-	for range 3 { // one may be on its way
+	for range 3 { // one frame may be under way
 		if err = s.Grab(&f); err != nil {
 			break
 		}
@@ -450,8 +450,7 @@ func TestMachineBusy(t *testing.T) {
 	}
 }
 
-// From dequeue to hand-over nothing is allocated, in three slots as rt.Latest
-// has them.
+// From dequeue to hand-over nothing is allocated, in three slots as rt.Latest has them.
 func TestMachineGrabNoAlloc(t *testing.T) {
 	s := open(t, Config{})
 	var slots [camera.LentMax]camera.Frame
@@ -529,7 +528,7 @@ func TestMachineMotionJPEG(t *testing.T) {
 	defer func() { close(stop); <-done }()
 	var s *Source
 	var err error
-	for range 50 { // with exclusive_caps it is a camera only once the first picture is there
+	for range 50 { // with exclusive_caps it is a camera only after the first picture
 		if s, err = Open(Config{Path: loopback}, rt.KernelClock()); !errors.Is(err, ErrNoVideo) && !errors.Is(err, ErrMode) {
 			break
 		}

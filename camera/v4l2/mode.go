@@ -10,13 +10,13 @@ import (
 	"edgert/camera"
 )
 
-// Want is what to choose a mode by.
+// Want holds the criteria for choosing a mode.
 type Want struct {
 	Width, Height int                // exactly; 0: any
-	NearW, NearH  int                // when any: at least this, as little more as possible; 0: 640x480
+	NearW, NearH  int                // for any size: at least this, as little more as possible; 0: 640x480
 	FPS           int                // at least, as little more as possible; 0: 30
 	Pixels        camera.PixelFormat // exactly; 0: the best
-	Raw           bool               // the best is what needs no decoding, because pictures will be changed; else MJPEG, which is sent as it is
+	Raw           bool               // prefer formats that need no decoding, because pictures will be changed; otherwise MJPEG, which is sent unchanged
 }
 
 const (
@@ -75,7 +75,7 @@ func worse(a bool) int {
 	return -1
 }
 
-// nearest returns the smallest size that holds the wanted one, else the largest.
+// nearest returns the smallest size that contains the wanted one, else the largest.
 func nearest(modes []Mode, w Want) (width, height int) {
 	nw, nh := w.NearW, w.NearH
 	if nw == 0 {
@@ -96,7 +96,7 @@ func without(modes []Mode, drop func(Mode) bool) []Mode {
 	return slices.DeleteFunc(slices.Clone(modes), drop)
 }
 
-// list names what the modes have, each once.
+// list joins the names of the modes, each once.
 func list(modes []Mode, name func(Mode) string) string {
 	var names []string
 	for _, m := range modes {

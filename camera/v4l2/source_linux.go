@@ -16,7 +16,7 @@ import (
 const (
 	minWatchdog    = time.Second
 	watchdogFrames = 4
-	retryInterval  = 250 * time.Millisecond // a camera that is away
+	retryInterval  = 250 * time.Millisecond // interval of the search for an absent camera
 	copies         = camera.LentMax + 1     // copies of pictures, where the driver's buffers cannot be lent
 )
 
@@ -34,14 +34,14 @@ type Source struct {
 	remark    string
 	watchdog  time.Duration // longest silence
 
-	stream     *stream // nil while the camera is away
-	generation int     // counts the streams
+	stream     *stream // nil while the camera is absent
+	generation int     // number of streams so far
 	orphans    []orphan
-	copies     []mapping  // where the driver's buffers are not lent
-	retryAt    rt.Instant // when the camera is away
+	copies     []mapping  // used when the driver's buffers cannot be lent
+	retryAt    rt.Instant // next search while the camera is absent
 	sequence   uint64
 	last       uint32 // the driver's sequence number of the newest buffer
-	counted    bool   // last is one of this stream
+	counted    bool   // last is a number of this stream
 
 	missed, skipped, broken, restarts atomic.Uint64
 	closed                            atomic.Bool
@@ -95,21 +95,21 @@ func Open(cfg Config, clock rt.Clock) (*Source, error) {
 	return s, nil
 }
 
-// Format returns what Grab delivers.
+// Format returns the format of the frames.
 func (s *Source) Format() camera.Format { return s.format }
 
 // Lends reports that frames point at the source's memory.
 func (s *Source) Lends() {}
 
-// Live reports that the pictures are a sensor's.
+// Live reports that the pictures come from a sensor.
 func (s *Source) Live() {}
 
-// Describe names this camera, its format, and how that falls short of the wanted one.
+// Describe returns the camera's name, its mode, and how the mode differs from the wanted one.
 func (s *Source) Describe() (card, picked, remark string) {
 	return s.card, s.format.String(), s.remark
 }
 
-// Counts returns why sequence numbers are missing.
+// Counts returns the reasons for missing sequence numbers.
 func (s *Source) Counts() camera.Counts {
 	return camera.Counts{Missed: s.missed.Load(), Skipped: s.skipped.Load(), Broken: s.broken.Load(), Restarts: s.restarts.Load()}
 }
@@ -161,7 +161,7 @@ func (s *Source) newest() (index int, errno unix.Errno) {
 		errno := st.dequeue()
 		if errno == unix.EAGAIN {
 			if index < 0 && st.poll[0].Revents&unix.POLLIN == 0 {
-				return -1, unix.EIO // poll reports an error, and nothing more comes
+				return -1, unix.EIO // poll reports an error, and no more frames come
 			}
 			break
 		}
@@ -234,7 +234,7 @@ func (s *Source) lend(dst *camera.Frame, index int) {
 			break
 		}
 	}
-	st.queue(index) // an error shows at the next dequeue
+	st.queue(index) // the next dequeue returns its error
 }
 
 //rt:noalloc
@@ -257,7 +257,7 @@ func (s *Source) giveBack(dst *camera.Frame) {
 	s.freeOrphan(mark)
 }
 
-// freeOrphan frees a picture that was lent by a stream that ended.
+// freeOrphan frees a picture that an ended stream had lent.
 //
 //go:noinline
 func (s *Source) freeOrphan(mark int) {
@@ -293,7 +293,7 @@ func (s *Source) end() {
 	s.orphans = kept
 }
 
-// reopen sets the camera up as it was. While it is away each call takes retryInterval.
+// reopen sets the camera up as before. While the camera is absent each call takes retryInterval.
 //
 //go:noinline
 func (s *Source) reopen() error {
@@ -328,7 +328,7 @@ func (s *Source) reopen() error {
 	return nil
 }
 
-// locate opens the node with the camera's name and socket; the kernel may number it anew.
+// locate opens the node with the camera's name and socket; the kernel may have numbered it anew.
 func (s *Source) locate() *device {
 	nodes, _ := filepath.Glob("/dev/video*")
 	for _, path := range append([]string{s.cfg.Path}, nodes...) {

@@ -10,8 +10,8 @@ import (
 )
 
 const (
-	wantBuffers = 8 // in the driver; LentMax of them may be lent out
-	minQueued   = 3 // the driver needs two to stream at all, and one is in hand
+	wantBuffers = 8 // in the driver; LentMax of them may be lent
+	minQueued   = 3 // the driver needs two to stream at all, and one is dequeued
 	maxBuffers  = 32
 )
 
@@ -68,8 +68,8 @@ func (s *stream) start() error {
 	return nil
 }
 
-// lends reports whether the driver can spare LentMax buffers. v4l2loopback writes
-// into buffers that it has handed out, so those are copied.
+// lends reports whether the driver can spare LentMax buffers. v4l2loopback writes into dequeued
+// buffers, so its pictures are copied.
 func (s *stream) lends() bool {
 	return len(s.buffers) >= camera.LentMax+minQueued && text(s.cap.driver[:]) != "v4l2 loopback"
 }
@@ -86,7 +86,7 @@ func (s *stream) dequeue() unix.Errno {
 	return ioctl(s.fd, vidiocDQBuf, unsafe.Pointer(&s.dq))
 }
 
-// wait waits for a full buffer. The events are those of poll; 0 after the time.
+// wait waits for a full buffer. The events are those of poll; 0 after the timeout.
 //
 //rt:noalloc
 func (s *stream) wait(ms int) int16 {
@@ -97,9 +97,8 @@ func (s *stream) wait(ms int) int16 {
 	return s.poll[0].Revents
 }
 
-// stop gives everything back but the lent pictures, which it returns. They keep their
-// addresses but move to anonymous memory: while one page of the driver's is mapped, an
-// unplugged camera cannot come back.
+// stop frees everything but the lent pictures, which it returns. They keep their addresses but move
+// to anonymous memory: while one page of the driver's is mapped, an unplugged camera cannot return.
 func (s *stream) stop() (lent []mapping) {
 	off := int32(bufTypeCapture)
 	ioctl(s.fd, vidiocStreamOff, unsafe.Pointer(&off))
@@ -110,7 +109,7 @@ func (s *stream) stop() (lent []mapping) {
 			continue
 		}
 		lent[i] = b
-		moveAway(b.mem) // without memory for that the camera stays away until the picture is given back
+		moveAway(b.mem) // without memory for the copy the camera stays absent until the picture is returned
 	}
 	s.buffers = nil
 	none := requestBuffers{kind: bufTypeCapture, memory: memoryMmap}
