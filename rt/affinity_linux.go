@@ -10,7 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// minCPUsToPin: with fewer, a pinned loop waits for whatever else runs there.
+// minCPUsToPin is the least number of CPUs to pin: with fewer, a pinned loop waits for other
+// threads on its CPU.
 const minCPUsToPin = 4
 
 // cpus describes the machine's CPUs and which of them the calling thread may use.
@@ -88,7 +89,7 @@ func formatCPUs(set unix.CPUSet) string {
 	return strings.Join(parts, ",")
 }
 
-// pin binds the thread to the CPU, or for UnpinnedCPU to choose's.
+// pin binds the thread to the CPU, or for UnpinnedCPU to the result of choose.
 func (c *cpus) pin(cpu int) (int, error) {
 	if cpu == UnpinnedCPU {
 		return c.choose()
@@ -118,7 +119,7 @@ func (c *cpus) choose() (int, error) {
 		case c.isolated.IsSet(cpu):
 			lone = append(lone, cpu)
 		case !limited && !c.allowed.IsSet(cpu):
-			limited = c.bindTo(cpu) == nil // only its affinity kept it off
+			limited = c.bindTo(cpu) == nil // only the thread's affinity excluded the CPU
 		}
 	}
 	for _, cpu := range lone {
@@ -133,14 +134,14 @@ func (c *cpus) choose() (int, error) {
 		}
 		return cpu, nil
 	}
-	if limited { // asking the kernel has moved the thread
+	if limited { // the query has moved the thread
 		return UnpinnedCPU, c.bind(&c.allowed)
 	}
 	return UnpinnedCPU, nil
 }
 
-// CheckCPU returns nil when a Loop can be pinned to the CPU or it is UnpinnedCPU, else
-// why not.
+// CheckCPU returns nil when a Loop can be pinned to the CPU or it is UnpinnedCPU, else the reason
+// why it cannot.
 func CheckCPU(cpu int) error {
 	if cpu == UnpinnedCPU {
 		return nil

@@ -30,8 +30,8 @@ func TestParseCPUs(t *testing.T) {
 	}
 }
 
-// A Linux of the test's making: an isolated CPU is not in the affinity that processes begin with,
-// and may be had all the same; a cpuset excludes all other CPUs.
+// The test makes its own Linux: an isolated CPU is not in the affinity that processes begin with,
+// but can be used all the same; a cpuset excludes all other CPUs.
 func TestPinKnowsIsolatedCPUs(t *testing.T) {
 	tests := []struct {
 		name                      string

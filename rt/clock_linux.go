@@ -64,8 +64,8 @@ func (c *kernelClock) SleepUntil(deadline Instant) {
 	}
 }
 
-// Suspended is CLOCK_BOOTTIME less CLOCK_MONOTONIC. A thread preempted between the two
-// readings gets less, never more.
+// Suspended returns CLOCK_BOOTTIME less CLOCK_MONOTONIC. When the thread is preempted between the
+// two readings the result is too small, never too large.
 //
 //rt:noalloc
 func (c *kernelClock) Suspended() time.Duration {

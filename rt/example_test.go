@@ -39,8 +39,8 @@ func ExampleLoop() {
 	// 5 ticks, 1 skipped, 1 overrun of ours
 }
 
-// The tick leaves what happened in a ring; another goroutine drains it later. A
-// full ring refuses, and the producer decides what that means.
+// The tick puts events into a ring; another goroutine drains it later. A full ring refuses an
+// event, and the producer decides how to react.
 func ExampleRing() {
 	type event struct {
 		tick uint64

@@ -1,7 +1,7 @@
 package rt
 
-// SetAcquire replaces the question to the kernel, so that a test can answer it.
+// SetAcquire replaces the request to the kernel, so that a test can answer it.
 func (l *Loop) SetAcquire(acquire func(cpu int) Grant) { l.acquire = acquire }
 
-// SetYield replaces the yield ahead of the deadline, so that a test can see it.
+// SetYield replaces the yield ahead of the deadline, so that a test can observe it.
 func (l *Loop) SetYield(yield func()) { l.yield = yield }

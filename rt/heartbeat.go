@@ -21,8 +21,8 @@ const heartbeatMagic = 0x70756C7365_01
 // errNoHeartbeat means that an opened file is not a Heartbeat.
 var errNoHeartbeat = errors.New("rt: not a heartbeat")
 
-// Heartbeat is a page of memory in which one process counts its ticks and another sees
-// when they stop. Beat needs no system call and no other thread that could hang as well.
+// Heartbeat is a page of memory in which one process counts its ticks and another detects when they
+// stop. Beat needs no system call and no other thread that could hang as well.
 type Heartbeat struct {
 	page  *heartbeatPage
 	unmap func()
@@ -56,7 +56,7 @@ func (h *Heartbeat) Stop() { h.page.timeout.Store(0) }
 // PID returns the id of the process that ticks.
 func (h *Heartbeat) PID() int { return int(h.page.process.Load()) }
 
-// Timeout returns how long without a tick counts as a hang; 0: no ticks are expected.
+// Timeout returns the time without a tick that counts as a hang; 0: no ticks are expected.
 func (h *Heartbeat) Timeout() time.Duration { return time.Duration(h.page.timeout.Load()) }
 
 // Close unmaps the page.
@@ -66,7 +66,7 @@ func (h *Heartbeat) Close() {
 	}
 }
 
-// processHeartbeat is beaten by every Loop on the kernel's clock; nil: not made.
+// processHeartbeat is beaten by every Loop on the kernel's clock; nil before ProcessHeartbeat.
 var processHeartbeat atomic.Pointer[Heartbeat]
 
 var makeProcessHeartbeat = sync.OnceValues(func() (*os.File, error) {

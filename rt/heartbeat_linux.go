@@ -28,7 +28,8 @@ func newHeartbeat() (*Heartbeat, *os.File, error) {
 	return p, f, err
 }
 
-// OpenHeartbeat maps another process's Heartbeat. It fails with errNoHeartbeat.
+// OpenHeartbeat maps another process's Heartbeat. It fails with errNoHeartbeat when the file is not
+// a heartbeat.
 func OpenHeartbeat(f *os.File) (*Heartbeat, error) {
 	st, err := f.Stat()
 	if err != nil || st.Size() != heartbeatSize {

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A reader of the file sees the ticks of a loop, from before the first until the
-// last, and for how long they may stay away.
+// A reader of the file sees the ticks of a loop, from before the first until the last, and the time
+// without a tick that counts as a hang.
 func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
 	f, err := ProcessHeartbeat()
 	if err != nil {
@@ -47,8 +47,7 @@ func TestLoopBeatsTheProcessHeartbeat(t *testing.T) {
 	}
 }
 
-// A tick that panics expects no more ticks of its loop: what follows is the way
-// out.
+// After a panic in a tick the heartbeat expects no more ticks of its loop, while the process ends.
 func TestPanicStopsTheHeartbeat(t *testing.T) {
 	f, err := ProcessHeartbeat()
 	if err != nil {

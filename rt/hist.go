@@ -32,8 +32,8 @@ type Hist struct {
 // NewHist returns an empty histogram.
 func NewHist() *Hist { return new(Hist) }
 
-// Record counts one duration. A negative one counts as 0, one above 60 s as 60 s
-// (Max keeps it as it was).
+// Record counts one duration. A negative one counts as 0, one above 60 s as 60 s (Max keeps the
+// exact value).
 //
 //rt:noalloc
 func (h *Hist) Record(d time.Duration) {
@@ -56,7 +56,7 @@ func upperBound(i int) time.Duration {
 	return time.Duration(i-shift*histHalf+1)<<shift - 1
 }
 
-// Count returns how many durations were recorded.
+// Count returns the number of recorded durations.
 func (h *Hist) Count() uint64 {
 	var n uint64
 	for i := range h.buckets {
@@ -71,7 +71,7 @@ func (h *Hist) Quantile(q float64) time.Duration {
 	if !(q >= 0 && q <= 1) {
 		panic("rt: quantile must be within 0 and 1")
 	}
-	var counts [histBuckets]uint64 // one consistent reading while the writer goes on
+	var counts [histBuckets]uint64 // one consistent reading while the writer continues
 	var n uint64
 	for i := range counts {
 		counts[i] = h.buckets[i].Load()
@@ -115,7 +115,7 @@ type Laps struct {
 	whole       *Hist
 }
 
-// NewLaps returns one for n parts.
+// NewLaps returns a Laps for n parts.
 func NewLaps(clock Clock, n int) *Laps {
 	l := &Laps{clock: clock, whole: NewHist(), took: make([]time.Duration, n)}
 	for range n {
@@ -144,14 +144,14 @@ func (l *Laps) Mark(i int) {
 //rt:noalloc
 func (l *Laps) End() { l.whole.Record(l.last.Sub(l.began)) }
 
-// Took returns how long part i took in this step, once it is marked. Owner: the thread
-// that takes the step.
+// Took returns the duration of part i in this step, once it is marked. Owner: the thread that takes
+// the step.
 //
 //rt:noalloc
 func (l *Laps) Took(i int) time.Duration { return l.took[i] }
 
-// Part returns how long part i took in all steps.
+// Part returns the durations of part i in all steps.
 func (l *Laps) Part(i int) *Hist { return l.parts[i] }
 
-// Whole returns how long the steps took from Begin to their last mark.
+// Whole returns the durations of the steps from Begin to their last mark.
 func (l *Laps) Whole() *Hist { return l.whole }

@@ -9,15 +9,14 @@ import (
 	"time"
 )
 
-// Property: for any durations, a quantile is at least the true one and at most
-// 1 % above it.
+// Property: for any durations, a quantile is at least the true one and at most 1 % above it.
 func TestHistAgainstSortedSlice(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 0))
 		h := NewHist()
 		all := make([]time.Duration, 1+rng.IntN(3000))
 		for i := range all {
-			all[i] = time.Duration(math.Exp(rng.Float64() * math.Log(float64(histLimit)))) // every magnitude alike
+			all[i] = time.Duration(math.Exp(rng.Float64() * math.Log(float64(histLimit)))) // every magnitude equally often
 			h.Record(all[i])
 		}
 		slices.Sort(all)
@@ -166,6 +165,6 @@ func TestHistBucketsHoldWhatWasRecorded(t *testing.T) {
 		t.Errorf("buckets hold %d, want 4", total)
 	}
 	for range h.Buckets {
-		return // stopping early must be allowed
+		return // yield may stop the iteration early
 	}
 }

@@ -8,12 +8,12 @@ import (
 // NoKey is the key of a Latest before its first Publish, below every other.
 const NoKey = math.MinInt64
 
-// Latest hands the newest value from one producer to one consumer, blocking neither: three slots,
+// Latest passes the newest value from one producer to one consumer, blocking neither: three slots,
 // one at the producer, one at the consumer, one in transit. A newer value replaces a value that the
-// consumer did not get to.
+// consumer has not taken.
 //
 // Newer means a higher key (a sequence number, an instant, a step). A key not above the last
-// published one is refused, so the consumer's view only ever moves forward.
+// published one is refused, so the consumer's values only become newer.
 //
 // Owner: one goroutine calls Back and Publish, one calls Front, any may call Replaced.
 type Latest[T any] struct {
@@ -58,8 +58,8 @@ func NewLatest[T any](init func(*T)) *Latest[T] {
 //rt:noalloc
 func (l *Latest[T]) Back() *T { return &l.slots[l.back].value }
 
-// Publish makes the Back slot the newest value under the key. It reports false when the
-// key is not above the last: then nothing changes.
+// Publish makes the Back slot the newest value under the key. It reports false when the key is not
+// above the last: then nothing changes.
 //
 //rt:noalloc
 func (l *Latest[T]) Publish(key int64) bool {

@@ -11,18 +11,18 @@ import (
 // ErrRealTimeRefused means that the kernel refused real time to a loop with ModeRequire.
 var ErrRealTimeRefused = errors.New("rt: real time refused by the kernel")
 
-// Mode is how much a Loop insists on real-time scheduling.
+// Mode is the policy of a Loop when the kernel refuses real-time scheduling.
 type Mode uint8
 
 // The modes of a Loop.
 const (
-	ModeAuto    Mode = iota // ask, and go on without
+	ModeAuto    Mode = iota // ask, and continue without
 	ModeRequire             // ask, and fail without
 	ModeOff                 // do not ask
 )
 
-// UnpinnedCPU as LoopConfig.CPU takes the last isolated CPU (isolcpus=), else the last CPU this
-// process may use where there are at least 4; with fewer it does not pin.
+// UnpinnedCPU as LoopConfig.CPU selects the last isolated CPU (isolcpus=), else the last CPU this
+// process may use where there are at least 4; with fewer the loop is not pinned.
 const UnpinnedCPU = -1
 
 // LoopConfig configures a Loop; Clock and Period have no default.
@@ -43,8 +43,8 @@ type Tick struct {
 	Suspended time.Duration // since the last tick began, or Run did; not part of Deadline and Woke
 
 	// Overrun is the worst of the overruns that were found to be the loop's own since the last
-	// tick; Own is false when there was no such overrun. It happened some ticks ago: the time that
-	// the host stole is known a little later.
+	// tick; Own is false when there was no such overrun. It happened some ticks ago, because the
+	// time that the host stole is known a little later.
 	Overrun Overrun
 
 	// Stolen is the time that the host took of this machine's CPUs, as read since the last tick. It
@@ -55,7 +55,7 @@ type Tick struct {
 // Grant is the kernel's answer to the request for real time.
 type Grant struct {
 	Granted bool
-	Why     string // when not granted, one sentence on which limit to raise
+	Why     string // when not granted, one sentence that names the limit to raise
 	CPU     int    // the CPU the thread is pinned to, or UnpinnedCPU
 }
 
@@ -63,21 +63,21 @@ type Grant struct {
 type LoopStats struct {
 	Ticks        uint64        // steps that were called
 	OverrunsOwn  uint64        // ticks past the next deadline by their own CPU time and I/O wait; see Overrun
-	OverrunsHost uint64        // the others past it: the machine did not let them run
-	Excused      time.Duration // by how much these exceeded their periods because of the host
+	OverrunsHost uint64        // other ticks past it: the machine did not let them run
+	Excused      time.Duration // time by which these exceeded their periods because of the host
 	Skipped      uint64        // grid points lost to overruns
-	Suspended    time.Duration // for how long, in all
+	Suspended    time.Duration // total time of suspensions
 	CPU          time.Duration // CPU time of the loop's thread in all ticks
 	Lateness     *Hist         // waking minus deadline; live, not a copy
 }
 
-// earlyWake is how long before the deadline the loop wakes a first time. A sleep of more
-// than 10 ms always loses the thread's P; the second, short sleep keeps it.
+// earlyWake is how long before the deadline the loop wakes a first time. A sleep of more than 10 ms
+// always loses the thread's P; the second, short sleep keeps it.
 //
-// It then yields: Go's monitor preempts a goroutine whose P has scheduled nothing else
-// for 10 ms, and a locked thread then waits 0.1 to 0.2 ms, perhaps in the middle of a
-// tick. The yield takes long where other goroutines compute: 2 ms ahead were too few.
-// Periods of 8 ms and less have no room for it.
+// It then yields: Go's monitor preempts a goroutine whose P has scheduled no other goroutine for 10
+// ms, and a locked thread then waits 0.1 to 0.2 ms, possibly in the middle of a tick. The yield
+// takes long where other goroutines compute: 2 ms ahead were too few. Periods of 8 ms and less have
+// no room for it.
 const earlyWake = 4 * time.Millisecond
 
 // Loop calls a step once a period on a thread of its own.
@@ -111,8 +111,7 @@ type Loop struct {
 // thread; rttest.Clock is one, and package rt does not import its tests.
 type cpuMeter interface{ ThreadCPU() time.Duration }
 
-// stealMeter is a simulated Clock that also simulates a host's steal time; only tests
-// have one.
+// stealMeter is a simulated Clock that also simulates a host's steal time; only tests have one.
 type stealMeter interface{ StealTime() time.Duration }
 
 // NewLoop panics on a nil Clock and on a period that is not positive.
@@ -148,10 +147,10 @@ func NewLoop(cfg LoopConfig) *Loop {
 // still ahead instead of catching up in a burst.
 //
 // Run locks its goroutine to the OS thread for good: a thread with a real-time class must not join
-// the pool. Before it returns the thread is back in the class it came from.
+// the pool. Before it returns the thread is back in its original class.
 //
 // With ModeRequire it returns an error wrapping ErrRealTimeRefused before the first step when the
-// kernel refuses. It fails for nothing else.
+// kernel refuses. It has no other error.
 func (l *Loop) Run(stop *atomic.Bool, step func(Tick) Wait) error {
 	runtime.LockOSThread()
 	if l.cfg.Mode != ModeOff {

@@ -110,8 +110,8 @@ func TestLoopTellsOwnOverrunsFromTheHosts(t *testing.T) {
 	}
 }
 
-// sleepLog is a Clock that records the requested sleeps, and when the loop yielded. It wakes late
-// by as much.
+// sleepLog is a Clock that records the requested sleeps and the loop's yields. It wakes late by the
+// given time.
 type sleepLog struct {
 	*rttest.Clock
 	late   time.Duration
@@ -200,9 +200,9 @@ func TestLoopInSimulatedTimeDoesNotAskTheKernel(t *testing.T) {
 	}
 }
 
-// The count is of the whole process, and the Go runtime allocates a handful of
-// objects when it starts a thread, for the loop or for the test. So one window
-// without an allocation is enough: a loop that allocates does so in all of them.
+// Allocations are counted for the whole process, and the Go runtime allocates a handful of objects
+// when it starts a thread, for the loop or for the test. So one window without an allocation is
+// enough: a loop that allocates does so in all of them.
 func TestLoopDoesNotAllocate(t *testing.T) {
 	const warmup, ticks, windows = 100, 10_000, 5
 	loop, clock := simulated(0)

@@ -11,17 +11,17 @@ import (
 	"time"
 )
 
-// HeapStat counts what the Go heap did since the process started.
+// HeapStat counts the operations of the Go heap since the process started.
 type HeapStat struct {
 	Allocs uint64 // objects allocated, the tiny ones that share a block included
 	Bytes  uint64 // allocated
 	Cycles uint64 // garbage collections
-	Forced uint64 // those of Cycles that the program asked for; the rest the memory limit or GOGC
+	Forced uint64 // the part of Cycles that the program requested; the memory limit or GOGC caused the rest
 }
 
 var heapMeter = struct {
 	mu      sync.Mutex
-	samples [5]metrics.Sample // Guarded by mu; metrics.Read wants them on the heap
+	samples [5]metrics.Sample // Guarded by mu; metrics.Read moves it to the heap
 }{samples: [5]metrics.Sample{
 	{Name: "/gc/heap/allocs:objects"},
 	{Name: "/gc/heap/tiny/allocs:objects"},
@@ -48,7 +48,7 @@ func ReadHeap() HeapStat {
 	}
 }
 
-// Pauses knows how long the garbage collector stopped the process since it was made.
+// Pauses measures the garbage collector's pauses of the process since NewPauses.
 type Pauses struct {
 	before []uint64 // counts of the histogram's buckets; constant
 
@@ -64,8 +64,8 @@ func NewPauses() *Pauses {
 	return p
 }
 
-// Max is the longest pause, from the decision to stop until all go on, rounded up by some percent;
-// 0: there was no pause.
+// Max returns the longest pause, from the decision to stop until all threads run again, rounded up
+// by some percent; 0: there was no pause.
 //
 // Owner: any goroutine but the tick's; it takes a lock.
 func (p *Pauses) Max() time.Duration {
@@ -86,13 +86,11 @@ func (p *Pauses) Max() time.Duration {
 	return 0
 }
 
-// Headroom is how much Go's memory may grow while the collector is held, by default: more
-// than hostile peers can make a session allocate, and below the 64 MiB that they may cost
-// a process.
+// Headroom is the default growth of Go's memory while the collector is held: more than hostile
+// peers can make a session allocate, and below the 64 MiB that they may cost a process.
 const Headroom = 48 << 20 // bytes
 
-// Hold is the garbage collector switched off, up to a memory limit. The zero value holds
-// nothing.
+// Hold is the garbage collector switched off, up to a memory limit. The zero value has no effect.
 type Hold struct {
 	base    int64 // Go's memory when the hold began, and the headroom
 	percent int   // GOGC before
@@ -121,8 +119,8 @@ func HoldGC(headroom int64) *Hold {
 	return h
 }
 
-// Allow puts the limit n bytes above that of HoldGC, for memory that the program itself needs
-// since. A new n stops the world for a moment.
+// Allow raises HoldGC's limit by n bytes, for memory that the program itself has come to need. A
+// new n stops the world for a moment.
 //
 // Owner: any goroutine.
 func (h *Hold) Allow(n int64) {
@@ -135,7 +133,7 @@ func (h *Hold) Allow(n int64) {
 	debug.SetMemoryLimit(h.base + n)
 }
 
-// Release restores the settings that HoldGC found; again, it changes nothing.
+// Release restores the settings before HoldGC; a second call changes nothing.
 func (h *Hold) Release() {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -147,8 +145,8 @@ func (h *Hold) Release() {
 	debug.SetGCPercent(h.percent)
 }
 
-// How much PrefillRuntime puts aside: a processor's list of waiting records holds 128,
-// and a busy machine may need a thread for every long system call.
+// The sizes that PrefillRuntime reserves: a processor's list of waiting records holds 128, and a
+// busy machine may need a thread for every long system call.
 const (
 	prefillWaiters = 1024
 	prefillThreads = 16

@@ -56,8 +56,8 @@ func TestHoldGC(t *testing.T) {
 	}
 }
 
-// The headroom is a fuse: garbage beyond it starts a collection, which is counted as
-// not forced. Hold.Allow moves the fuse.
+// The headroom is a safety limit: garbage beyond it starts a collection, which is counted as not
+// forced. Hold.Allow raises the limit.
 func TestHoldGCFuse(t *testing.T) {
 	hold := HoldGC(24 << 20)
 	defer hold.Release()
@@ -71,7 +71,7 @@ func TestHoldGCFuse(t *testing.T) {
 		t.Error("64 MiB of garbage under 24 and 128 MiB were collected")
 	}
 	hold.Allow(0)
-	const rounds = 32 // a cycle counts when it ends, which a busy machine delays
+	const rounds = 32 // a cycle is counted at its end, which a busy machine delays
 	for range rounds {
 		if waste(64 << 20); blown() {
 			return
@@ -80,8 +80,8 @@ func TestHoldGCFuse(t *testing.T) {
 	t.Errorf("%d MiB of garbage under 24 MiB collected nothing", rounds*64)
 }
 
-// The longest pause of the collections since then is known, and reading it allocates
-// nothing: a page asks for it.
+// Max returns the longest pause of the collections since NewPauses, and allocates nothing: the
+// status page calls it.
 func TestPauses(t *testing.T) {
 	runtime.GC()
 	p := NewPauses()

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// Real time is implemented for Linux only. The stubs here let everything else build, run and be
-// tested on other systems.
+// Real time is implemented for Linux only. With the stubs here everything else builds, runs and can
+// be tested on other systems.
 
 // kernelClock counts package time's monotonic reading from the start of the
 // process.

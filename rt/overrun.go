@@ -11,13 +11,13 @@ type Wait struct{ Meant, Took time.Duration }
 //rt:noalloc
 func (w *Wait) Add(o Wait) { w.Meant, w.Took = w.Meant+o.Meant, w.Took+o.Took }
 
-// Overrun is a tick that ended after the next deadline. It is the loop's Own when its CPU
-// time and I/O wait, less what the host stole, are longer than a period. CPU is without
-// that of waits, since a guest's kernel accounts a pause by its host as CPU time of the
-// thread that sleeps or wakes.
+// Overrun is a tick that ended after the next deadline. It is the loop's Own when its CPU time and
+// I/O wait, less the time that the host stole, exceed a period. CPU excludes the CPU time during
+// waits, since a guest's kernel accounts a pause by its host as CPU time of the thread that sleeps
+// or wakes.
 type Overrun struct {
 	CPU, IOWait time.Duration
-	Stolen      time.Duration // by the host around it, that excused no earlier overrun
+	Stolen      time.Duration // time stolen around it that excused no earlier overrun
 	Own         bool
 }
 
@@ -25,24 +25,25 @@ const (
 	// stealInterval is how often the loop reads the host's steal time; it takes tens of us.
 	stealInterval = 100 * time.Millisecond
 
-	// stealIdleInterval is how often while nothing was stolen since boot. The first steal
-	// of all may excuse an overrun that came up to a second after it.
+	// stealIdleInterval is the interval while no time was stolen since boot. The first steal of all
+	// may excuse an overrun up to a second before its reading.
 	stealIdleInterval = time.Second
 
 	// stealLag is how long an overrun waits to be classified: a guest's kernel accounts the
 	// steal of a CPU at its next timer interrupt.
 	stealLag = 100 * time.Millisecond
 
-	// stealUnit is the unit in which the kernel counts steal, rounded down: a difference
-	// may lack as much.
+	// stealUnit is the unit in which the kernel counts steal, rounded down: a difference may be too
+	// small by as much.
 	stealUnit = 10 * time.Millisecond
 
-	// overrunsMax is how many overruns wait at most; then they are classified at once.
+	// overrunsMax is the largest number of waiting overruns; one more makes all be classified at
+	// once.
 	overrunsMax = 32
 )
 
 // overrunClassifier separates the loop's own overruns from its host's. One pause of the host, from
-// just before the first to stealLag after the last, excuses as much as it took.
+// just before the first overrun to stealLag after the last, excuses overruns of its total length.
 //
 // Owner: the loop's thread.
 type overrunClassifier struct {
@@ -53,7 +54,7 @@ type overrunClassifier struct {
 	readAt  Instant
 	waiting [overrunsMax]Overrun
 	n       int
-	newest  Instant // the newest that waits
+	newest  Instant // when the newest waiting overrun ended
 }
 
 //rt:noalloc
@@ -77,12 +78,12 @@ func (c *overrunClassifier) due(now Instant) bool {
 	return c.n == overrunsMax || now.Sub(c.newest) >= stealLag
 }
 
-// overrunCounts is what classify found.
+// overrunCounts is the result of classify.
 type overrunCounts struct {
 	own, host uint64
 	excused   time.Duration // time of the host's overruns beyond their periods
 	worst     Overrun       // the worst of the loop's own
-	stolen    time.Duration // by the host since the last classification
+	stolen    time.Duration // time stolen since the last classification
 }
 
 //rt:noalloc

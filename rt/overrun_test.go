@@ -10,7 +10,7 @@ import (
 )
 
 // stolen is a clock whose sleep to one deadline ends late, with the time booked as the sleeper's
-// own: so it looks to a guest when its host takes the CPU away just as the thread wakes up.
+// own: a guest sees this when its host takes the CPU away just as the thread wakes up.
 type stolen struct {
 	*rttest.Clock
 	at rt.Instant
@@ -74,7 +74,7 @@ func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 				} else if ticks == 53 {
 					clock.taken += tt.taken // the kernel counts it a little later
 				} else if ticks < 30 {
-					clock.taken += 30 * time.Millisecond // long ago, and not then
+					clock.taken += 30 * time.Millisecond // stolen long before, not then
 				}
 				stop.Store(ticks == 90)
 				return rt.Wait{}
@@ -86,7 +86,7 @@ func TestAPauseByTheHostInAStepIsTheHosts(t *testing.T) {
 	}
 }
 
-// The time that the host took excuses as much as it took, once.
+// Stolen time excuses overruns of the same length, once.
 func TestOnePauseExcusesOneOverrun(t *testing.T) {
 	const period = 10 * time.Millisecond
 	clock := &hosted{Clock: rttest.NewClock(0)}
@@ -116,7 +116,8 @@ func TestOnePauseExcusesOneOverrun(t *testing.T) {
 	}
 }
 
-// A host that has never taken anything is hardly asked; one with stolen time, ten times a second.
+// The steal time of a host that has never taken any is read rarely; with stolen time it is read ten
+// times a second.
 func TestAMachineWithoutAHostIsHardlyAsked(t *testing.T) {
 	const period, ticks = 10 * time.Millisecond, 1000
 	for _, tt := range []struct {
@@ -138,7 +139,7 @@ func TestAMachineWithoutAHostIsHardlyAsked(t *testing.T) {
 	}
 }
 
-// However many overruns come in a row, each is booked.
+// Each of any number of overruns in a row is booked.
 func TestEveryOverrunIsBooked(t *testing.T) {
 	const period = time.Millisecond
 	clock := &hosted{Clock: rttest.NewClock(0)}

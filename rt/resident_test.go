@@ -15,7 +15,7 @@ func TestResidentSize(t *testing.T) {
 		t.Skip("the race detector's own memory comes and goes")
 	}
 	before := ResidentSize()
-	block, err := unix.Mmap(-1, 0, 32<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // no memory that was touched before
+	block, err := unix.Mmap(-1, 0, 32<<20, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_ANON|unix.MAP_PRIVATE) // fresh memory that was never touched
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -35,8 +35,8 @@ func (r *Ring[T]) Prepare(init func(*T)) {
 	}
 }
 
-// Reserve lends the next free slot, or nil when the ring is full. The slot holds what its
-// last user left in it, and stays reserved until Commit.
+// Reserve lends the next free slot, or nil when the ring is full. The slot has the content of its
+// last use, and stays reserved until Commit.
 //
 //rt:noalloc
 func (r *Ring[T]) Reserve() *T {
@@ -47,7 +47,7 @@ func (r *Ring[T]) Reserve() *T {
 	return &r.slots[head&uint64(len(r.slots)-1)]
 }
 
-// Commit hands the slot last lent by Reserve to the consumer.
+// Commit passes the slot last lent by Reserve to the consumer.
 //
 //rt:noalloc
 func (r *Ring[T]) Commit() { r.head.Store(r.head.Load() + 1) }
@@ -72,6 +72,6 @@ func (r *Ring[T]) Release() { r.tail.Store(r.tail.Load() + 1) }
 //
 //rt:noalloc
 func (r *Ring[T]) Len() int {
-	tail := r.tail.Load() // before head: the other way round the difference can go negative
+	tail := r.tail.Load() // before head: in the reverse order the difference could be negative
 	return int(min(r.head.Load()-tail, uint64(len(r.slots))))
 }

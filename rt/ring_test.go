@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// Property: whatever the order of calls, a ring behaves like a slice with a
-// bound.
+// Property: under any order of calls, a ring behaves like a slice with a bound.
 func TestRingAgainstSlice(t *testing.T) {
 	for seed := range uint64(50) {
 		rng := rand.New(rand.NewPCG(seed, 0))
@@ -58,7 +57,7 @@ func TestRingHandsOverEverythingInOrder(t *testing.T) {
 			i++
 		}
 	})
-	wg.Go(func() { // a third party may look
+	wg.Go(func() { // a third goroutine may call Len
 		for range 1000 {
 			if n := r.Len(); n < 0 || n > len(r.slots) {
 				t.Errorf("Len = %d, want 0 to %d", n, len(r.slots))

@@ -19,9 +19,9 @@ const (
 	unlimitedHint = "systemd LimitMEMLOCK=infinity, or `ulimit -l unlimited`"
 )
 
-// scheduling is how the kernel scheduled a thread before the loop took it.
+// scheduling is a thread's scheduling before the loop took it.
 type scheduling struct {
-	attr *unix.SchedAttr // nil: unknown, and so left alone
+	attr *unix.SchedAttr // nil: unknown, so not restored
 	cpus unix.CPUSet
 }
 
@@ -34,8 +34,8 @@ func saveScheduling() scheduling {
 	return s
 }
 
-// releaseRealTime puts the calling thread back into its class and onto its CPUs.
-// Reset-on-fork stays: taking it off needs a privilege.
+// releaseRealTime puts the calling thread back into its class and onto its CPUs. Reset-on-fork
+// stays: removing it needs a privilege.
 func releaseRealTime(s scheduling) {
 	if s.attr == nil {
 		return
@@ -68,8 +68,8 @@ func acquireRealTime(cpu int) Grant {
 	return Grant{Granted: true, CPU: pinned}
 }
 
-// ReduceTimerSlack locks the goroutine to its thread and takes away the kernel's 50 us of
-// slack from its sleeps, as on a loop's thread, until undo is called.
+// ReduceTimerSlack locks the goroutine to its thread and removes the kernel's 50 us of slack from
+// its sleeps, as on a loop's thread, until undo is called.
 func ReduceTimerSlack() (undo func()) {
 	runtime.LockOSThread()
 	slack, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0)
@@ -103,7 +103,7 @@ func refusal(err error) string {
 	return permissionRefusal(limit.Cur)
 }
 
-// permissionRefusal returns the obstacle when the kernel answered EPERM.
+// permissionRefusal returns the obstacle when the kernel returned EPERM.
 func permissionRefusal(rtprio uint64) string {
 	if rtprio >= loopPriority {
 		return fmt.Sprintf("the kernel refused SCHED_FIFO %d though RLIMIT_RTPRIO is %d: the control group has no real-time budget (raise its cpu.rt_runtime_us) or the container forbids it (give it CAP_SYS_NICE)",
@@ -133,7 +133,7 @@ func NiceProcess(nice int) error {
 	return nil
 }
 
-// niceThreads walks the threads once and returns how many were not in done.
+// niceThreads sets the nice value of every thread once and returns how many were not in done.
 func niceThreads(nice int, done map[int]bool) (news int, err error) {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -172,9 +172,9 @@ func niceThread(tid, nice int) error {
 	return fmt.Errorf("rt: nice %d for thread %d: %w", nice, tid, err)
 }
 
-// LockMemory keeps every page that was touched in memory, now and later, without touching
-// any: plain MCL_FUTURE multiplies the resident size. It refuses when locked memory is
-// limited, because then the runtime's next mapping could fail, which ends the process.
+// LockMemory keeps every touched page in memory, now and later, without touching any: plain
+// MCL_FUTURE multiplies the resident size. It refuses when locked memory is limited, because then
+// the runtime's next mapping could fail, which ends the process.
 func LockMemory() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_MEMLOCK, &limit); err != nil {

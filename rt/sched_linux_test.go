@@ -20,7 +20,7 @@ import (
 // the test binary calls itself with the role's name in this variable.
 const (
 	roleVariable   = "RT_TEST_ROLE"
-	rightsVariable = "RT_TEST_NO_RIGHTS" // set: the child takes its own limits away first
+	rightsVariable = "RT_TEST_NO_RIGHTS" // set: the child first removes its own limits
 )
 
 // roles run in a child; their output is the child's answer.
@@ -72,7 +72,7 @@ func TestMain(m *testing.M) {
 }
 
 // asRole runs the role in a child and returns its output. Without rights the child has neither the
-// capabilities nor the limits to ask the kernel for anything.
+// capabilities nor the limits for any request to the kernel.
 func asRole(t *testing.T, role string, rights bool) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -88,11 +88,11 @@ func asRole(t *testing.T, role string, rights bool) string {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	done := make(chan error)
-	go func() { // a thread that gave up capabilities must not come back to the pool
+	go func() { // a thread without capabilities must not return to the pool
 		runtime.LockOSThread()
 		if !rights {
 			for _, capability := range []uintptr{unix.CAP_SYS_NICE, unix.CAP_IPC_LOCK, unix.CAP_SYS_RESOURCE} {
-				unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // EPERM: without root, no such process
+				unix.Prctl(unix.PR_CAPBSET_DROP, capability, 0, 0, 0) // EPERM without root
 			}
 		}
 		done <- cmd.Run()
@@ -128,8 +128,7 @@ func niceAroundALoop() error {
 	return err
 }
 
-// checkNice wants the nice value at every thread but the loop's when that is a
-// real-time one.
+// checkNice checks the nice value of every thread but the loop's when that is a real-time one.
 func checkNice(want, loop int, realTime bool) error {
 	tasks, err := os.ReadDir("/proc/self/task")
 	if err != nil {
@@ -250,7 +249,7 @@ func TestPermissionRefusal(t *testing.T) {
 }
 
 // On the kernel's clock the loop wakes at or after deadlines that stay on the grid, in the class
-// and on the CPU of its Grant, and leaves the thread as it found it.
+// and on the CPU of its Grant, and restores the thread at the end.
 func TestLoopOnTheKernel(t *testing.T) {
 	const n, period = 50, 2 * time.Millisecond
 	loop := NewLoop(LoopConfig{Clock: KernelClock(), Period: period, CPU: UnpinnedCPU})
@@ -362,7 +361,7 @@ func TestPin(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			done := make(chan struct{})
-			go func() { // the thread goes with its affinity
+			go func() { // the thread ends with its affinity
 				runtime.LockOSThread()
 				defer close(done)
 				c, err := readCPUs()

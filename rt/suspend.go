@@ -2,29 +2,29 @@ package rt
 
 import "time"
 
-// suspendMin is the shortest sleep that counts; a real one takes hundreds of milliseconds.
+// suspendMin is the shortest sleep of the machine that counts; a real one takes hundreds of
+// milliseconds.
 const suspendMin = 10 * time.Millisecond
 
-// suspendTries is how many readings a Suspension begins with: a preempted one is too
+// suspendTries is the number of readings with which a Suspension begins: a preempted reading is too
 // small.
 const suspendTries = 8
 
-// suspendMeter is a Clock that also counts for how long the machine was suspended:
-// the kernel's on Linux, not elsewhere, and rttest.Clock.
+// suspendMeter is a Clock that also counts for how long the machine was suspended: the kernel's on
+// Linux, not elsewhere, and rttest.Clock.
 type suspendMeter interface{ Suspended() time.Duration }
 
-// Suspension finds out that the machine was suspended: the monotonic clock stops
-// meanwhile, so that data from before would still pass as fresh. It does not see the
-// sleep of a machine without a real-time clock, nor of a guest whose host stops its
-// clocks.
+// Suspension detects that the machine was suspended: the monotonic clock stops meanwhile, so that
+// data from before would still appear fresh. It does not detect the sleep of a machine without a
+// real-time clock, nor of a guest whose host stops its clocks.
 //
 // Owner: one thread.
 type Suspension struct {
-	meter suspendMeter // nil: no suspension
+	meter suspendMeter // nil: suspensions are not detected
 	known time.Duration
 }
 
-// NewSuspension returns one for suspensions from now on.
+// NewSuspension returns a Suspension that begins now.
 func NewSuspension(clock Clock) *Suspension {
 	s := &Suspension{}
 	if s.meter, _ = clock.(suspendMeter); s.meter == nil {

@@ -9,10 +9,10 @@ import (
 	"edgert/rt/rttest"
 )
 
-// A tick reports once how long the machine slept before it, and its own time does not contain that.
+// A tick reports once how long the machine slept before it, and its own time does not include that.
 func TestLoopTellsThatTheMachineWasSuspended(t *testing.T) {
 	loop, clock := simulated(0)
-	clock.Suspend(time.Hour) // before the run: of no interest
+	clock.Suspend(time.Hour) // before the run: not reported
 	var slept []time.Duration
 	var woke []rt.Instant
 	runLoop(loop, 6, func(tick rt.Tick) rt.Wait {
@@ -21,7 +21,7 @@ func TestLoopTellsThatTheMachineWasSuspended(t *testing.T) {
 		case 1:
 			clock.Suspend(3 * time.Hour)
 		case 2, 3:
-			clock.Suspend(4 * time.Millisecond) // two clocks that are read one after the other
+			clock.Suspend(4 * time.Millisecond) // below suspendMin, as two clocks read one after the other may differ
 		}
 		return rt.Wait{}
 	})
@@ -50,8 +50,8 @@ func (j *jumpy) Suspended() time.Duration {
 	return d
 }
 
-// A thread that is preempted while it reads the clocks has not been suspended, nor
-// was it when the next reading is right again.
+// A thread preempted while it reads the clocks detects no suspension, and neither does the next
+// reading.
 func TestAnInterruptedReadingIsNoSuspend(t *testing.T) {
 	const sec = time.Second
 	begin := []time.Duration{5*sec - 80*time.Millisecond, 5 * sec, 4 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec, 5 * sec}
@@ -65,8 +65,8 @@ func TestAnInterruptedReadingIsNoSuspend(t *testing.T) {
 	}
 }
 
-// Short of suspending this machine: its two clocks stay together, whatever runs
-// beside, and reading them makes no garbage.
+// Without suspending this machine: its two clocks stay together under any load, and reading them
+// allocates nothing.
 func TestTheKernelsClocksAgreeWithoutASuspend(t *testing.T) {
 	s := rt.NewSuspension(rt.KernelClock())
 	for end := time.Now().Add(100 * time.Millisecond); time.Now().Before(end); {

@@ -70,7 +70,7 @@ func (w *Waker) Wait(timeout time.Duration) (woken bool) {
 	}
 }
 
-// Close gives the eventfd back. It does not end a Wait.
+// Close closes the eventfd. It does not end a Wait.
 func (w *Waker) Close() error {
 	fd := w.fd.Swap(-1)
 	if fd < 0 {

@@ -1,5 +1,5 @@
 // Package rttest helps tests of real-time code: a clock that moves only when a goroutine sleeps on
-// it, the mark of tests that judge real time, and the one wait for other threads.
+// it, the mark of tests that measure real time, and the one wait for other threads.
 package rttest
 
 import (

@@ -36,7 +36,7 @@ func TestClock(t *testing.T) {
 	}
 }
 
-// A machine that is suspended has no time of its own for it.
+// The clock does not move while the machine is suspended.
 func TestSuspendStandsStill(t *testing.T) {
 	c := NewClock(100)
 	c.Suspend(time.Hour)

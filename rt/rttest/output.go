@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// Output keeps what several threads, or a program, write. The zero value is empty.
+// Output collects the output of several threads, or of a program. The zero value is empty.
 type Output struct {
 	mu   sync.Mutex
 	text strings.Builder // guarded by mu
@@ -18,7 +18,7 @@ func (o *Output) Write(p []byte) (int, error) {
 	return o.text.Write(p)
 }
 
-// String is all that was written so far; any thread may call it.
+// String returns all output so far; any thread may call it.
 func (o *Output) String() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
