@@ -1,4 +1,4 @@
-// Package backoff spaces attempts at what may be absent for long.
+// Package backoff spaces attempts to reach a device or server that may be absent for long.
 package backoff
 
 import "time"
@@ -11,7 +11,7 @@ type Backoff struct {
 	next time.Duration // 0: First
 }
 
-// Next returns how long to wait after an attempt that failed.
+// Next returns the wait after a failed attempt.
 func (b *Backoff) Next() time.Duration {
 	wait := b.next
 	if wait == 0 {
@@ -21,5 +21,5 @@ func (b *Backoff) Next() time.Duration {
 	return wait
 }
 
-// Reset makes First the next wait: an attempt succeeded.
+// Reset makes First the next wait, after a successful attempt.
 func (b *Backoff) Reset() { b.next = 0 }

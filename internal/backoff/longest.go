@@ -2,11 +2,11 @@ package backoff
 
 import "time"
 
-// maxReasons bounds the errors that a Longest tells apart.
+// maxReasons bounds the number of different errors in a Longest.
 const maxReasons = 16
 
-// Longest finds, of the errors of one attempt after the other, the one that lasted longest:
-// the last is only what was wrong at the end.
+// Longest finds, among the errors of successive attempts, the error that lasted longest: the last
+// error is only the reason at the end.
 type Longest struct {
 	reasons []reason
 	last    error
@@ -17,7 +17,7 @@ type reason struct {
 	lasted time.Duration
 }
 
-// Add takes an attempt's error, and the time since the attempt before ended.
+// Add adds an attempt's error, with the time since the end of the attempt before.
 func (l *Longest) Add(err error, since time.Duration) {
 	l.last = err
 	for i := range l.reasons {
@@ -31,7 +31,7 @@ func (l *Longest) Add(err error, since time.Duration) {
 	}
 }
 
-// Err returns the error that lasted longest; nil: there was none.
+// Err returns the error that lasted longest; nil without an error.
 func (l *Longest) Err() error {
 	var longest reason
 	for _, r := range l.reasons {
@@ -42,5 +42,5 @@ func (l *Longest) Err() error {
 	return longest.err
 }
 
-// Last returns the newest error; nil: there was none.
+// Last returns the newest error; nil without an error.
 func (l *Longest) Last() error { return l.last }
