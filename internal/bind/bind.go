@@ -1,5 +1,5 @@
-// Package bind opens TCP listeners on the addresses that were asked for and on no
-// others, and says what is wrong with an address that cannot be had.
+// Package bind opens TCP listeners on exactly the requested addresses, and explains why an address
+// is not available.
 package bind
 
 import (
@@ -14,14 +14,14 @@ import (
 // privileged is the first port that every user may listen on.
 const privileged = 1024
 
-// TCP listens on host:port. An IPv4 address is IPv4's alone: Go's "tcp" would make
-// 0.0.0.0 listen on IPv6, too. An empty host and [::] are both.
+// TCP listens on host:port. An IPv4 address is for IPv4 only: Go's "tcp" would make 0.0.0.0 listen
+// on IPv6, too. An empty host and [::] mean both.
 func TCP(address string) (net.Listener, error) {
-	config := net.ListenConfig{KeepAlive: -1} // who serves the connections bounds them
+	config := net.ListenConfig{KeepAlive: -1} // the server of the connections sets limits itself
 	return config.Listen(context.Background(), Network(address), address)
 }
 
-// Network is Go's network for an address host:port.
+// Network returns Go's network for an address host:port.
 func Network(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if err == nil && net.ParseIP(host).To4() != nil {
@@ -30,8 +30,8 @@ func Network(address string) string {
 	return "tcp"
 }
 
-// Cure says why the system does not let us listen on an address, and what to do; empty
-// where its own words must do. other is how to choose another port.
+// Cure explains why the system refuses to listen on an address, and names a remedy; it is empty
+// when the system's own error must do. other describes how to choose another port.
 func Cure(err error, other string) string {
 	var unknown *net.DNSError
 	switch {

@@ -6,8 +6,7 @@ import (
 	"testing"
 )
 
-// A server that was given an address of IPv4 must not answer on IPv6, where no firewall
-// rule may expect it.
+// A server with an IPv4 address must not answer on IPv6, for which a firewall may have no rule.
 func TestTCPIsOnTheAddressThatWasAskedFor(t *testing.T) {
 	six := true
 	if l, err := net.Listen("tcp6", "[::1]:0"); err != nil {
