@@ -1,4 +1,4 @@
-// Package bytesize reads sizes as people write them, such as 512MiB or 2GB.
+// Package bytesize parses sizes such as 512MiB or 2GB.
 package bytesize
 
 import (
@@ -6,14 +6,14 @@ import (
 	"strings"
 )
 
-// units are the names that may follow a number, with their values in bytes.
+// units maps the unit names to their values in bytes.
 var units = map[string]float64{
 	"KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40,
 	"KB": 1e3, "MB": 1e6, "GB": 1e9, "TB": 1e12,
 }
 
-// Parse returns the bytes of a number with one of these units, which may be any number that strconv
-// reads; ok is false for any other text.
+// Parse returns the size of a text with one of these units in bytes. The number may have any form
+// that strconv accepts; ok is false for any other text.
 func Parse(text string, names ...string) (bytes float64, ok bool) {
 	for _, name := range names {
 		if number, found := strings.CutSuffix(text, name); found {
