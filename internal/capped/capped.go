@@ -1,4 +1,4 @@
-// Package capped reads files that may be anything, a device or a growing file included.
+// Package capped reads files with a size limit, so that a device or a growing file does no harm.
 package capped
 
 import (
@@ -11,11 +11,11 @@ import (
 	"time"
 )
 
-// patience is how long a pipe may be silent.
+// patience is the longest silence of a pipe.
 const patience = 5 * time.Second
 
-// ReadFile reads a whole file of at most limit bytes. It waits for the writer of a pipe, but
-// not for ever, and a pipe without a writer is empty.
+// ReadFile reads a whole file of at most limit bytes. It waits for the writer of a pipe, but not
+// for ever; a pipe without a writer is empty.
 func ReadFile(path string, limit int64) ([]byte, error) {
 	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
 	if err != nil {
@@ -35,7 +35,7 @@ func ReadFile(path string, limit int64) ([]byte, error) {
 	return data, err
 }
 
-// errUTF16 is for what some editors save by default.
+// errUTF16 is the error for UTF-16, which some editors save by default.
 var errUTF16 = errors.New("UTF-16 text, want UTF-8: save it so")
 
 // Text returns a file's text without the byte order mark that some editors put

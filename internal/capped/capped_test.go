@@ -28,8 +28,8 @@ func TestReadFile(t *testing.T) {
 	}
 }
 
-// Goal: a pipe is read to its end, and blocks its reader neither without a writer nor with a
-// silent one.
+// Goal: a pipe is read to its end, and blocks its reader neither without a writer nor with a silent
+// one.
 func TestReadPipe(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "pipe")
 	if err := syscall.Mkfifo(name, 0o600); err != nil {
