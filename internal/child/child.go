@@ -1,4 +1,4 @@
-// Package child starts processes that end when this one does, however that ends.
+// Package child starts processes that end with this one, however it ends.
 package child
 
 import (
@@ -7,10 +7,10 @@ import (
 	"sync"
 )
 
-// Start is cmd.Start; on Linux the kernel ends the process when this program
-// dies, with SIGTERM, or SIGKILL for the first of a process group. The kernel
-// ties that to the starting thread, and Go ends threads with locked goroutines,
-// so one thread starts all.
+// Start is cmd.Start; on Linux the kernel also ends the process when this program dies, with
+// SIGTERM, or with SIGKILL for the first process of a process group. The kernel ties that signal to
+// the starting thread, and Go ends threads with locked goroutines, so a single thread starts all
+// processes.
 func Start(cmd *exec.Cmd) error {
 	endWithUs(cmd)
 	once.Do(func() { go serve() })

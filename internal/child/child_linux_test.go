@@ -15,7 +15,7 @@ import (
 	"edgert/rt/rttest"
 )
 
-// TestMain makes this program a parent of its own when it is asked to.
+// TestMain makes this program a parent process when an environment variable asks for that.
 func TestMain(m *testing.M) {
 	if os.Getenv("CHILD_TEST_PARENT") == "" {
 		os.Exit(m.Run())
@@ -29,7 +29,7 @@ func TestMain(m *testing.M) {
 	time.Sleep(10 * time.Minute) // until it is killed
 }
 
-// A parent that is killed, with no chance to do anything, leaves no child behind.
+// A parent that is killed with SIGKILL leaves no child.
 func TestNobodyIsLeft(t *testing.T) {
 	parent := exec.Command(os.Args[0])
 	parent.Env = append(os.Environ(), "CHILD_TEST_PARENT=1")
@@ -58,8 +58,8 @@ func TestNobodyIsLeft(t *testing.T) {
 	})
 }
 
-// A goroutine that had locked its thread takes it along when it ends; the child
-// that it started stays.
+// The thread of a goroutine that had locked it ends with the goroutine; the child that the
+// goroutine started stays.
 func TestAThreadThatEndsEndsNoChild(t *testing.T) {
 	started := make(chan *exec.Cmd)
 	go func() {
