@@ -1,8 +1,8 @@
-// Package cuda copies between the host and an NVIDIA GPU: pinned memory, device
-// memory, streams and events of CUDA's runtime, which is loaded when it is wanted
-// (library.go finds it in the wheels beside ONNX Runtime) and not needed to build.
+// Package cuda copies between the host and an NVIDIA GPU: pinned memory, device memory, streams and
+// events of CUDA's runtime. The runtime is loaded on demand (library.go finds it in the wheels
+// beside ONNX Runtime) and not needed to build.
 //
-// What computes on the device is ONNX Runtime's business; it gets the same stream.
+// ONNX Runtime computes on the device; it gets the same stream.
 package cuda
 
 /*
@@ -26,7 +26,7 @@ import (
 	"unsafe"
 )
 
-// Error is a code of CUDA's runtime and what was done.
+// Error is a code of CUDA's runtime with the failed operation.
 type Error struct {
 	Doing string
 	Code  int
@@ -35,10 +35,10 @@ type Error struct {
 
 func (e *Error) Error() string { return fmt.Sprintf("%s: CUDA error %d: %s", e.Doing, e.Code, e.Text) }
 
-// Codes that callers tell apart.
+// Codes that callers distinguish.
 const (
 	OutOfMemory        = 2
-	InsufficientDriver = 35  // none, or one older than this CUDA
+	InsufficientDriver = 35  // no driver, or one older than this CUDA
 	NoDevice           = 100 // a driver, but no device
 )
 
@@ -47,7 +47,7 @@ func failure(doing string, code C.int) error {
 	return &Error{doing, int(code), C.GoString(C.cuda_error(code))}
 }
 
-// Devices returns how many devices there are.
+// Devices returns the number of devices.
 func Devices() (int, error) {
 	var n C.int
 	if code := C.cuda_devices(&n); code != 0 {
@@ -56,7 +56,7 @@ func Devices() (int, error) {
 	return int(n), nil
 }
 
-// Describe names what engines and caches depend on: the CUDA version of the driver
+// Describe names the properties that engines and caches depend on: the CUDA version of the driver
 // and the device's compute capability, such as "cuda12.8-sm90".
 func Describe(device int) (string, error) {
 	var version, major, minor C.int
@@ -74,7 +74,7 @@ func Describe(device int) (string, error) {
 	return fmt.Sprintf("cuda%d.%d-sm%d%d", version/1000, version%1000/10, major, minor), nil
 }
 
-// SetDevice makes the device the calling thread's.
+// SetDevice selects the device for the calling thread.
 //
 //rt:noalloc
 func SetDevice(device int) error {
@@ -84,7 +84,7 @@ func SetDevice(device int) error {
 	return nil
 }
 
-// Pinned returns host memory that a device copies from and to by itself.
+// Pinned returns page-locked host memory, which a device can copy from and to by itself.
 func Pinned(bytes int) (unsafe.Pointer, error) {
 	var p unsafe.Pointer
 	if code := C.cuda_host_alloc(&p, C.size_t(bytes)); code != 0 {
@@ -94,7 +94,7 @@ func Pinned(bytes int) (unsafe.Pointer, error) {
 	return p, nil
 }
 
-// FreePinned returns what Pinned gave.
+// FreePinned frees memory of Pinned.
 func FreePinned(p unsafe.Pointer) { C.cuda_free_host(p) }
 
 // Malloc returns memory of the thread's device.
@@ -106,13 +106,13 @@ func Malloc(bytes int) (unsafe.Pointer, error) {
 	return p, nil
 }
 
-// Free returns what Malloc gave.
+// Free frees memory of Malloc.
 func Free(p unsafe.Pointer) { C.cuda_free(p) }
 
-// Stream does what it is given in order, beside other streams.
+// Stream runs its operations in order, beside other streams.
 type Stream struct{ c unsafe.Pointer }
 
-// NewStream makes one on the thread's device.
+// NewStream makes a stream on the thread's device.
 func NewStream() (Stream, error) {
 	var s Stream
 	if code := C.cuda_new_stream(&s.c); code != 0 {
@@ -121,7 +121,7 @@ func NewStream() (Stream, error) {
 	return s, nil
 }
 
-// Pointer is the cudaStream_t, for ONNX Runtime.
+// Pointer returns the cudaStream_t, for ONNX Runtime.
 func (s Stream) Pointer() unsafe.Pointer { return s.c }
 
 // Close destroys the stream.
@@ -147,8 +147,8 @@ func (s Stream) Download(host, device unsafe.Pointer, bytes int) error {
 	return nil
 }
 
-// Synchronize waits until everything is done, and returns what went wrong on the
-// device, whoever had asked for it.
+// Synchronize waits until all operations have ended, and returns the device's error, which may
+// belong to any caller's operation.
 //
 //rt:noalloc
 func (s Stream) Synchronize() error {
@@ -161,7 +161,7 @@ func (s Stream) Synchronize() error {
 // Event marks a place in a stream.
 type Event struct{ c unsafe.Pointer }
 
-// NewEvent makes one on the thread's device.
+// NewEvent makes an event on the thread's device.
 func NewEvent() (Event, error) {
 	var e Event
 	if code := C.cuda_new_event(&e.c); code != 0 {
@@ -173,7 +173,7 @@ func NewEvent() (Event, error) {
 // Close destroys the event.
 func (e Event) Close() { C.cuda_free_event(e.c) }
 
-// Record marks what the stream has been given so far.
+// Record marks the stream's operations so far.
 //
 //rt:noalloc
 func (s Stream) Record(e Event) error {
@@ -183,7 +183,7 @@ func (s Stream) Record(e Event) error {
 	return nil
 }
 
-// Wait has the stream, not the caller, wait for an event of another stream.
+// Wait makes the stream, not the caller, wait for an event of another stream.
 //
 //rt:noalloc
 func (s Stream) Wait(e Event) error {

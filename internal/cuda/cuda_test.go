@@ -53,7 +53,7 @@ func TestOpenTensorRTTakesTheWheelWhereThereIsOne(t *testing.T) {
 
 func replace(t *testing.T, path, text string) {
 	t.Helper()
-	remove(t, path) // it is one file by several names
+	remove(t, path) // one file with several names
 	if err := os.WriteFile(path, []byte(text), 0o644); err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func remove(t *testing.T, path string) {
 	}
 }
 
-// A round of copies as a run makes them: there, beside each other, and back.
+// A round of copies as in a run: to the device, several at once, and back.
 func TestCopiesReachTheirEndAndAllocateNothing(t *testing.T) {
 	if err := Open(cudatest.Install(t, "").Folder); err != nil {
 		t.Fatal(err)

@@ -13,12 +13,11 @@ import (
 	"unsafe"
 )
 
-// runtimeLibrary is what this package itself calls.
+// runtimeLibrary is the library that this package itself calls.
 const runtimeLibrary = "libcudart.so.12"
 
-// needed are the libraries that ONNX Runtime's CUDA provider wants, each after
-// those that it needs itself. Loaded here, they are found there, without
-// LD_LIBRARY_PATH; cuDNN finds its own parts beside itself.
+// needed are the libraries of ONNX Runtime's CUDA provider, each after those that it needs itself.
+// Once loaded here they are found without LD_LIBRARY_PATH; cuDNN finds its own parts in its folder.
 var needed = []string{
 	runtimeLibrary, "libnvrtc.so.12", "libcublasLt.so.12", "libcublas.so.12", "libcurand.so.10", "libcufft.so.11", "libcudnn.so.9",
 }
@@ -31,8 +30,8 @@ var (
 	opened bool
 )
 
-// Open loads CUDA's libraries, once per process: from the folders of NVIDIA's
-// wheels (nvidia/*/lib) below site, where they are, else by the system's loader.
+// Open loads CUDA's libraries, once per process: from the folders of NVIDIA's wheels (nvidia/*/lib)
+// below site, where they exist, otherwise by the system's loader.
 func Open(site string) error {
 	openMu.Lock()
 	defer openMu.Unlock()
@@ -49,8 +48,8 @@ func Open(site string) error {
 	return nil
 }
 
-// OpenTensorRT loads TensorRT's libraries from its wheel below site. Where there is
-// none, ONNX Runtime finds the system's, or says what is missing.
+// OpenTensorRT loads TensorRT's libraries from its wheel below site. Without the wheel, ONNX
+// Runtime finds the system's libraries or reports the missing one.
 func OpenTensorRT(site string) error {
 	for _, name := range []string{"libnvinfer.so.10", "libnvinfer_plugin.so.10", "libnvonnxparser.so.10"} {
 		path := filepath.Join(site, "tensorrt_libs", name)
@@ -64,8 +63,8 @@ func OpenTensorRT(site string) error {
 	return nil
 }
 
-// find returns the library's path below site; its bare name, for the system's
-// loader, when it is not there.
+// find returns the library's path below site, or its bare name, for the system's loader, when it is
+// not below site.
 func find(site, name string) string {
 	if found, _ := filepath.Glob(filepath.Join(site, "nvidia", "*", "lib", name)); len(found) > 0 { // the pattern is well formed
 		return found[0]

@@ -1,7 +1,6 @@
-// Package cudatest installs a GPU that is none: ONNX Runtime and CUDA's libraries
-// as `make setup-gpu` lays them out, with the CUDA provider faked on the CPU. The
-// code that drives a GPU runs on it whole; what a real one computes, how fast and in
-// which order, it cannot tell. testdata says how it is made to fail.
+// Package cudatest installs a fake GPU: ONNX Runtime and CUDA's libraries as `make setup-gpu`
+// installs them, with the CUDA provider faked on the CPU. All code that drives a GPU runs on it; it
+// cannot show the results, speed and order of a real GPU. testdata describes how to make it fail.
 package cudatest
 
 import (
@@ -16,15 +15,15 @@ import (
 // Site is an installed tree.
 type Site struct{ Folder string }
 
-// needed are empty but for the first.
+// needed are the libraries; all but the first are empty.
 var needed = map[string]string{
 	"libcudart.so.12": "cuda_runtime", "libnvrtc.so.12": "cuda_nvrtc", "libcublasLt.so.12": "cublas", "libcublas.so.12": "cublas",
 	"libcurand.so.10": "curand", "libcufft.so.11": "cufft", "libcudnn.so.9": "cudnn",
 }
 
-// Install builds the libraries with the C compiler, CUDA's runtime with these
-// flags, and makes library, the CPU's ONNX Runtime, the one that computes. It skips
-// the test where there is no compiler.
+// Install builds the libraries with the C compiler, CUDA's runtime with these flags, and uses
+// library, the CPU's ONNX Runtime, for the computations. It skips the test where there is no
+// compiler.
 func Install(t testing.TB, library string, flags ...string) Site {
 	t.Helper()
 	s := Site{t.TempDir()}
@@ -48,12 +47,12 @@ func Install(t testing.TB, library string, flags ...string) Site {
 	return s
 }
 
-// Library is the path of ONNX Runtime.
+// Library returns the path of ONNX Runtime.
 func (s Site) Library() string {
 	return filepath.Join(s.Folder, "onnxruntime", "capi", "libonnxruntime.so.1.24.4")
 }
 
-// CUDA is the path of one of CUDA's libraries.
+// CUDA returns the path of one of CUDA's libraries.
 func (s Site) CUDA(name string) string {
 	return filepath.Join(s.Folder, "nvidia", needed[name], "lib", name)
 }
