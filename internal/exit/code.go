@@ -1,5 +1,5 @@
-// Package exit holds the one table of exit codes that both programs share and
-// that the systemd units are tested against.
+// Package exit contains the one table of exit codes, which both programs share and the systemd
+// units are tested against.
 package exit
 
 import (
@@ -14,7 +14,7 @@ type Code int
 // a restart cannot help.
 const (
 	Clean    Code = 0 // stopped as asked
-	Failure  Code = 1 // something broke while running: restart
+	Failure  Code = 1 // a failure while running: restart
 	Usage    Code = 2 // a flag or argument is wrong: do not restart
 	Config   Code = 3 // config, manifest or bundle invalid, or a contract refused: do not restart
 	Absent   Code = 4 // device or server absent past max_offline: restart slowly
@@ -26,8 +26,8 @@ const (
 // RestartPreventExitStatus= and the README list the same.
 var Final = []Code{Usage, Config, RealTime, Fault}
 
-// Held are the codes of ends that the program chose while it could be trusted:
-// only after these --on-exit hold leaves the arm under torque.
+// Held are the codes of ends that the program decided on while it worked correctly: only after
+// these --on-exit hold leaves the arm under torque.
 var Held = []Code{Clean, Config, Absent}
 
 // Untouched are the codes of ends before the arm is touched: a held arm stays held. A panic under
@@ -58,7 +58,7 @@ func Errorf(code Code, format string, args ...any) error {
 	return With(code, fmt.Errorf(format, args...))
 }
 
-// Of returns the code that err asks for: Clean for nil, Failure for an error without a code.
+// Of returns the exit code of err: Clean for nil, Failure for an error without a code.
 func Of(err error) Code {
 	var e *Error
 	switch {
@@ -71,5 +71,5 @@ func Of(err error) Code {
 	}
 }
 
-// Keep adds a text to the error, or nil, that a run ends with, under the error's code.
+// Keep adds other to a run's final error end, which may be nil, under the code of end.
 func Keep(end, other error) error { return With(Of(end), errors.Join(end, other)) }
