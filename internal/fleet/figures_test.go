@@ -9,7 +9,7 @@ import (
 	"edgert/sim"
 )
 
-// watch plays one world and returns what came of it with all its ticks.
+// watch plays one world and returns its outcome with all its ticks.
 func watch(t *testing.T, cfg Config) (o Outcome, ticks []Tick) {
 	t.Helper()
 	cfg.Trace = func(tick *Tick) { ticks = append(ticks, *tick) }
@@ -43,8 +43,8 @@ func TestWaited(t *testing.T) {
 	}
 }
 
-// A loss lasts from the first message lost to the next merge, and one that is never made good to
-// the end of the world.
+// A loss lasts from the first lost message to the next merge, and without a merge to the end of the
+// world.
 func TestRecoveries(t *testing.T) {
 	const from = 2 * time.Second
 	for _, tt := range []struct {
@@ -79,8 +79,8 @@ func TestRecoveries(t *testing.T) {
 	}
 }
 
-// A restarted server is asked again when the session is there, and then at once,
-// however many actions are left.
+// A restarted server gets a request once the session is open, and then at once, with any number of
+// actions left.
 func TestReconnect(t *testing.T) {
 	next := func(ticks []Tick, from int) int { // tick of the first request from there on
 		for i := from; i < len(ticks); i++ {
@@ -114,7 +114,7 @@ func TestReconnect(t *testing.T) {
 	}
 }
 
-// passer plans around the post on one side and on the other, alternating after turns requests.
+// passer plans around the post, alternating the side after turns requests.
 type passer struct {
 	still
 	turns int64
@@ -136,7 +136,7 @@ func newPasser(t *testing.T, turns int64) *passer {
 	return p
 }
 
-// poseNear returns pan and elbow whose tip lies on these sides of the post.
+// poseNear returns pan and elbow of a pose whose tip is on these sides of the post.
 func poseNear(post sim.Point, left, far bool) (panDeg, elbowDeg float32) {
 	for pan := float32(-60); pan <= 60; pan += 5 {
 		for elbow := float32(-90); elbow <= 90; elbow += 7 {
@@ -152,8 +152,7 @@ func (p *passer) Answer(o *Observation) (Answer, error) {
 	return Answer{Robot: p.ways[int64(o.Seq)/p.turns%2][:]}, nil
 }
 
-// Each new plan that passes the post on another side than the one before is a
-// mode switch.
+// Each new plan that passes the post on another side than the plan before is a mode switch.
 func TestModeSwitches(t *testing.T) {
 	for _, turns := range []int{1, 3, 1000} {
 		o, _ := watch(t, Config{Policy: newPasser(t, int64(turns)), Delay: 5, Ticks: 110})
@@ -162,7 +161,7 @@ func TestModeSwitches(t *testing.T) {
 			t.Fatalf("%d legs ended with %d merges, want one leg with several", o.Both().Legs(), merges)
 		}
 		want := 0
-		for key := 2; key <= merges; key++ { // the first plan switches from nothing
+		for key := 2; key <= merges; key++ { // the first plan is not a switch
 			if key%turns == 0 {
 				want++
 			}
@@ -173,7 +172,7 @@ func TestModeSwitches(t *testing.T) {
 	}
 }
 
-// A sum holds all that its parts hold.
+// A sum includes every field of its parts.
 func TestAdd(t *testing.T) {
 	part := Outcome{Waited: 1, Starved: 2, Switches: 3, Recoveries: []time.Duration{time.Second}}
 	var sum Outcome

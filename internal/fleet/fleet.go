@@ -1,7 +1,7 @@
 // Package fleet runs the closed loop of picture, policy, schedule and arm in virtual time: hundreds
 // of robots, each with its own world, as fast as their inferences.
 //
-// Everything that decides the motion is real: sim.World, jpeg, the edge's tick (edge/tick), the
+// Everything that determines the motion is real: sim.World, jpeg, the edge's tick (edge/tick), the
 // wire's encoding (for its size), the script of faults and the exported policy. The network's and
 // the server's time are simulated (network.go). A tick reads the joints, runs an action, merges at
 // most one answer and asks for the next chunk (robot.go). A run is a function of its Config, to the
@@ -32,8 +32,8 @@ const (
 	// in edge-rt.
 	defaultMaxAge = 180
 
-	// defaultReconnect is the time that an edge needs to open a session with a server that came
-	// back.
+	// defaultReconnect is the time that an edge needs to open a session with a server that has
+	// restarted.
 	defaultReconnect = 300 * time.Millisecond
 
 	delayMax   = 10_000
@@ -41,17 +41,17 @@ const (
 	ticksMax   = 10_000_000
 	computeMax = time.Minute
 
-	// FPS is the rate of the world and of every loop in it.
+	// FPS is the rate of the world and of every control loop in it.
 	FPS = 60
 
 	// Period is one tick.
 	Period = time.Second / FPS
 )
 
-// ErrConfig is what Run and Open return for impossible numbers.
+// ErrConfig is the error of Run and Open for impossible numbers.
 var ErrConfig = errors.New("fleet: bad config")
 
-// Config describes a run. The zero value of a field is its default, where a default is named.
+// Config describes a run. A zero field means its default, where a default is named.
 type Config struct {
 	Policy Policy
 
@@ -59,17 +59,17 @@ type Config struct {
 	Seeds     int    // worlds in each direction; default 1
 	Ticks     int    // length of each run; default defaultTicks
 
-	// Schedule is the discipline and its settings; default "drtc".
-	// Horizon, DOF, FPS and PrefixEnd are filled in.
+	// Schedule is the discipline and its settings; default "drtc". Open sets Horizon, DOF, FPS and
+	// PrefixEnd.
 	Schedule chunk.Config
 	MaxAge   int // ticks; default defaultMaxAge
 
 	Stages stage.Config // after the schedule, with one tick for each action; default: no stages
-	Gate   *follow.Gate // that goals pass after the stages; default: no gate, the world's servos have limits of their own
+	Gate   *follow.Gate // applied to goals after the stages; default: no gate, the world's servos have limits of their own
 
-	// An answer takes the network twice and the server once, before any fault.
-	// Delay is a short form: so many ticks from capture to merge, default and
-	// least 1, where neither of the two is given.
+	// Without faults an answer takes twice Network and once Compute. Delay is a short form: the
+	// number of ticks from capture to merge, the default with value 1 where neither of the two is
+	// given.
 	Network time.Duration // one way
 	Compute time.Duration // time for one answer
 	Delay   int

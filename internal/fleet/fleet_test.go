@@ -14,11 +14,11 @@ import (
 	"edgert/wire/faulty"
 )
 
-// fullEnv asks for the published size: 200 worlds in each direction, a minute
-// per delay on one core.
+// fullEnv requests the published size: 200 worlds in each direction, a minute per delay on one
+// core.
 const fullEnv = "FLEET_FULL"
 
-// demo opens the demo bundle, bundle any of testdata/demo.
+// demo opens the demo bundle, bundle any bundle of testdata/demo.
 func demo(tb testing.TB) *Exported { return bundle(tb, "bundle") }
 
 func bundle(tb testing.TB, name string) *Exported {
@@ -40,11 +40,11 @@ func bundle(tb testing.TB, name string) *Exported {
 	return NewExported(m)
 }
 
-// delays are those of the published table, in ticks.
+// delays are the delays of the published table, in ticks.
 var delays = []int{3, 8, 16}
 
-// In every delay nearly every leg reaches its target, 8 in 20 seconds, no tick
-// starves, and no action is older than the bound that edge-rt prints.
+// With every delay nearly every leg reaches its target, 8 in 20 seconds, no tick starves, and no
+// action is older than the bound that edge-rt prints.
 func TestClosedLoop(t *testing.T) {
 	p := demo(t)
 	for _, delay := range delays {
@@ -65,8 +65,8 @@ func TestClosedLoopWithoutASampler(t *testing.T) {
 	}
 }
 
-// A prefix that is named instead of carried gives the same chunks, as long as the
-// server has them; after a restart it costs one chunk, counted.
+// A prefix sent as spans gives the same chunks as one sent as rows, as long as the server has the
+// named chunks; after a restart it costs one chunk, which is counted.
 func TestSpansAreTheRowsTheyName(t *testing.T) {
 	p := demo(t)
 	run := func(prefix, faults string) (Result, int) {
@@ -113,7 +113,7 @@ func TestClosedLoopFull(t *testing.T) {
 	}
 }
 
-// badLink loses one answer in ten and brings the others up to 6 ticks late.
+// badLink loses one answer in ten and delays the others by up to 6 ticks.
 const badLink = "faults: [{kind: drop_chunk, share: 0.1}, {kind: jitter, delay: 50ms}]"
 
 // noFaults is a script that does nothing.
@@ -153,9 +153,8 @@ func checkLoop(t *testing.T, r Result, p Policy, success, legs float64) {
 	}
 }
 
-// The real pictures and encoders, late and lost answers: the loop still reaches
-// its targets, starves only while answers are lost, and needs no luck to be
-// repeated.
+// With real pictures and encoders, late and lost answers, the loop still reaches its targets,
+// starves only while answers are lost, and gives the same result when repeated.
 func TestClosedLoopOverABadLink(t *testing.T) {
 	p := demo(t)
 	cfg := Config{Policy: p, Seeds: 2, Ticks: 600, Delay: 5, Faults: script(t, badLink), Quality: 90, Counts: true}
@@ -169,8 +168,7 @@ func TestClosedLoopOverABadLink(t *testing.T) {
 	}
 }
 
-// Holding still never scores: every leg times out, and the new target lies on
-// the same side.
+// Holding still never scores: every leg times out, and the new target is on the same side.
 func TestHoldingStillScoresNothing(t *testing.T) {
 	r := mustRun(t, Config{Policy: new(still), Seeds: 20, Delay: 8})
 	if b := r.Both(); b.Reached != 0 || b.Collided != 0 || b.TimedOut != 20*2*3 {
@@ -271,7 +269,7 @@ type failing struct {
 
 func (f failing) Answer(*Observation) (Answer, error) { return Answer{}, f.err }
 
-// Doubled messages, both ways, must change nothing in the schedule but the bytes that travel.
+// Doubled messages, in both directions, must change nothing but the number of bytes sent.
 func TestDuplicatesChangeNothing(t *testing.T) {
 	run := func(text string) Result {
 		r := mustRun(t, Config{Policy: new(counter), Delay: 5, Seeds: 3, Ticks: 600, Faults: script(t, text)})
@@ -284,7 +282,7 @@ func TestDuplicatesChangeNothing(t *testing.T) {
 	}
 }
 
-// One robot through one fault of each kind, by hand.
+// One robot and one fault of each kind, with figures worked out by hand.
 func TestFaultsInTheLoop(t *testing.T) {
 	for _, tt := range []struct {
 		name, text string
@@ -315,9 +313,8 @@ func TestFaultsInTheLoop(t *testing.T) {
 	}
 }
 
-// A request that was lost is asked for again within the estimate and two ticks,
-// not counting those on which an answer that a spike has held back had filled the
-// schedule.
+// A lost request is repeated within the estimate and two ticks, not counting the ticks on which an
+// answer held back by a spike had filled the schedule.
 func TestLostRequestsAreRepeatedInTime(t *testing.T) {
 	for _, text := range []string{
 		"faults: [{kind: drop_chunk, share: 0.2}, {kind: drop_observation, share: 0.2}]",
@@ -344,7 +341,7 @@ func TestSeams(t *testing.T) {
 		seam bool
 	}{
 		{at(0, 0), 1, 0, false}, {at(1, 0), 1, 1, false}, {at(2, 0), 1, 0, false},
-		{at(3, 0), 2, 0, true}, // goes on as before
+		{at(3, 0), 2, 0, true}, // continues as before
 		{at(9, 0), 3, 5, true}, {at(15, 1), 3, 1, false},
 	} {
 		jump, seam := s.step(step.goal, step.seq)
@@ -358,7 +355,7 @@ func TestSeams(t *testing.T) {
 	}
 }
 
-// answers returns how many had the outcome of this name.
+// answers returns the number of answers with the named outcome.
 func answers(r *Result, name string) (n int) {
 	for outcome, count := range r.Outcomes {
 		if outcome.String() == name {

@@ -5,15 +5,15 @@ import (
 	"edgert/wire"
 )
 
-// messages encodes what travels as edge and server do, for its size.
+// messages encodes messages as edge and server do, for their sizes.
 type messages struct {
 	obs   wire.Observation
 	chunk wire.ActionChunk
 	buf   []byte
 }
 
-// observation returns the bytes of an observation with its header. file is the
-// picture as it travels, raw or JPEG.
+// observation returns the bytes of an observation with its header. file is the picture in the sent
+// form, raw or JPEG.
 func (m *messages) observation(o *Observation, file []byte, width, height int, jpeg bool) int {
 	image := wire.Image{Name: "observation.images.top", Codec: wire.Raw, H: height, W: width, C: 3, Data: file}
 	if jpeg {

@@ -7,21 +7,21 @@ import (
 	"edgert/wire/faulty"
 )
 
-// request is what travels, from an observation to its answer.
+// request is a message under way: an observation, and later its answer.
 type request struct {
 	key      int64
 	obs      Observation
-	bytes    int // size of the message that it is now
+	bytes    int // size of the message in its present form
 	answer   Answer
 	sent     time.Duration // when it left the robot
 	arrived  time.Duration // when it reached the server, which may still be busy
 	served   time.Duration // when the server began with it
 	answered time.Duration // when the answer left the server
-	at       time.Duration // when it is at the end of its present way
+	at       time.Duration // when its present way ends
 }
 
-// network simulates the way from request to answer and the server: a mailbox in
-// which the newest wins, and one worker. Lost messages are reported to loss.
+// network simulates the way from request to answer and the server: a mailbox that keeps the newest
+// request, and one worker. Lost messages are reported to loss.
 type network struct {
 	cfg  *Config
 	plan *faulty.Plan
@@ -29,20 +29,20 @@ type network struct {
 
 	up, down     faulty.Line[*request]
 	upAt, downAt time.Duration // a stream delivers in order
-	inbound      []*request    // on their way to the server
-	outbound     []*request    // on their way to the robot
+	inbound      []*request    // under way to the server
+	outbound     []*request    // under way to the robot
 	waiting      *request      // in the server's mailbox
 	serving      *request
 	done         time.Duration // when serving is answered
 	began        time.Duration // when the newest inference began
-	newest       int64         // key that the mailbox has seen
-	read         int64         // key that the robot's inbox has seen
+	newest       int64         // newest key in the mailbox so far
+	read         int64         // newest key in the robot's inbox so far
 	away         bool
-	openAgain    time.Duration // when the session is there after a restart
+	openAgain    time.Duration // when the session is open after a restart
 	reopened     bool
 	inferences   int
 	superseded   int
-	upSize       int // bytes of all that left the robot
+	upSize       int // bytes that have left the robot
 	downSize     int
 	scratch      []*request
 	messages     messages
@@ -52,10 +52,10 @@ func newNetwork(cfg *Config, plan *faulty.Plan, loss func(int64, time.Duration))
 	return network{cfg: cfg, plan: plan, loss: loss, began: -1}
 }
 
-// open reports whether there is a session; fresh, once, that it is new.
+// open reports whether there is a session; fresh is true once for a new session.
 func (n *network) open(now time.Duration, forget func()) (open, fresh bool) {
 	away := n.plan.ServerDown(now)
-	if away && !n.away { // killed: its queue is gone with it
+	if away && !n.away { // killed: its queue is lost
 		for _, f := range n.inbound {
 			n.loss(f.key, now)
 		}
@@ -92,7 +92,7 @@ func (n *network) send(now time.Duration, f *request) {
 	}
 }
 
-// pass applies a effect; a doubled message becomes two.
+// pass applies an effect; a doubled message becomes two.
 func (n *network) pass(line *faulty.Line[*request], effect faulty.Effect, f *request, at time.Duration) []*request {
 	effect = line.Next(effect)
 	var held *request
@@ -154,8 +154,8 @@ func (n *network) deposit(f *request, p Policy) error {
 	return nil
 }
 
-// begin starts an inference. Its chunk is computed now; it is there when the
-// spikes that are due and the policy's own time have passed.
+// begin starts an inference. Its chunk is computed now and delivered after the spikes that are due
+// and the policy's own time.
 func (n *network) begin(f *request, at time.Duration, p Policy) error {
 	stop := n.plan.Spikes(n.began, at)
 	n.began = at
@@ -182,7 +182,7 @@ func (n *network) finish() {
 	n.outbound = append(n.outbound, f)
 }
 
-// receive returns the newest answer unread by now; those it overtook are gone.
+// receive returns the newest unread answer that has arrived by now; older ones are dropped.
 func (n *network) receive(now time.Duration) (newest *request) {
 	for len(n.outbound) > 0 && n.outbound[0].at <= now {
 		f := n.outbound[0]

@@ -14,11 +14,11 @@ const agesMax = 1024
 // Side counts the legs towards targets on one side.
 type Side struct{ Reached, Collided, TimedOut int }
 
-// Legs is how many ended.
+// Legs returns the number of ended legs.
 func (s Side) Legs() int { return s.Reached + s.Collided + s.TimedOut }
 
-// Success is the share of ended legs that reached their target without touching
-// the post; 0 when no leg ended.
+// Success returns the share of ended legs that reached their target without touching the post; 0
+// when no leg ended.
 func (s Side) Success() float64 {
 	if s.Legs() == 0 {
 		return 0
@@ -26,13 +26,13 @@ func (s Side) Success() float64 {
 	return float64(s.Reached) / float64(s.Legs())
 }
 
-// Outcome is what came of one world, or of several added up.
+// Outcome is the result of one world, or of several added up.
 type Outcome struct {
 	Seed      uint64
 	Direction int
 	Runs      int
 
-	Right, Left Side // by where the target lay
+	Right, Left Side // by the side of the target
 
 	Actions     int // ticks with an action
 	Starved     int // ticks without one, after the first
@@ -49,7 +49,7 @@ type Outcome struct {
 
 	LegTicks   []int           // ticks of each leg that was reached
 	Jumps      []float64       // degrees between the live row and the row that replaced it
-	Seams      []float64       // degrees between a chunk's first action and where the last two led
+	Seams      []float64       // degrees between a chunk's first action and the extrapolation of the last two
 	Recoveries []time.Duration // from the first message lost to the next merge
 	Again      []int           // ticks from a lost request to the next, less the estimate at the lost one
 	AgainDue   []int           // the same without the ticks on which an older answer had left more actions than the trigger fires at
@@ -75,7 +75,7 @@ func (r *Outcome) leg(l sim.Leg) {
 
 func (r *Outcome) age(ticks int) { r.ages[min(max(ticks, 0), agesMax)]++ }
 
-// Both sums the sides.
+// Both returns the sum of the sides.
 func (r *Outcome) Both() Side {
 	return Side{
 		Reached:  r.Right.Reached + r.Left.Reached,
@@ -84,7 +84,7 @@ func (r *Outcome) Both() Side {
 	}
 }
 
-// Success is that of both sides.
+// Success returns the success on both sides together.
 func (r *Outcome) Success() float64 { return r.Both().Success() }
 
 // Age returns the q-quantile of the executed actions' age in ticks.

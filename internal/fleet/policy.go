@@ -8,13 +8,13 @@ import (
 
 // Observation is the content of a request.
 type Observation struct {
-	Seed      uint64 // stream and number of the request, for its noise
+	Seed      uint64 // noise stream and number of the request
 	Direction int
 	Seq       uint64
 	State     [sim.DOF]float32
 	Picture   []byte    // RGB, of the policy's size
 	Prefix    []float32 // live rows in robot units, [rows*DOF], from the step after the capture
-	Model     []float32 // the same in the policy's units, as far as they are there
+	Model     []float32 // the same in the policy's units, for the leading rows that have them
 	Rows      int
 	Spans     []chunk.Span // instead of the rows
 	Delay     int          // rows that will have run when the answer comes
@@ -25,18 +25,18 @@ type Observation struct {
 // be empty.
 type Answer struct{ Robot, Model []float32 }
 
-// Policy answers observations: Exported, and in tests rules whose answers are known.
+// Policy answers observations: Exported, and in tests rules with known answers.
 type Policy interface {
-	// Horizon is the rows of an answer, DOF their width.
+	// Horizon returns the rows of an answer, DOF their width.
 	Horizon() int
 	DOF() int
-	// Picture is the size of the pictures that it sees, in pixels.
+	// Picture returns the size of the policy's pictures, in pixels.
 	Picture() (width, height int)
-	// PrefixEnd is the row at which conditioning ends at most, 0 for no limit.
+	// PrefixEnd returns the largest row at which conditioning ends, 0 for no limit.
 	PrefixEnd() int
 	// Answer computes a chunk, lent until the next Answer.
 	Answer(o *Observation) (Answer, error)
-	// Forget drops the server's memory of a robot: its server was started again.
+	// Forget drops the server's memory of a robot, after a restart of the server.
 	Forget()
 }
 
@@ -45,7 +45,7 @@ type Policy interface {
 type Exported struct {
 	Model  *policy.Model
 	Modes  map[policy.Mode]int
-	Missed int // requests that named rows of chunks that are forgotten
+	Missed int // requests that named rows of forgotten chunks
 
 	past *policy.History
 }
@@ -55,13 +55,14 @@ func NewExported(m *policy.Model) *Exported {
 	return &Exported{Model: m, Modes: map[policy.Mode]int{}, past: policy.NewHistory(m.Bundle().ChunkSize, m.Bundle().ActionDim)}
 }
 
-// Horizon is the bundle's chunk size.
+// Horizon returns the bundle's chunk size.
 func (e *Exported) Horizon() int { return e.Model.Bundle().ChunkSize }
 
-// DOF is the bundle's action dimension.
+// DOF returns the bundle's action dimension.
 func (e *Exported) DOF() int { return e.Model.Bundle().ActionDim }
 
-// Picture is the size of the bundle's camera, or the simulator's own for a bundle without a camera.
+// Picture returns the size of the bundle's camera, or the simulator's own for a bundle without a
+// camera.
 func (e *Exported) Picture() (width, height int) {
 	if cameras := e.Model.Bundle().Cameras; len(cameras) > 0 {
 		return cameras[0].W, cameras[0].H
@@ -69,7 +70,7 @@ func (e *Exported) Picture() (width, height int) {
 	return sim.NativeWidth, sim.NativeHeight
 }
 
-// PrefixEnd is the bundle's.
+// PrefixEnd returns the bundle's.
 func (e *Exported) PrefixEnd() int { return e.Model.Bundle().PrefixEnd }
 
 // Answer runs the model, conditioned as the bundle demands.
@@ -91,8 +92,8 @@ func (e *Exported) Answer(o *Observation) (Answer, error) {
 	return Answer{Robot: m.ChunkRobot(0), Model: m.ChunkModel(0)}, nil
 }
 
-// prefix fills the rows that condition the answer, and returns how many; as in
-// the server, a forgotten one costs all.
+// prefix fills the rows that condition the answer, and returns their number; as in the server, one
+// forgotten row drops all.
 func (e *Exported) prefix(o *Observation) (rows int) {
 	dst := e.Model.Prefix(0)
 	if len(o.Spans) == 0 {

@@ -7,12 +7,12 @@ import (
 	"edgert/sim"
 )
 
-// qualities are raw pictures and those of two JPEG qualities, through the real
-// encoder and decoder.
+// qualities are the tested pictures: raw, and JPEG of two qualities, through the real encoder and
+// decoder.
 var qualities = []int{0, 90, 60}
 
-// comparePictures plays the same worlds with each quality. Pairs: the same seeds,
-// targets, noise and delays; only the pictures differ.
+// comparePictures plays the same worlds with each quality. The seeds, targets, noise and delays are
+// the same; only the pictures differ.
 func comparePictures(t *testing.T, seeds, ticks int) map[int]*Result {
 	p := demo(t)
 	results := map[int]*Result{}
@@ -27,8 +27,7 @@ func comparePictures(t *testing.T, seeds, ticks int) map[int]*Result {
 	return results
 }
 
-// JPEG at the default quality costs the demo policy nothing, at 60 next to
-// nothing.
+// JPEG at the default quality costs the demo policy nothing, at 60 almost nothing.
 func TestPicturesAsJPEG(t *testing.T) {
 	results := comparePictures(t, 2, 600)
 	for _, q := range qualities {
@@ -61,7 +60,7 @@ func TestPicturesAsJPEGFull(t *testing.T) {
 	}
 }
 
-// seeing does not move and keeps the pictures that it gets.
+// seeing does not move and keeps its pictures.
 type seeing struct {
 	still
 	width, height int
@@ -75,7 +74,7 @@ func (s *seeing) Answer(o *Observation) (Answer, error) {
 	return s.still.Answer(o)
 }
 
-// A policy is shown the whole scene at its own size.
+// A policy gets the whole scene in its own picture size.
 func TestPicturesOfThePolicysSize(t *testing.T) {
 	for _, quality := range []int{0, 90} {
 		p := &seeing{width: 80, height: 60}

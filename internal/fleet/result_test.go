@@ -7,15 +7,15 @@ import (
 	"edgert/sim"
 )
 
-// Result sums up all worlds of a Run.
+// Result is the sum of all worlds of a Run.
 type Result struct {
 	Outcome
 	Ticks int // ticks in each episode
 	Delay int
 }
 
-// Run runs Seeds worlds in each direction, one after the other, and returns what
-// came of them. It fails when the config is impossible or the policy does.
+// Run runs Seeds worlds in each direction, one after the other, and returns their result. It fails
+// when the config is impossible or the policy fails.
 func Run(cfg Config) (Result, error) {
 	r, err := Open(cfg)
 	if err != nil {
@@ -106,16 +106,16 @@ type still struct {
 
 const stillHorizon = 50
 
-// Horizon is that of the demo policy.
+// Horizon returns the demo policy's horizon.
 func (*still) Horizon() int { return stillHorizon }
 
-// DOF is the arm's.
+// DOF returns the arm's number of joints.
 func (*still) DOF() int { return sim.DOF }
 
-// Picture is the simulator's own.
+// Picture returns the simulator's own size.
 func (*still) Picture() (width, height int) { return sim.NativeWidth, sim.NativeHeight }
 
-// PrefixEnd is no limit.
+// PrefixEnd returns 0, no limit.
 func (*still) PrefixEnd() int { return 0 }
 
 // Answer repeats the state.

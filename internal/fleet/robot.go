@@ -14,14 +14,14 @@ import (
 	"edgert/sim"
 )
 
-// Robot is one arm with its link, playing one world after the other.
+// Robot is one arm with its link. It plays one world after the other.
 //
 // Owner: one goroutine.
 type Robot struct {
 	cfg           Config
 	enc           *jpeg.Encoder // nil: raw pictures
 	dec           *jpeg.Decoder
-	width, height int // of the pictures
+	width, height int // of the pictures, in pixels
 	file          []byte
 	sizes         messages
 	ask           chunk.Ask
@@ -35,7 +35,7 @@ type Robot struct {
 	direction int
 	state     [sim.DOF]float32
 	wanted    [sim.DOF]float32 // after stages and gate
-	goal      [sim.DOF]float64 // the part that was sent to the servos
+	goal      [sim.DOF]float64 // the goal sent to the servos
 	out       Outcome
 	seams     seams
 	losses    losses
@@ -71,10 +71,10 @@ func (r *Robot) Close() {
 	}
 }
 
-// FaultSeed is the seed of a world's faults.
+// FaultSeed returns the seed of a world's faults.
 func FaultSeed(seed uint64, direction int) uint64 { return 2*seed + uint64(direction+1)/2 }
 
-// Play plays one world and returns what came of it.
+// Play plays one world and returns its outcome.
 func (r *Robot) Play(seed uint64, direction int) (Outcome, error) {
 	r.world.ResetUnder(r.cfg.Rules, seed, direction)
 	r.seed, r.direction = seed, direction
@@ -120,8 +120,8 @@ func (r *Robot) newCore() error {
 	return nil
 }
 
-// tick is one period in the edge's order. The state is that of the tick's begin;
-// the servos move towards the goal until the next.
+// tick is one period in the edge's order. The state is the state at the tick's begin; the servos
+// move towards the goal until the next.
 func (r *Robot) tick(tick int) error {
 	now := time.Duration(tick) * Period
 	at := rt.Instant(now)
@@ -167,7 +167,7 @@ func (r *Robot) observe() {
 	}
 }
 
-// act runs the due action; else the last goal, if any, holds.
+// act runs the due action; without one the last goal, if any, is held.
 func (r *Robot) act(now rt.Instant) {
 	action := r.core.Next(now)
 	switch {
@@ -198,7 +198,7 @@ func (r *Robot) act(now rt.Instant) {
 }
 
 func (r *Robot) merge(now time.Duration, f *request) {
-	held := copy(r.next[:], r.core.Schedule.Peek()) > 0 // else there is nothing to jump from
+	held := copy(r.next[:], r.core.Schedule.Peek()) > 0 // without a next action there is no jump
 	m := r.core.Schedule.OnChunk(rt.Instant(now), &chunk.Chunk{
 		Key: f.key, Rows: len(f.answer.Robot) / sim.DOF, DOF: sim.DOF, Robot: f.answer.Robot, Model: f.answer.Model,
 		Prov: chunk.Provenance{Seq: uint64(f.key)},

@@ -14,16 +14,16 @@ const (
 	elbow = 2
 )
 
-// seams finds where the motion passes from one chunk to the next.
+// seams finds the points at which the motion passes from one chunk to the next.
 type seams struct {
 	seq   uint64 // request whose action ran last
 	last  [2]float64
 	speed [2]float64 // per tick
-	ran   int        // actions
-	way   int        // side of the post that the newest plan passes on, 0: no plan yet in this leg
+	ran   int        // number of actions
+	way   int        // side of the post on which the newest plan passes, 0: no plan yet in this leg
 }
 
-// step takes an executed goal and, at the first of another chunk, returns how far it is from the
+// step takes an executed goal. At the first goal of another chunk it returns the distance from the
 // line through the last two: the larger of pan and elbow, in degrees.
 func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool) {
 	now := [2]float64{goal[pan], goal[elbow]}
@@ -45,7 +45,8 @@ func (s *seams) hold(goal [sim.DOF]float64) {
 	s.last, s.speed = [2]float64{goal[pan], goal[elbow]}, [2]float64{}
 }
 
-// turn is 1 where a new plan passes the post on the other side: a mode switch.
+// turn returns 1 when a new plan passes the post on the other side, which is a mode switch,
+// otherwise 0.
 func (s *seams) turn(rows []float32, post sim.Point) int {
 	way := wayOf(rows, post)
 	switched := way != 0 && s.way != 0 && way != s.way
@@ -58,8 +59,7 @@ func (s *seams) turn(rows []float32, post sim.Point) int {
 	return 0
 }
 
-// Replay makes the ages and seams of an Outcome from actions that ran somewhere
-// else, in their order.
+// Replay computes the ages and seams of an Outcome from actions recorded elsewhere, in their order.
 type Replay struct {
 	Out   *Outcome
 	seams seams
@@ -67,10 +67,10 @@ type Replay struct {
 	goal  [sim.DOF]float64
 }
 
-// Add takes an action: when it ran, how old its observation was then, with its values and its
-// request.
+// Add adds an action: the time at which it ran, the age of its observation at that time, its values
+// and its request.
 func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
-	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm stood meanwhile
+	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm was at rest meanwhile
 		f.seams.hold(f.goal)
 	}
 	if jump, seam := f.seams.step(action, seq); seam {
@@ -80,8 +80,8 @@ func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64)
 	f.at, f.goal = at, action
 }
 
-// wayOf is +1 where the tip passes the post on its far side, -1 on the near one,
-// 0 when the rows do not pass it.
+// wayOf returns +1 when the tip passes the post on its far side, -1 on the near one, 0 when the
+// rows do not pass it.
 func wayOf(rows []float32, post sim.Point) int {
 	var before sim.Point
 	for i := 0; i+sim.DOF <= len(rows); i += sim.DOF {
@@ -97,7 +97,7 @@ func wayOf(rows []float32, post sim.Point) int {
 	return 0
 }
 
-// losses follows a lost message until the loss has been made good.
+// losses follows a lost message until a merge makes up for the loss.
 type losses struct {
 	since    time.Duration // when the first message since the last merge was lost, -1: no message was
 	requests []sentRequest
@@ -142,7 +142,7 @@ func (l *losses) recover(now time.Duration, out *Outcome) {
 	}
 }
 
-// finish counts what had not recovered, and how soon the next request left.
+// finish counts the losses without a merge, and the time until the next request left.
 func (l *losses) finish(end time.Duration, out *Outcome) {
 	l.recover(end, out)
 	for i, r := range l.requests {

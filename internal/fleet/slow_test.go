@@ -14,7 +14,7 @@ import (
 	"edgert/wire"
 )
 
-// slowRobot is a robot of the edge's own tick, with its mailbox at a server.
+// slowRobot is a robot with the edge's own tick, and its mailbox at a server.
 type slowRobot struct {
 	core tick.Core
 	ask  chunk.Ask
@@ -24,8 +24,8 @@ type slowRobot struct {
 	outcomes                map[string]int
 }
 
-// slow plays robots of 30 Hz with chunks of 50 against one server that takes so long for each
-// inference, in virtual time, and returns them with how many inferences were made.
+// slow plays robots of 30 Hz with chunks of 50 against one server that takes the time took for each
+// inference, in virtual time, and returns the robots with the number of inferences.
 func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.Duration) (list []*slowRobot, inferences int) {
 	t.Helper()
 	const horizon, fps, way = 50, 30, 15 * time.Millisecond
@@ -46,7 +46,7 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 	}
 	scheduler, period := queue.Runway{}, time.Second/fps
 	var hand *queue.Request
-	var at int // whose it is
+	var at int // index of its robot
 	var ends rt.Instant
 	for now := rt.Instant(time.Second); now < rt.Instant(time.Second).Add(length); now = now.Add(period) {
 		for _, r := range list {
@@ -95,9 +95,9 @@ func slow(t *testing.T, schedule string, robots int, took, maxAge, length time.D
 	return list, inferences
 }
 
-// Goal: every inference of a slow policy moves an arm, one robot's of 8 and 4.9 s and those of
-// seven robots at 1.6 s who wait for each other, within the ages that edge-rt comes to for
-// them (edge's TestLimitsFollowThePolicy).
+// Goal: every inference of a slow policy moves an arm: those of one robot at 8 and 4.9 s each, and
+// those of seven robots at 1.6 s that wait for each other, within the age limits that edge-rt
+// derives for them (edge's TestLimitsFollowThePolicy).
 func TestSlowPoliciesMoveArms(t *testing.T) {
 	for _, tt := range []struct {
 		name         string
@@ -122,7 +122,7 @@ func TestSlowPoliciesMoveArms(t *testing.T) {
 		}
 		t.Logf("%s: %d inferences, %d joined, %d actions", tt.name, inferences, joined, actions)
 		least := inferences
-		if tt.schedule == "append" { // it takes the first answer, and repeats that were made while actions ran come second
+		if tt.schedule == "append" { // it accepts the first answer; repeats sent while actions ran come second
 			least = inferences * 2 / 3
 		}
 		if inferences < int(time.Minute/tt.took) || joined < least {

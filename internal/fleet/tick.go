@@ -7,8 +7,8 @@ import (
 	"edgert/sim"
 )
 
-// Tick is what happened on one tick, for tables and plots. Instants count from
-// the begin of the world; a time that does not apply is 0.
+// Tick holds the events of one tick, for tables and plots. Instants count from the begin of the
+// world; a time that does not apply is 0.
 type Tick struct {
 	Seed      uint64
 	Direction int
@@ -25,9 +25,9 @@ type Tick struct {
 	Received  bool // an answer was merged
 	Outcome   chunk.Outcome
 
-	// Of the answer that was received.
+	// For a received answer.
 	Measured                             time.Duration // capture to merge
-	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn: at its arrival, not when its turn comes
+	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn: at its arrival, not at its turn
 	Overlap                              int
 	MeanL2, MaxL2                        float64
 

@@ -12,7 +12,7 @@ import (
 	"edgert/sim"
 )
 
-// An observation is received when it arrives, also while the server pauses or is busy with the one
+// An observation is received at its arrival, also while the server pauses or is busy with the one
 // before.
 func TestServerReceivesAtArrival(t *testing.T) {
 	const way = 4 * time.Millisecond
@@ -58,7 +58,7 @@ func (r *ramper) Answer(*Observation) (Answer, error) {
 	return Answer{Robot: r.chunk[:]}, nil
 }
 
-// Stages and gate are those of the edge: their results are sent to the arm.
+// Stages and gate are the edge's own: the arm gets their results.
 func TestStagesAndGate(t *testing.T) {
 	row := func(v float32) []float32 { return slices.Repeat([]float32{v}, sim.DOF) }
 	for _, tt := range []struct {
