@@ -1,5 +1,5 @@
-// Package goldens reads what other people's programs have computed, for the tests that
-// compare with it.
+// Package goldens reads the recorded results of other people's programs, for the tests that compare
+// with them.
 package goldens
 
 import (
@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// Unzip returns what the gzip file at path holds.
+// Unzip returns the content of the gzip file at path.
 func Unzip(t testing.TB, path string) []byte {
 	t.Helper()
 	f, err := os.Open(path)
