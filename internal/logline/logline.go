@@ -1,6 +1,6 @@
-// Package logline writes log lines for people: the time of day, the level, what
-// happened, and attributes as key=value. A line of plain attributes makes no
-// garbage: log through slog.Logger.LogAttrs to keep it that way.
+// Package logline writes log lines for people: the time of day, the level, the message, and
+// attributes as key=value. A line of plain attributes allocates nothing when it is logged through
+// slog.Logger.LogAttrs.
 package logline
 
 import (
@@ -14,10 +14,10 @@ import (
 	"unicode/utf8"
 )
 
-// lineSize is room for the programs' lines; a longer line allocates.
+// lineSize is large enough for the programs' lines, in bytes; a longer line allocates.
 const lineSize = 1024
 
-// timeOfDay leaves the date out: systemd's journal has it.
+// timeOfDay omits the date: systemd's journal has it.
 const timeOfDay = "15:04:05.000"
 
 // Handler is a slog.Handler for lines.
@@ -64,7 +64,7 @@ func (h *Handler) Handle(_ context.Context, r slog.Record) error {
 		return true
 	})
 	b = append(b, '\n')
-	if cap(b) <= 4*lineSize { // a giant is not kept
+	if cap(b) <= 4*lineSize { // a very long buffer is not kept
 		h.out.line = b
 	}
 	_, err := h.out.w.Write(b)
@@ -90,7 +90,7 @@ func (h *Handler) WithGroup(name string) slog.Handler {
 	return &c
 }
 
-// appendAttr writes " prefix.key=value", for a group each of its members.
+// appendAttr writes " prefix.key=value"; for a group it writes each of its members.
 func appendAttr(b []byte, prefix string, a slog.Attr) []byte {
 	v := a.Value.Resolve()
 	if a.Key == "" && v.Kind() != slog.KindGroup {
@@ -125,7 +125,7 @@ func appendAttr(b []byte, prefix string, a slog.Attr) []byte {
 	return appendText(b, v.String())
 }
 
-// appendDuration writes milliseconds where that reads well, and the text of time.Duration
+// appendDuration writes milliseconds where they are readable, and the text of time.Duration
 // otherwise.
 func appendDuration(b []byte, d time.Duration) []byte {
 	if d <= -time.Minute || d >= time.Minute {
@@ -135,7 +135,7 @@ func appendDuration(b []byte, d time.Duration) []byte {
 	return append(b, "ms"...)
 }
 
-// appendText quotes what would not read as one word.
+// appendText quotes text that is not one word.
 func appendText(b []byte, s string) []byte {
 	if s == "" || !plain(s) {
 		return strconv.AppendQuote(b, s)

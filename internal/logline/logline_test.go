@@ -31,7 +31,7 @@ level=ERROR msg="bad\nline" robot="a b" bus.motor.id=3 bus.byte=7
 	}
 }
 
-// Nothing of slog's contract is missing.
+// The handler fulfils slog's whole contract.
 func TestHandlerKeepsTheContract(t *testing.T) {
 	var b strings.Builder
 	results := func() (all []map[string]any) {
@@ -47,7 +47,7 @@ func TestHandlerKeepsTheContract(t *testing.T) {
 
 var word = regexp.MustCompile(`([^ =]+)=("(?:[^"\\]|\\.)*"|[^ ]*)`)
 
-// parse turns a line into what slogtest compares.
+// parse turns a line into the form that slogtest compares.
 func parse(t *testing.T, line string) map[string]any {
 	t.Helper()
 	top := map[string]any{}
