@@ -13,8 +13,8 @@ import (
 	"edgert/rt"
 )
 
-// budget is how many like lines may come at once, and how soon one may follow when they
-// are used up.
+// budget is the number of similar lines that may come at once, and the interval of further lines
+// after that.
 type budget struct {
 	burst int
 	every time.Duration
@@ -25,21 +25,21 @@ var (
 	warnings = budget{64, 2 * time.Second}
 )
 
-// kindsMax bounds the kinds of lines that are counted apart; all beyond are of one kind.
+// kindsMax bounds the kinds of lines that are counted separately; all further lines share one kind.
 const kindsMax = 256
 
 // reasonKey is the attribute that separates lines of one message.
 const reasonKey = "reason"
 
-// Handler is a slog.Handler that leaves out lines that were logged often a moment ago: lines of one
-// message, and of one `reason` where they have that attribute. The next line of the kind counts the
-// lines that were left out.
+// Handler is a slog.Handler that omits lines that were logged often shortly before: lines of one
+// message, and of one `reason` where they have that attribute. The next line of the kind gives the
+// number of omitted lines.
 type Handler struct {
 	slog.Handler
 	shared *shared
 }
 
-// shared is of all handlers that one was made of.
+// shared is common to all handlers derived from one.
 type shared struct {
 	clock   rt.Clock
 	leftOut atomic.Uint64
@@ -50,10 +50,10 @@ type shared struct {
 
 type kind struct{ message, reason string }
 
-// state is of one kind of lines.
+// state is the budget of one kind of lines.
 type state struct {
-	whole   rt.Instant // when the budget is
-	leftOut uint64     // since the last line
+	whole   rt.Instant // when the budget is full again
+	leftOut uint64     // omitted since the last line
 }
 
 // New returns a handler in front of another.
@@ -61,7 +61,7 @@ func New(next slog.Handler, clock rt.Clock) *Handler {
 	return &Handler{next, &shared{clock: clock, kinds: map[kind]*state{}}}
 }
 
-// LeftOut is how many lines were left out since New.
+// LeftOut returns the number of omitted lines since New.
 //
 // Owner: any goroutine.
 func (h *Handler) LeftOut() uint64 { return h.shared.leftOut.Load() }
@@ -101,8 +101,8 @@ func (h *Handler) Handle(ctx context.Context, r slog.Record) error {
 	return h.Handler.Handle(ctx, r)
 }
 
-// allow reports whether a line may be written now, and how many like it were left out
-// since the last.
+// allow reports whether a line may be written now, and how many similar lines were omitted since
+// the last.
 func (s *shared) allow(k kind, of budget) (before uint64, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

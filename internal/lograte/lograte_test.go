@@ -27,8 +27,8 @@ func take(out *bytes.Buffer) []string {
 	return strings.Split(text, "\n")
 }
 
-// Of many like lines the first are written, then one now and then with the number of missing lines;
-// the count is right.
+// Of many similar lines the first are written, then one at intervals with the number of omitted
+// lines; the numbers are right.
 func TestLikeLinesAreLeftOut(t *testing.T) {
 	for _, tt := range []struct {
 		level slog.Level
@@ -57,8 +57,8 @@ func TestLikeLinesAreLeftOut(t *testing.T) {
 	}
 }
 
-// A flood of one kind hides nothing else: other messages, other reasons, and lines of loggers with
-// attributes of their own.
+// A flood of one kind hides no other lines: other messages, other reasons, and lines of loggers
+// with attributes of their own.
 func TestAFloodHidesNothingElse(t *testing.T) {
 	log, _, _, out := newLog()
 	for range 1000 {
@@ -76,7 +76,8 @@ func TestAFloodHidesNothingElse(t *testing.T) {
 	}
 }
 
-// A client that can choose the words of a message has one budget for all, and no memory.
+// A client that can choose the words of a message gets one budget for all of them, and the memory
+// is bounded.
 func TestKindsAreBounded(t *testing.T) {
 	log, h, _, out := newLog()
 	const said = 10_000
