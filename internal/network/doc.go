@@ -1,3 +1,3 @@
-// Package network is which Zenoh this build has: ours, or with the tag zenohc
-// Eclipse's C library. Both take the same configuration.
+// Package network is this build's Zenoh: package wire/zenoh, or with the tag zenohc Eclipse's C
+// library. Both take the same configuration.
 package network

@@ -12,7 +12,7 @@ import (
 // Transport is the programs' name for this transport.
 const Transport = "zenoh (built in, pure Go)"
 
-// Check refuses what Open would refuse without asking the network.
+// Check refuses a configuration that Open would refuse without a network.
 func Check(cfg zenoh.Config) error { return cfg.Check() }
 
 // Open joins the network.
