@@ -1,5 +1,5 @@
 // Package notify reports the process's state to the service manager: ready, alive, its activity,
-// about to leave.
+// about to end.
 //
 // It is systemd's sd_notify protocol: one datagram of KEY=VALUE lines to the socket that
 // $NOTIFY_SOCKET names. Without that variable nothing is sent. The watchdog is fed while a robot
@@ -30,7 +30,8 @@ const (
 	processVariable = "WATCHDOG_PID"
 )
 
-// feedsPerPeriod: two may be lost or late before the manager acts.
+// feedsPerPeriod is the number of feeds in a watchdog period: two may be lost or late before the
+// manager acts.
 const feedsPerPeriod = 3
 
 // statusMax bounds a status text, in bytes; the rest is cut off.
@@ -44,12 +45,12 @@ var (
 	extend   = "EXTEND_TIMEOUT_USEC="
 )
 
-// State is how the process is now.
+// State is the present state of the process.
 type State struct {
 	Ready    bool   // the process does its work
-	Stopping bool   // it is about to leave
+	Stopping bool   // it is about to end
 	Status   string // one line for people; empty: as before
-	Progress uint64 // changes whenever the work that the watchdog guards gets anywhere
+	Progress uint64 // changes whenever the work that the watchdog guards makes progress
 }
 
 // Notifier passes the process's state on to the service manager. No call blocks; a
@@ -70,8 +71,8 @@ type Notifier struct {
 	fed             rt.Instant
 }
 
-// Open connects to the manager that started this process, if one did. On an error
-// the Notifier sends nothing: a run is worth more than messages about it.
+// Open connects to the manager that started this process, if any. On an error the Notifier sends
+// nothing: a run is more important than messages about it.
 //
 // Source: sd_notify(3), sd_watchdog_enabled(3).
 func Open() (*Notifier, error) {
@@ -90,7 +91,7 @@ func Open() (*Notifier, error) {
 }
 
 // Managed reports whether systemd started this process itself, as a service whose unit cleans up
-// after it. A socket alone proves little: podman gives its containers one too.
+// after it. A socket is not enough: podman gives its containers one too.
 //
 // Source: systemd.exec(5), $SYSTEMD_EXEC_PID, since systemd 248; before that, 247 for instance, it
 // sets $INVOCATION_ID and is the parent, process 1.
@@ -151,8 +152,8 @@ func (n *Notifier) Status(text string) {
 	}
 }
 
-// Extend asks for so much time from now to start or end. Not while running: it
-// would grow the watchdog's timeout too.
+// Extend asks for the time d from now to start or end. Do not call it while running: it would
+// increase the watchdog's timeout too.
 func (n *Notifier) Extend(d time.Duration) {
 	n.socket.send(strconv.AppendInt([]byte(extend), d.Microseconds(), 10))
 }

@@ -13,8 +13,7 @@ import (
 	"edgert/rt"
 )
 
-// manager listens as a service manager does and puts the socket's name into
-// the environment.
+// manager listens as a service manager does and puts the socket's name into the environment.
 func manager(t *testing.T, name string) *net.UnixConn {
 	t.Helper()
 	if runtime.GOOS != "linux" {
@@ -37,7 +36,7 @@ func said(t *testing.T, l *net.UnixConn) string {
 	var lines []string
 	buf := make([]byte, 4096)
 	for {
-		l.SetReadDeadline(time.Now().Add(time.Millisecond)) // sent datagrams are there already
+		l.SetReadDeadline(time.Now().Add(time.Millisecond)) // sent datagrams have arrived already
 		n, err := l.Read(buf)
 		if err != nil {
 			return strings.Join(lines, " ")
@@ -84,7 +83,7 @@ func TestMessages(t *testing.T) {
 
 func TestUpdateSendsWhatIsNew(t *testing.T) {
 	l := manager(t, filepath.Join(t.TempDir(), "notify"))
-	t.Setenv(periodVariable, "3000000") // fed at a third: every second
+	t.Setenv(periodVariable, "3000000") // fed three times per period, every second
 	n := open(t)
 	const ms = rt.Instant(time.Millisecond)
 	for _, tt := range []struct {
@@ -138,8 +137,8 @@ func TestAManagerThatIsGoneLeavesAUsableNotifier(t *testing.T) {
 	}
 }
 
-// A manager that dies later, or does not read, must neither block nor end us; datagrams that it had
-// no room for are sent again.
+// A manager that dies later, or does not read, must neither block nor end this process; datagrams
+// for which it had no room are sent again.
 func TestUpdateRepeatsWhatWasNotSent(t *testing.T) {
 	l := manager(t, filepath.Join(t.TempDir(), "notify"))
 	n := open(t)
@@ -228,8 +227,8 @@ func TestUpdateNoAlloc(t *testing.T) {
 	}
 }
 
-// A program that a service's process starts has its environment, and no manager;
-// nor has one in a container, to which podman gives a socket.
+// A program that a service's process starts has the service's environment, but no manager; nor has
+// a program in a container, to which podman gives a socket.
 func TestManaged(t *testing.T) {
 	const self = 4711
 	for _, tt := range []struct {

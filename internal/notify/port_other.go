@@ -4,7 +4,7 @@ package notify
 
 import "errors"
 
-// port sends nothing: service managers that notify are Linux's.
+// port sends nothing: sd_notify exists on Linux only.
 type port int
 
 const closed port = -1
