@@ -1,18 +1,16 @@
-// Package ort calls ONNX Runtime: a session over a graph, tensors over memory that
-// the caller owns, bindings that tie them together once, and runs that allocate
-// nothing in Go.
+// Package ort calls ONNX Runtime: a session over a graph, tensors over memory that the caller owns,
+// bindings that connect them once, and runs that allocate nothing in Go.
 //
-// It covers what this module uses of the C API, for any execution provider, and
-// adds no policy of its own. library.go loads the library, options.go says where
-// and how a session computes, session.go makes and runs it, tensor.go is memory.
-// Everything that has a Close is to be closed, a session after its bindings.
+// It covers the part of the C API that this module uses, for any execution provider, and makes no
+// decisions of its own. library.go loads the library, options.go configures a session's device and
+// threads, session.go makes and runs it, tensor.go is memory. Everything with a Close must be
+// closed, a session after its bindings.
 //
 // # Why not a module
 //
-// github.com/yalue/onnxruntime_go v1.27.0 has no tensors on a device, no binding of
-// an output to one, no RunOptions beside a binding (to end a run that hangs) and no
-// stream in a provider's options. A second binding beside it could not share its
-// sessions and values, so this replaces it.
+// github.com/yalue/onnxruntime_go v1.27.0 has no tensors on a device, no binding of an output to
+// one, no RunOptions beside a binding (to end a run that hangs) and no stream in a provider's
+// options. A second binding beside it could not share its sessions and values, so this replaces it.
 package ort
 
 /*
@@ -37,12 +35,12 @@ type Error struct {
 
 func (e *Error) Error() string { return e.Text }
 
-// OfGraph reports whether the graph's file is at fault, wherever it was to run.
+// OfGraph reports whether the graph's file is the cause, on any device.
 func (e *Error) OfGraph() bool {
 	return slices.Contains([]int{C.ORT_NO_SUCHFILE, C.ORT_NO_MODEL, C.ORT_INVALID_PROTOBUF, C.ORT_INVALID_GRAPH}, e.Code)
 }
 
-// failure takes over a status; nil is success.
+// failure turns a status into an error and frees it; nil is success.
 //
 //go:noinline
 func failure(status *C.OrtStatus) error {
@@ -99,8 +97,8 @@ func IsOpen() bool {
 	return opened
 }
 
-// Providers returns the execution providers that the library was built with. One
-// of them may still not load.
+// Providers returns the execution providers that the library was built with. A provider may still
+// fail to load.
 func Providers() ([]string, error) {
 	var (
 		names **C.char

@@ -10,12 +10,11 @@ import (
 	"unsafe"
 )
 
-// Options say how and where a session computes: on the CPU, unless a provider is
-// added.
+// Options configure a session's device and threads: the CPU, unless a provider is added.
 type Options struct{ c *C.OrtSessionOptions }
 
-// NewOptions returns options with so many threads inside one operator and for
-// operators side by side.
+// NewOptions returns options with the number of threads inside one operator (intra) and for
+// operators in parallel (inter).
 func NewOptions(intra, inter int) (*Options, error) {
 	o := &Options{}
 	if err := failure(C.ort_new_options(&o.c)); err != nil {
@@ -28,12 +27,12 @@ func NewOptions(intra, inter int) (*Options, error) {
 	return o, nil
 }
 
-// NoPlan leaves out the plan that the first run of a shape makes of its memory. Later
-// runs take one block by it, beside what the first had taken piece by piece and keeps.
+// NoPlan disables the memory plan that the first run of a shape makes. With a plan, later runs
+// allocate one block, in addition to the pieces of the first run, which are kept.
 func (o *Options) NoPlan() error { return failure(C.ort_no_plan(o.c)) }
 
-// MapLargeBlocks has the C library of this process give back to the system each block of
-// at least so many bytes as soon as it is freed.
+// MapLargeBlocks makes the C library of this process return each block of at least that many bytes
+// to the system as soon as it is freed.
 func MapLargeBlocks(bytes int) error {
 	if C.ort_map_large_blocks(C.int(bytes)) == 0 {
 		return fmt.Errorf("ort: the C library does not map blocks of %d bytes by themselves", bytes)
@@ -49,15 +48,14 @@ func (o *Options) Set(key, value string) error {
 	return failure(C.ort_set_option(o.c, k, v))
 }
 
-// The providers that Add takes.
+// The providers that Add accepts.
 const (
 	CUDA     = "CUDAExecutionProvider"
 	TensorRT = "TensorrtExecutionProvider"
 )
 
-// Add has a session use a provider before those that were not added and after
-// those that were. It computes on stream, a cudaStream_t; nil: one of its own.
-// Loading the provider's library is a part of this.
+// Add makes a session use a provider, after those added before and before all others. It computes
+// on stream, a cudaStream_t; nil: a stream of its own. Add also loads the provider's library.
 func (o *Options) Add(provider string, options map[string]string, stream unsafe.Pointer) error {
 	var keys, values []*C.char
 	for _, key := range slices.Sorted(maps.Keys(options)) {
@@ -79,5 +77,5 @@ func (o *Options) Add(provider string, options map[string]string, stream unsafe.
 	return fmt.Errorf("provider %q is not known here, want %s or %s", provider, CUDA, TensorRT)
 }
 
-// Close releases the options; sessions made with them stay.
+// Close frees the options; sessions made with them remain.
 func (o *Options) Close() { C.ort_release_options(o.c) }

@@ -77,7 +77,7 @@ func TestSessionDescribesItsGraph(t *testing.T) {
 	}
 }
 
-// bound is a session with memory for one row of all it takes and gives.
+// bound returns a binding with memory for one row of all the session's inputs and outputs.
 func bound(t *testing.T, s *Session) (b *Binding, memory map[string]unsafe.Pointer) {
 	t.Helper()
 	host, err := NewMemory(HostMemory, 0)
@@ -137,7 +137,7 @@ func TestRunReadsAndWritesTheBoundMemory(t *testing.T) {
 	run := func() {
 		value++
 		*state = value
-		if err := s.Run(b, r); err != nil || *chunk != value { // the policy answers where the arm is
+		if err := s.Run(b, r); err != nil || *chunk != value { // the policy answers with the arm's position
 			t.Fatalf("chunk_robot[0] = %v, %v, want the state, %v", *chunk, err, value)
 		}
 	}

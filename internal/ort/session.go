@@ -15,11 +15,11 @@ import (
 // maxRank bounds the dimensions of an input or output.
 const maxRank = 16
 
-// Session is a graph that is ready to run. Runs of one session may overlap on the
-// CPU; on a GPU one thread runs.
+// Session is a loaded graph. Runs of one session may overlap on the CPU; on a GPU only one thread
+// may run.
 type Session struct{ c *C.OrtSession }
 
-// NewSession loads the graph at path, and the files beside it that it names.
+// NewSession loads the graph at path, and the files beside it that the graph names.
 func NewSession(path string, o *Options) (*Session, error) {
 	name := C.CString(path)
 	defer C.free(unsafe.Pointer(name))
@@ -30,7 +30,7 @@ func NewSession(path string, o *Options) (*Session, error) {
 	return s, nil
 }
 
-// NewSessionOf loads a graph of bytes, which name no other files.
+// NewSessionOf loads a graph from bytes, which must not name other files.
 func NewSessionOf(model []byte, o *Options) (*Session, error) {
 	s := &Session{}
 	if err := failure(C.ort_new_session_of(unsafe.Pointer(unsafe.SliceData(model)), C.size_t(len(model)), o.c, &s.c)); err != nil {
@@ -96,10 +96,10 @@ func (s *Session) ports(output C.int, n int) ([]Port, error) {
 // Close releases the session.
 func (s *Session) Close() { C.ort_release_session(s.c) }
 
-// Binding ties a session's inputs and outputs to tensors, which must live as long.
+// Binding connects a session's inputs and outputs to tensors, which must live as long.
 type Binding struct{ c *C.OrtIoBinding }
 
-// NewBinding makes an empty one.
+// NewBinding makes an empty binding.
 func (s *Session) NewBinding() (*Binding, error) {
 	b := &Binding{}
 	if err := failure(C.ort_new_binding(s.c, &b.c)); err != nil {
@@ -108,9 +108,8 @@ func (s *Session) NewBinding() (*Binding, error) {
 	return b, nil
 }
 
-// Input binds an input. A tensor in the session's own kind of memory is read at
-// each run; one in another is copied once, now. After an error the binding is of no
-// use.
+// Input binds an input. A tensor in the session's own kind of memory is read at each run; a tensor
+// in another kind is copied once, now. After an error the binding must not be used.
 func (b *Binding) Input(name string, t *Tensor) error {
 	n := C.CString(name)
 	defer C.free(unsafe.Pointer(n))
@@ -127,10 +126,10 @@ func (b *Binding) Output(name string, t *Tensor) error {
 // Close releases the binding, not its tensors.
 func (b *Binding) Close() { C.ort_release_binding(b.c) }
 
-// RunOptions are those of a run.
+// RunOptions are the options of a run.
 type RunOptions struct{ c *C.OrtRunOptions }
 
-// NewRunOptions returns the defaults.
+// NewRunOptions returns the default options.
 func NewRunOptions() (*RunOptions, error) {
 	r := &RunOptions{}
 	if err := failure(C.ort_new_run(&r.c)); err != nil {
@@ -147,8 +146,8 @@ func (r *RunOptions) Set(key, value string) error {
 	return failure(C.ort_set_run(r.c, k, v))
 }
 
-// Terminate has the run in hand and all later ones with these options end with an
-// error, as soon as the operator in hand is done.
+// Terminate ends the present run and all later ones with these options with an error, as soon as
+// the present operator is done.
 //
 // Owner: any goroutine.
 func (r *RunOptions) Terminate() error { return failure(C.ort_terminate(r.c)) }
