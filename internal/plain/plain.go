@@ -1,6 +1,6 @@
-// Package plain makes text of foreign files and peers safe for a terminal. A robot's id, a
-// model's name, a task and a camera's name may come from a file of anybody; a terminal obeys
-// the control characters in them.
+// Package plain makes text from foreign files and peers safe for a terminal. A robot's id, a
+// model's name, a task and a camera's name may come from any file; a terminal obeys the control
+// characters in them.
 package plain
 
 import (
@@ -26,8 +26,8 @@ var unsafeFormats = &unicode.RangeTable{R16: []unicode.Range16{
 //rt:noalloc
 func safe(r rune) bool { return !unicode.IsControl(r) && !unicode.Is(unsafeFormats, r) }
 
-// Text returns a text of one line with each character that a terminal would obey, and each
-// byte that is no UTF-8, written as Go writes it: \x1b, \n, \u202e.
+// Text returns a text as one line, with each character that a terminal would obey, and each byte
+// that is not UTF-8, escaped as in Go: \x1b, \n, \u202e.
 func Text(text string) string {
 	if isSafe(text, "") {
 		return text
@@ -37,7 +37,7 @@ func Text(text string) string {
 	return b.String()
 }
 
-// Texts is Text of keys and values. The map is a new one.
+// Texts returns a new map with Text applied to keys and values.
 func Texts(texts map[string]string) map[string]string {
 	out := make(map[string]string, len(texts))
 	for k, v := range texts {
@@ -46,9 +46,9 @@ func Texts(texts map[string]string) map[string]string {
 	return out
 }
 
-// Lines is for texts of several lines, and for JSON: each character that a terminal would
-// obey, but line feeds and tabs, is written as an escape of JSON's, which leaves the meaning
-// of JSON as it is. A byte that is no UTF-8 becomes U+FFFD.
+// Lines is for texts of several lines, and for JSON. Each character that a terminal would obey,
+// except line feeds and tabs, is escaped as in JSON, which does not change the meaning of JSON. A
+// byte that is not UTF-8 becomes U+FFFD.
 func Lines(text string) string {
 	const kept = "\n\t"
 	if isSafe(text, kept) {
@@ -70,7 +70,7 @@ func Lines(text string) string {
 	return b.String()
 }
 
-// Safe reports whether Lines leaves a text as it is.
+// Safe reports whether Lines returns a text unchanged.
 //
 //rt:noalloc
 func Safe(text []byte) bool {
@@ -115,8 +115,8 @@ func escape(b *strings.Builder, _ rune, bytes string) {
 	b.WriteString(quoted[1 : len(quoted)-1])
 }
 
-// Writer returns a writer whose text reaches w through Lines. It is for text that is
-// complete with each Write, as fmt's functions, strings.Builder and json.Encoder give it.
+// Writer returns a writer that passes text through Lines to w. Each Write must be complete text, as
+// from fmt's functions, strings.Builder and json.Encoder.
 func Writer(w io.Writer) io.Writer { return writer{w} }
 
 type writer struct{ to io.Writer }

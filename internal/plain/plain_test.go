@@ -8,7 +8,7 @@ import (
 	"unicode/utf8"
 )
 
-// Nothing that a terminal obeys passes, whichever way it is written; all else stays.
+// No character that a terminal obeys passes, in any encoding; all others are unchanged.
 func TestText(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                      "",
