@@ -14,13 +14,13 @@ import (
 	"edgert/internal/strictyaml"
 )
 
-// configMaxBytes bounds the file behind --config.
+// configMaxBytes bounds the file of --config.
 const configMaxBytes = 1 << 20
 
-// configFile is the YAML file behind --config: a map from flag names to values,
-// each of which a flag or an environment variable overrides.
+// configFile is the YAML file of --config: a map from flag names to values. A flag on the command
+// line or an environment variable overrides the file.
 type configFile struct {
-	file   string // as errors name it
+	file   string // the file's name in errors
 	values map[string]any
 }
 
@@ -39,7 +39,7 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 	}
 	raw := map[string]any{}
 	if err := strictyaml.Decode(b, &raw); err != nil {
-		line, _, _ := strings.Cut(err.Error(), "\n") // the rest shows the source
+		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines quote the source
 		return nil, exit.Errorf(exit.Config, "%s: want a YAML map from flag names to values: %s", file, line)
 	}
 	values := map[string]any{}
@@ -49,7 +49,7 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 	return &configFile{file, values}, nil
 }
 
-// Validate refuses keys that are no flags.
+// Validate refuses keys that are not flags.
 func (r *configFile) Validate(app *kong.Application) error {
 	known := map[string]bool{}
 	for _, group := range app.Leaves(false) {

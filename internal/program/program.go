@@ -1,5 +1,5 @@
-// Package program is the beginning and the end that all programs share: how a
-// command line is read, what --help shows, and how an error is printed.
+// Package program is the common begin and end of all programs: it reads the command line, shows
+// --help, and prints errors.
 package program
 
 import (
@@ -23,13 +23,13 @@ import (
 	"edgert/internal/userpath"
 )
 
-// Program is one of them.
+// Program describes one of the programs.
 type Program struct {
 	Name, Description string
-	Brief             string            // what --help shows of the program as a whole; empty: all of it, as --help-all
-	Version           string            // what --version prints
-	Env               string            // the prefix of its variables
-	Vars              map[string]string // what stands for ${name} in the grammar's tags
+	Brief             string            // the output of --help for the program as a whole; empty: that of --help-all
+	Version           string            // the output of --version
+	Env               string            // the prefix of its environment variables
+	Vars              map[string]string // replacements for ${name} in the grammar's tags
 	Once              []string          // flags that name a device, a file or a robot: two different values are refused
 	Stdout, Stderr    io.Writer
 }
@@ -49,7 +49,8 @@ func (helpAll) BeforeReset(ctx *kong.Context) error {
 	return err
 }
 
-// IgnoreDefault keeps the parser from the command that runs without a name: its help is shorter.
+// IgnoreDefault makes the help apply to the program instead of the command that runs without a
+// name.
 func (helpAll) IgnoreDefault() {}
 
 var helpOptions = kong.HelpOptions{Compact: true, WrapUpperBound: 100, ValueFormatter: kong.DefaultHelpValueFormatter}
@@ -57,20 +58,20 @@ var helpOptions = kong.HelpOptions{Compact: true, WrapUpperBound: 100, ValueForm
 // alwaysUsed are the flags that every command takes.
 var alwaysUsed = []string{"help", "help-all", "version", "config"}
 
-// usesTag on a command lists its flags of the program's own, with commas: its
-// --help shows only them, and others are refused. Without it a command takes
-// all. alwaysUsed are always there. One with the word typed behind it
-// counts on the command line alone: in a variable or a file it is for a run.
+// usesTag on a command lists the program's flags that it uses, with commas: its --help shows only
+// these, and others are refused. Without the tag a command uses all flags; alwaysUsed are always
+// included. A flag followed by the word typed is used from the command line only: a variable or a
+// file sets it for a run.
 const usesTag = "uses"
 
-// lenientTag on a command lets it take the other flags of the program, too: what
-// makes an arm limp is not refused for a flag that says nothing there.
+// lenientTag on a command makes it accept the other flags of the program, too: the command that
+// makes an arm limp is not refused because of a meaningless flag.
 const lenientTag = "lenient"
 
-// Parse reads the command line into grammar, kong's struct, with variables and the
-// file behind --config below it. done: help was asked for, or the line is wrong.
+// Parse reads the command line into grammar, kong's struct; environment variables and the file of
+// --config have lower precedence. done is true after a help request or for a faulty command line.
 func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exit.Code, done bool) {
-	left := -1 // set when the parser wants to leave, after --help
+	left := -1 // set when the parser asks to exit, after --help
 	parser, err := kong.New(grammar, kong.Name(p.Name), kong.Description(p.Description), kong.DefaultEnvars(p.Env), kong.Vars(p.Vars), kong.Vars{"version": p.Version},
 		kong.Configuration(loadConfig), kong.Writers(p.Stdout, p.Stderr), kong.Exit(func(code int) { left = code }),
 		kong.ConfigureHelp(helpOptions), kong.Help(p.help))
@@ -109,8 +110,8 @@ func (p *Program) Parse(grammar any, args []string) (ctx *kong.Context, code exi
 // isPath finds the flags that name a file, a folder or a device, by their placeholder.
 var isPath = regexp.MustCompile(`^(FILE|DIR|FOLDER|PATH|PORT)\b`)
 
-// expandPaths replaces ~ and $NAME in paths: no shell has done so in a variable, in the file behind --config
-// and behind --flag=.
+// expandPaths replaces ~ and $NAME in paths: no shell expands them in a variable, in the file of
+// --config and after --flag=.
 func expandPaths(ctx *kong.Context) {
 	for _, f := range ctx.Flags() {
 		if f.Target.Kind() == reflect.String && isPath.MatchString(f.PlaceHolder) {
@@ -119,8 +120,7 @@ func expandPaths(ctx *kong.Context) {
 	}
 }
 
-// checkUTF8 refuses what the parser would change without a word: it puts U+FFFD for
-// bytes that are no character.
+// checkUTF8 refuses bytes that are not UTF-8: the parser would replace them by U+FFFD silently.
 func checkUTF8(args []string) error {
 	for i, arg := range args {
 		if utf8.ValidString(arg) {
@@ -135,8 +135,8 @@ func checkUTF8(args []string) error {
 	return nil
 }
 
-// negativesLast puts negative numbers behind --, where the parser does not take
-// them for flags. A number behind a flag stays: it may be the flag's value.
+// negativesLast moves negative numbers after --, where the parser does not take them for flags. A
+// number after a flag stays: it may be the flag's value.
 func negativesLast(args []string) []string {
 	var rest, last []string
 	for i, a := range args {
@@ -161,7 +161,7 @@ func negative(arg string) bool {
 	return err == nil && len(arg) > 1 && arg[0] == '-' && strings.IndexByte(".0123456789", arg[1]) >= 0
 }
 
-// help prints the short help of the program as a whole, or that of a command.
+// help prints the short help of the program as a whole, or the help of a command.
 func (p *Program) help(options kong.HelpOptions, ctx *kong.Context) error {
 	if ctx.Selected() == nil && p.Brief != "" {
 		_, err := io.WriteString(p.Stdout, p.Brief)
@@ -170,7 +170,7 @@ func (p *Program) help(options kong.HelpOptions, ctx *kong.Context) error {
 	return help(options, ctx)
 }
 
-// help prints kong's page without the flags that a command has no use for.
+// help prints kong's page without the flags that a command does not use.
 func help(options kong.HelpOptions, ctx *kong.Context) error {
 	if node := ctx.Selected(); node != nil {
 		if uses, ok := usesOf(node); ok {
@@ -185,16 +185,16 @@ func help(options kong.HelpOptions, ctx *kong.Context) error {
 	return kong.DefaultHelpPrinter(options, ctx)
 }
 
-// use is what a command makes of a flag of the program.
+// use is the source from which a command uses a flag of the program.
 type use int
 
 const (
 	unused use = iota
 	used       // from the command line, a variable or the file of --config
-	typed      // from the command line alone
+	typed      // from the command line only
 )
 
-// usesOf finds the tag of a command or of the one it belongs to.
+// usesOf finds the tag of a command, or of the command that it belongs to.
 func usesOf(node *kong.Node) (uses map[string]use, ok bool) {
 	for ; node != nil && node.Tag != nil; node = node.Parent {
 		if !node.Tag.Has(usesTag) {
@@ -216,8 +216,8 @@ func usesOf(node *kong.Node) (uses map[string]use, ok bool) {
 	return nil, false
 }
 
-// refuseUnusedFlags refuses flags on the command line that the command has no use for. A
-// variable or the --config file may be for other commands, too.
+// refuseUnusedFlags refuses flags on the command line that the command does not use. A variable or
+// the --config file may be for other commands, too.
 func refuseUnusedFlags(ctx *kong.Context) error {
 	node := ctx.Selected()
 	uses, ok := usesOf(node)
@@ -243,9 +243,9 @@ func refuseUnusedFlags(ctx *kong.Context) error {
 	return exit.Errorf(exit.Usage, "%s has no use for %s", commandName(node), strings.Join(foreign, "; nor for "))
 }
 
-// checkRepeatedFlags looks for flags of one value that are given several. The parser takes the
-// last, which suits a script that overrides a setting, so it is a warning; a second device, file
-// or robot (Once) is refused, because an arm on the other port would move.
+// checkRepeatedFlags finds flags of one value that are given several times. The parser takes the
+// last value, which suits a script that overrides a setting, so this is a warning; a second device,
+// file or robot (Once) is refused, because an arm on the other port would move.
 func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
 	times := map[*kong.Flag]int{}
 	var refused []string
@@ -259,7 +259,7 @@ func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
 		}
 		given := written(f, args)
 		if len(slices.Compact(slices.Sorted(slices.Values(given)))) < 2 {
-			continue // the same again
+			continue // the same value again
 		}
 		text := fmt.Sprintf("--%s is given more than once (%s)", f.Name, strings.Join(given, ", "))
 		if slices.Contains(p.Once, f.Name) {
@@ -274,7 +274,7 @@ func (p *Program) checkRepeatedFlags(ctx *kong.Context, args []string) error {
 	return exit.Errorf(exit.Usage, "%s: it takes one value, want it once", strings.Join(refused, "; "))
 }
 
-// written finds how a flag stands on the command line, in words of it.
+// written returns the occurrences of a flag on the command line.
 func written(f *kong.Flag, args []string) (all []string) {
 	names := []string{"--" + f.Name, "--no-" + f.Name}
 	for _, alias := range f.Aliases {
@@ -301,9 +301,9 @@ func written(f *kong.Flag, args []string) (all []string) {
 	return all
 }
 
-// resetForeignFlags gives the flags of the program that the command does not use, or
-// only where they were typed, their defaults: what a variable or the file behind
-// --config says of them is for other commands.
+// resetForeignFlags sets the flags of the program that the command does not use, or uses from the
+// command line only, to their defaults: their values in a variable or in the file of --config are
+// for other commands.
 func resetForeignFlags(ctx *kong.Context) error {
 	uses, limited := usesOf(ctx.Selected())
 	if !limited {
@@ -313,7 +313,7 @@ func resetForeignFlags(ctx *kong.Context) error {
 		if uses[f.Name] == used || Given(ctx, f.Name) {
 			continue
 		}
-		f.Tag.Envs = nil // or Reset reads them
+		f.Tag.Envs = nil // otherwise Reset reads them
 		if err := f.Reset(); err != nil {
 			return err
 		}
@@ -321,8 +321,8 @@ func resetForeignFlags(ctx *kong.Context) error {
 	return nil
 }
 
-// hideUnreadVariables leaves the variable of --config out of the help: the parser
-// opens the file before it reads variables.
+// hideUnreadVariables leaves the variable of --config out of the help: the parser opens the file
+// before it reads variables.
 func hideUnreadVariables(app *kong.Application) {
 	for _, f := range app.Flags {
 		if f.Target.Type() == reflect.TypeFor[kong.ConfigFlag]() {
@@ -343,7 +343,7 @@ func commandsWith(app *kong.Application, flag string) (names []string) {
 	return names
 }
 
-// commandName is how a command is typed, without the program's name and arguments.
+// commandName returns a command as it is typed, without the program's name and arguments.
 func commandName(node *kong.Node) string {
 	var words []string
 	for ; node != nil && node.Parent != nil; node = node.Parent {
@@ -352,7 +352,7 @@ func commandName(node *kong.Node) string {
 	return strings.Join(words, " ")
 }
 
-// unknownFlag is what kong says of a flag that the command does not have.
+// unknownFlag matches kong's error for a flag that the command does not have.
 var unknownFlag = regexp.MustCompile(`unknown flag --([a-z0-9-]+)`)
 
 // explain adds to an error about an unknown flag the commands that have it.
@@ -366,8 +366,8 @@ func explain(err error, app *kong.Application) string {
 	return text
 }
 
-// Given reports whether a flag stands on the command line, and not only in a
-// variable or the file behind --config.
+// Given reports whether a flag is on the command line, not only in a variable or the file of
+// --config.
 func Given(ctx *kong.Context, flag string) bool {
 	return slices.ContainsFunc(ctx.Path, func(p *kong.Path) bool { return p.Flag != nil && p.Flag.Name == flag && !p.Resolved })
 }
@@ -380,8 +380,8 @@ func Set(ctx *kong.Context, flag string) bool {
 		})
 }
 
-// Report prints err, if there is one, in one line behind the program's name,
-// and returns its exit code.
+// Report prints err, if there is one, in one line after the program's name, and returns its exit
+// code.
 func (p *Program) Report(err error) exit.Code {
 	if err != nil {
 		fmt.Fprintf(plain.Writer(p.Stderr), "%s: %s\n", p.Name, Line(err))
@@ -395,8 +395,8 @@ const (
 	lineTail = 500
 )
 
-// Line is what an error says, in one line that people can read: of one that
-// repeats a whole file the middle is left out.
+// Line returns an error as one readable line; of a text that repeats a whole file the middle is
+// left out.
 func Line(err error) string {
 	text := strings.ReplaceAll(strings.TrimSpace(err.Error()), "\n", "; ")
 	if left := len(text) - lineHead - lineTail; left > 0 {
@@ -405,7 +405,7 @@ func Line(err error) string {
 	return text
 }
 
-// ValueOr is the value of a flag that is nil when it was not given, and then def.
+// ValueOr returns the value of a flag, or def when the flag was not given and is nil.
 func ValueOr[T any](flag *T, def T) T {
 	if flag == nil {
 		return def
@@ -413,9 +413,8 @@ func ValueOr[T any](flag *T, def T) T {
 	return *flag
 }
 
-// Writable refuses a file, behind the flag that names it, that could not be
-// written when the work is done. One that is there keeps its text until then; a new
-// one gets mode.
+// Writable refuses a file, named by flag, that could not be written at the end of the work. An
+// existing file keeps its content until then; a new one gets mode.
 func Writable(flag, name string, mode os.FileMode) error {
 	f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE, mode)
 	if err == nil {
@@ -427,6 +426,6 @@ func Writable(flag, name string, mode os.FileMode) error {
 	return nil
 }
 
-// IgnoreSIGPIPE makes a write to an output whose reader has left an error instead
-// of the end of the program, which could leave an arm under torque.
+// IgnoreSIGPIPE makes a write to an output whose reader has ended an error. By default it ends the
+// program, which could leave an arm under torque.
 func IgnoreSIGPIPE() { signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) }

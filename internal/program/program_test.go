@@ -48,8 +48,8 @@ func TestParse(t *testing.T) {
 	}
 }
 
-// Of a flag that takes one value and is given two the last counts, with a warning. A flag that
-// names a device, a file or a robot is refused: an arm on the other port would move.
+// A flag of one value that is given two takes the last, with a warning. A flag that names a device,
+// a file or a robot is refused: an arm on the other port would move.
 func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 	type many struct {
 		Bus     string        `help:"A."`
@@ -73,7 +73,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 	t.Setenv("PROGRAM_TEST_FPS", "10")
 	for _, tt := range []struct {
 		args []string
-		want string // empty: it is taken without a warning
+		want string // empty: no warning
 		warn bool
 	}{
 		{[]string{"--bus", "a", "--bus", "b"}, "--bus is given more than once (a, b): it takes one value, want it once", false},
@@ -107,7 +107,7 @@ func TestAFlagOfOneValueIsGivenOnce(t *testing.T) {
 	}
 }
 
-// No shell expands what comes from a variable, a file or behind an equals sign.
+// Paths from a variable, a file or after an equals sign are expanded, since no shell has done so.
 func TestPathsAreExpanded(t *testing.T) {
 	t.Setenv("HOME", "/u")
 	file := filepath.Join(t.TempDir(), "flags.yaml")
@@ -131,7 +131,7 @@ func TestPathsAreExpanded(t *testing.T) {
 	}
 }
 
-// A command's help shows what the command takes.
+// A command's help shows the flags that the command uses.
 func TestHelpShowsWhatIsUsed(t *testing.T) {
 	for _, tt := range []struct {
 		name             string
@@ -161,9 +161,9 @@ func TestHelpShowsWhatIsUsed(t *testing.T) {
 	}
 }
 
-// A flag that counts only where it was typed ignores variable and file, and the help
-// does not name the variable; so does a flag of other commands. A wrong value in a
-// variable that no command reads changes nothing.
+// A flag that is used from the command line only ignores variable and file, and the help does not
+// name the variable; the same holds for a flag of other commands. A wrong value in a variable that
+// no command reads changes nothing.
 func TestOnlyTheCommandLineCounts(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
 	if err := os.WriteFile(file, []byte("pause: 9\nlevel: 9\nother: 9\n"), 0o600); err != nil {
@@ -183,7 +183,7 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 		{"run --config " + file, false, 9, 9, 9},
 	} {
 		for _, name := range []string{"PAUSE", "LEVEL", "OTHER"} {
-			t.Setenv("PROGRAM_TEST_"+name, "8") // to be put back at the end
+			t.Setenv("PROGRAM_TEST_"+name, "8") // so that the test restores it at its end
 			if !tt.variables {
 				os.Unsetenv("PROGRAM_TEST_" + name)
 			}
@@ -215,7 +215,7 @@ func TestOnlyTheCommandLineCounts(t *testing.T) {
 	}
 }
 
-// A number below zero is no flag, wherever an argument may stand.
+// A negative number is not taken for a flag in any place of an argument.
 func TestNegativeNumbers(t *testing.T) {
 	for _, tt := range []struct {
 		args string
@@ -252,8 +252,8 @@ func TestNegativeNumbers(t *testing.T) {
 	}
 }
 
-// What a command ignores is refused where it was typed, with the commands that take
-// it; a variable or a file may be for other commands.
+// A flag that a command does not use is refused on the command line, with the commands that use it;
+// a variable or a file may be for other commands.
 func TestAFlagThatMeansNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
 	if err := os.WriteFile(file, []byte("speed: 9\n"), 0o600); err != nil {
@@ -288,8 +288,8 @@ func TestAFlagThatMeansNothing(t *testing.T) {
 	}
 }
 
-// A value that a flag cannot have is found in the file, and one that a flag or a
-// variable overrides does no harm.
+// An invalid value in the file is found, and a value that a flag or a variable overrides does no
+// harm.
 func TestValuesInTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
 	for _, tt := range []struct {
@@ -364,7 +364,7 @@ func TestWritable(t *testing.T) {
 	}
 }
 
-// An error that repeats a whole file is still a line that people can read.
+// An error that repeats a whole file is still one readable line.
 func TestLineIsBounded(t *testing.T) {
 	long := errors.New("begins " + strings.Repeat("x", 1<<20) + "\nends")
 	if text := Line(long); len(text) > 2100 || !strings.HasPrefix(text, "begins") || !strings.HasSuffix(text, "; ends") {
@@ -375,8 +375,8 @@ func TestLineIsBounded(t *testing.T) {
 	}
 }
 
-// --help is short, that of a command and --help-all are whole; --version is a flag of every
-// program, and no variable.
+// --help is short, a command's help and --help-all are complete; --version is a flag of every
+// program, and not a variable.
 func TestShortAndWholeHelp(t *testing.T) {
 	t.Setenv("PROGRAM_TEST_VERSION", "true")
 	t.Setenv("PROGRAM_TEST_HELP_ALL", "true")

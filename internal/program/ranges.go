@@ -16,27 +16,27 @@ import (
 	"edgert/internal/exit"
 )
 
-// rangeTag on a flag holds the numbers and times that it takes: 1..100, above 0 as
-// >0..1, below 2 as 0..<2, without a bound as 20ms.. or ..252, and a value of its
-// own as 0,1s..24h. What stands behind a semicolon ends the message of a refusal.
-// A flag that was not given and has no default is not looked at.
+// rangeTag on a flag contains its valid numbers and times: 1..100, above 0 as >0..1, below 2 as
+// 0..<2, without a bound as 20ms.. or ..252, and a single value as 0,1s..24h. Text after a
+// semicolon ends the error message. A flag that was not given and has no default is not checked.
 const rangeTag = "range"
 
 // interval is a part of a range.
 type interval struct {
 	low, high       string     // as in the tag; empty: no bound
-	lowest, highest *big.Float // which holds nanoseconds of years and every float64
+	lowest, highest *big.Float // wide enough for nanoseconds of years and for every float64
 	above, below    bool       // the bound itself is outside
 	single          bool
 }
 
-// flagRange is what a tag says.
+// flagRange is a parsed tag.
 type flagRange struct {
 	parts  []interval
 	advice string
 }
 
-// parseRange reads a tag for a flag of type t. The tag is source code: it panics.
+// parseRange parses a tag for a flag of type t. It panics on an error, because the tag is source
+// code.
 func parseRange(tag string, t reflect.Type) flagRange {
 	text, advice, _ := strings.Cut(tag, ";")
 	r := flagRange{advice: strings.TrimSpace(advice)}
@@ -54,7 +54,7 @@ func parseRange(tag string, t reflect.Type) flagRange {
 	return r
 }
 
-// bound is what a side of an interval says; without a word, infinite in direction.
+// bound parses one side of an interval; an empty text is infinite in direction.
 func bound(text string, direction int, t reflect.Type) *big.Float {
 	if text == "" {
 		return new(big.Float).SetInf(direction < 0)
@@ -73,7 +73,7 @@ func bound(text string, direction int, t reflect.Type) *big.Float {
 	return big.NewFloat(v)
 }
 
-// holds reports whether v, nil for no finite number, is inside.
+// holds reports whether v is inside; nil is a number that is not finite.
 func (r flagRange) holds(v *big.Float) bool {
 	return v != nil && slices.ContainsFunc(r.parts, func(p interval) bool {
 		low, high := v.Cmp(p.lowest), v.Cmp(p.highest)
@@ -81,7 +81,7 @@ func (r flagRange) holds(v *big.Float) bool {
 	})
 }
 
-// String is what a refusal wants.
+// String returns the range in the words of an error.
 func (r flagRange) String() string {
 	var texts []string
 	for _, p := range r.parts {
@@ -162,7 +162,7 @@ func number(v reflect.Value) *big.Float {
 		return new(big.Float).SetInt64(v.Int())
 	case v.CanUint():
 		return new(big.Float).SetUint64(v.Uint())
-	case math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0): // panics where a tag stands on another type
+	case math.IsNaN(v.Float()) || math.IsInf(v.Float(), 0): // panics when the tag is on another type
 		return nil
 	}
 	return big.NewFloat(v.Float())

@@ -31,7 +31,8 @@ type rangedGrammar struct {
 	} `cmd:"" uses:"last"`
 }
 
-// A value is refused with what it was, what is wanted and what to do; no number, too.
+// The error for a value outside gives the value, the range and the remedy, also for text that is
+// not a number.
 func TestRanges(t *testing.T) {
 	for _, tt := range []struct {
 		args, says string
@@ -65,8 +66,8 @@ func TestRanges(t *testing.T) {
 	}
 }
 
-// A variable and the file are held against the range, and the message says that
-// it is not the line that is wrong; but not for a command without the flag.
+// A value in a variable or the file is checked, too, and the error names its source; but not for a
+// command without the flag.
 func TestRangesOfVariablesAndTheFile(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "run.yaml")
 	if err := os.WriteFile(file, []byte("rate: 2000\n"), 0o600); err != nil {

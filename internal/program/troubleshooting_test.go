@@ -13,8 +13,8 @@ import (
 	"testing"
 )
 
-// The words in the first column of docs/troubleshooting.md are in a text of the code: a message
-// that is put otherwise is found there no more.
+// The words in the first column of docs/troubleshooting.md occur in a text of the code: otherwise a
+// reader could not find a changed message there.
 func TestTroubleshootingQuotesTheCode(t *testing.T) {
 	const root = "../.."
 	page, err := os.ReadFile(filepath.Join(root, "docs/troubleshooting.md"))
@@ -36,7 +36,7 @@ func TestTroubleshootingQuotesTheCode(t *testing.T) {
 	}
 }
 
-// sources are all texts that the programs may print: strings of Go without tests, verbs of
+// sources returns all texts that the programs may print: strings of Go without tests, verbs of
 // formats as %v, and the setup scripts.
 func sources(t *testing.T, root string) string {
 	t.Helper()

@@ -17,8 +17,8 @@ const (
 
 var flagWord = regexp.MustCompile(`--([a-z][a-z0-9-]*)`)
 
-// CheckBrief holds a program's short help against its grammar: it fits on a screen, has all
-// commands before the flags, and names no flag that there is not. Every flag has a help text.
+// CheckBrief compares a program's short help with its grammar: it fits on a screen, has all
+// commands before the flags, and names only existing flags. Every flag has a help text.
 func CheckBrief(t *testing.T, brief string, c Commands) {
 	t.Helper()
 	parser, err := kong.New(c.New(), kong.Vars(c.Vars))

@@ -1,4 +1,4 @@
-// Package programtest holds a program's flags against the ranges in their tags.
+// Package programtest tests a program's flags with the ranges in their tags.
 package programtest
 
 import (
@@ -19,15 +19,15 @@ import (
 
 // Commands are a program's commands and flags.
 type Commands struct {
-	New   func() any        // an empty grammar
-	Vars  map[string]string // program.Program's
-	Needs map[string]string // flag, or command, to other words of the line that it needs, with blanks
-	Check func(any) error   // what a run checks in addition, of a line without a command; nil: nothing
+	New   func() any        // returns an empty grammar
+	Vars  map[string]string // for program.Program
+	Needs map[string]string // flag or command to other words that its line needs, separated by blanks
+	Check func(any) error   // additional checks of a run, for a line without a command; may be nil
 }
 
-// CheckRanges gives each flag that has a range the values at its ends, which must
-// pass, and the next ones outside, which must be refused with the flag and what was
-// got. It reads the tags by itself, and returns how many flags it has tried.
+// CheckRanges gives each flag with a range the values at its ends, which must pass, and the next
+// ones outside, which must be refused with an error that names the flag and the value. It reads the
+// tags by itself, and returns the number of flags tried.
 func CheckRanges(t *testing.T, c Commands) (flags int) {
 	t.Helper()
 	parser, err := kong.New(c.New(), kong.Vars(c.Vars))
@@ -60,7 +60,7 @@ func CheckRanges(t *testing.T, c Commands) (flags int) {
 	return flags
 }
 
-// commandOf is how a command is typed, without its arguments.
+// commandOf returns a command as it is typed, without its arguments.
 func commandOf(node *kong.Node) string {
 	words := strings.Fields(node.Path())
 	return strings.Join(slices.DeleteFunc(words, func(w string) bool { return strings.ContainsAny(w, "<[") }), " ")
@@ -86,7 +86,7 @@ func (c *Commands) try(t *testing.T, command, flag, value string, inside bool) {
 	}
 }
 
-// ends are values of a range where it begins and ends, or the ones just outside.
+// ends returns the first and last values of a range, or the ones just outside.
 func ends(f *kong.Flag, inside bool) (values []string) {
 	kind := f.Target.Type()
 	for kind.Kind() == reflect.Pointer || kind.Kind() == reflect.Slice {
@@ -108,15 +108,15 @@ func ends(f *kong.Flag, inside bool) (values []string) {
 			values = append(values, beside(kind, bare, inside, below, +1)...)
 		}
 	}
-	// Below the first number of an unsigned flag there is none, and beside a
-	// value of its own may stand another part.
+	// An unsigned flag has no number below 0, and the next number after one part may belong to
+	// another part.
 	return slices.DeleteFunc(values, func(v string) bool {
 		return !inside && (slices.Contains(parts, v) || kind.Kind() == reflect.Uint8 && strings.HasPrefix(v, "-"))
 	})
 }
 
-// beside is the last value inside or the first one outside of a bound, which has
-// the range on the other side of direction.
+// beside returns the last value inside a bound or the first one outside. The range is on the other
+// side of direction.
 func beside(kind reflect.Type, bound string, inside, open bool, direction int) []string {
 	step := 0
 	switch {
