@@ -1,5 +1,4 @@
-// Package safetensors reads the files in which golden sets and captured requests
-// are kept.
+// Package safetensors reads the files of golden sets and captured requests.
 package safetensors
 
 import (
@@ -30,13 +29,13 @@ type Tensor struct {
 	Data  []byte
 }
 
-// metadataKey is beside the tensors in the header: texts for people and programs.
+// metadataKey is an entry beside the tensors in the header: texts for people and programs.
 const metadataKey = "__metadata__"
 
 var dtypeSize = map[string]int64{"U8": 1, "BOOL": 1, "I64": 8, "F32": 4, "F64": 8}
 
 // Parse reads a file: 8 bytes of header length, a JSON header, then the data. Tensors must lie
-// within the data without overlap and hold exactly the bytes of their shape. Its errors wrap
+// within the data without overlap and have exactly the bytes of their shape. Its errors wrap
 // ErrFormat.
 //
 // Source: https://huggingface.co/docs/safetensors, section Format.
@@ -72,7 +71,7 @@ func Parse(file []byte) (metadata map[string]string, tensors map[string]Tensor, 
 	return metadata, tensors, checkSpans(spans, int64(len(body)))
 }
 
-// checkSpans wants the tensors' bytes to follow each other from 0 to size.
+// checkSpans checks that the tensors' bytes follow each other from 0 to size.
 func checkSpans(spans [][2]int64, size int64) error {
 	slices.SortFunc(spans, func(a, b [2]int64) int { return cmp.Or(cmp.Compare(a[0], b[0]), cmp.Compare(a[1], b[1])) })
 	at := int64(0)

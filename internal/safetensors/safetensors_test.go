@@ -71,8 +71,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// Property: no bytes crash the reader, and the tensors of a file it accepts hold
-// exactly the file's data.
+// Property: no bytes crash the reader, and the tensors of an accepted file have exactly the file's
+// data.
 func FuzzParse(f *testing.F) {
 	golden, err := os.ReadFile(filepath.Join("..", "..", "testdata", "demo", "still", "golden", "b1_mode0.safetensors"))
 	if err != nil {
