@@ -1,14 +1,13 @@
-// Package stall distinguishes a slow output from one that takes nothing.
+// Package stall distinguishes a slow output from one without a reader.
 package stall
 
 import "time"
 
-// Timeout is how long an output may take nothing before it counts as unread.
+// Timeout is the time without a byte taken after which an output counts as unread.
 const Timeout = time.Second
 
-// Await waits until ended is closed and reports whether it was: for most at the
-// longest, and no longer than Timeout while taken, which counts what the output took,
-// stays as it is.
+// Await waits until ended is closed and reports whether it was. It waits at most for most, and at
+// most for Timeout while taken, the output's counter, does not change.
 func Await(ended <-chan struct{}, taken func() uint64, most time.Duration) bool {
 	limit := time.NewTimer(most)
 	defer limit.Stop()

@@ -11,7 +11,7 @@ func TestAwait(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
 		ends  time.Duration // 0: never
-		takes time.Duration // something is taken until then
+		takes time.Duration // taken grows until then
 		wait  time.Duration
 		ok    bool
 	}{
