@@ -1,5 +1,5 @@
-// Package strictyaml reads YAML that people write: unknown keys are refused, and
-// no text can end the program.
+// Package strictyaml reads YAML that people write: unknown keys are refused, and no text can end
+// the program.
 package strictyaml
 
 import (
@@ -18,8 +18,8 @@ const (
 	// MaxBytes of a file: these are pages, not data sets.
 	MaxBytes = 256 << 10
 
-	// lineMax is the longest line in bytes: room for a long path or task, and little
-	// enough to be repeated in a complaint.
+	// lineMax is the longest line in bytes: enough for a long path or task, and short enough to be
+	// repeated in an error.
 	lineMax = 8 << 10
 
 	// nestingMax is deeper than any real file. The module's memory grows with the square of the
@@ -51,7 +51,7 @@ func Parse(data []byte) (file *ast.File, err error) {
 	return parser.ParseBytes(data, 0)
 }
 
-// noPanic makes an error of a panic: the module panics on some tags, such as a sequence's on
+// noPanic turns a panic into an error: the module panics on some tags, such as a sequence's on
 // another value.
 func noPanic(err *error) {
 	if p := recover(); p != nil {
@@ -79,8 +79,8 @@ func check(data []byte) ([]byte, error) {
 	return data, nil
 }
 
-// checkNesting counts brackets, and list and key marks in a row on a line, also in
-// quotes and comments; by indentation alone a file cannot become deep.
+// checkNesting counts brackets, and list and key marks in a row on a line, also in quotes and
+// comments; indentation alone cannot nest deeply in a file of this size.
 func checkNesting(data []byte) error {
 	brackets, marks, line := 0, 0, 1
 	for i, c := range data {

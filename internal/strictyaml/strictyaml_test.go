@@ -25,8 +25,8 @@ func TestDecode(t *testing.T) {
 	}
 }
 
-// Deep nesting is refused before the module meets it: its memory grows with the
-// square of the depth.
+// Deep nesting is refused before the module parses it: the module's memory grows with the square of
+// the depth.
 func TestNesting(t *testing.T) {
 	deep := func(open, end string, n int) string { return strings.Repeat(open, n) + "x" + strings.Repeat(end, n) }
 	for _, tt := range []struct {
@@ -54,7 +54,7 @@ func TestNesting(t *testing.T) {
 	}
 }
 
-// A byte order mark is accepted, and a line too long for a complaint is refused.
+// A byte order mark is accepted, and a line too long for an error is refused.
 func TestMarksAndLongLines(t *testing.T) {
 	var f file
 	if err := Decode([]byte("\xEF\xBB\xBFname: a\n"), &f); err != nil || f.Name != "a" {
@@ -96,7 +96,7 @@ func FuzzDecode(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, text []byte) {
 		if len(text) < 1<<12 {
-			Decode(text, new(file)) // no panic
+			Decode(text, new(file)) // must not panic
 			Parse(text)
 		}
 	})
