@@ -17,13 +17,13 @@ import (
 )
 
 const (
-	keyPoll  = 100 * time.Millisecond // for a key, and for the end
-	keyPart  = 100 * time.Millisecond // between the bytes of one key: over a slow link they come apart
+	keyPoll  = 100 * time.Millisecond // interval of checks for a key, and for the end
+	keyPart  = 100 * time.Millisecond // longest time between the bytes of one key, on a slow link
 	keyBytes = 64                     // read at once
 )
 
-// Keys are single keys of a terminal, without Enter and unseen. The terminal is as it was
-// once Close is called, or the process has died: another one (KeepTerminal) sees to that.
+// Keys reads single keys from a terminal, without Enter and without echo. The terminal is restored
+// by Close, or after this process's death by another process (KeepTerminal).
 type Keys struct {
 	in     *os.File
 	before unix.Termios
@@ -31,15 +31,15 @@ type Keys struct {
 	pipe   io.WriteCloser
 
 	mu      sync.Mutex // guards raw
-	raw     bool       // the terminal gives single keys
+	raw     bool       // the terminal is in single-key mode
 	stop    atomic.Bool
 	running sync.WaitGroup
 	stopped chan os.Signal
 }
 
-// ReadKeys has key called with each key, by name: right, left, up, down, esc, enter, tab,
-// space, backspace, or the character itself. It returns nil where in is no terminal, or
-// not this process's to read. keep is the command that runs KeepTerminal.
+// ReadKeys calls key for each key, by name: right, left, up, down, esc, enter, tab, space,
+// backspace, or the character itself. It returns nil when in is not a terminal, or when another
+// process group owns it. keep is the command that runs KeepTerminal.
 func ReadKeys(in *os.File, keep []string, key func(string)) (*Keys, error) {
 	if !Is(in) || !ours(in) {
 		return nil, nil
@@ -52,7 +52,7 @@ func ReadKeys(in *os.File, keep []string, key func(string)) (*Keys, error) {
 	if err := k.startKeeper(keep); err != nil {
 		return nil, fmt.Errorf("no process keeps the terminal, so it gives no keys: %w", err)
 	}
-	signal.Ignore(unix.SIGTTIN, unix.SIGTTOU) // in the background a read, or what Close sets, would stop the process
+	signal.Ignore(unix.SIGTTIN, unix.SIGTTOU) // in the background a read, or the change by Close, would stop the process
 	if err := k.set(true); err != nil {
 		return nil, errors.Join(err, k.endKeeper())
 	}
@@ -67,7 +67,7 @@ func ours(in *os.File) bool {
 	return err == nil && group == unix.Getpgrp()
 }
 
-// set gives the terminal single keys, or makes it as it was.
+// set switches the terminal to single keys, or restores it.
 func (k *Keys) set(raw bool) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -87,7 +87,7 @@ func (k *Keys) read(key func(string)) {
 	rest := b[:0] // the beginning of a key
 	for !k.stop.Load() {
 		select {
-		case <-k.stopped: // the shell has set the terminal meanwhile
+		case <-k.stopped: // the shell has changed the terminal meanwhile
 			if ours(k.in) {
 				_ = k.set(true)
 			}
@@ -101,7 +101,7 @@ func (k *Keys) read(key func(string)) {
 		n, err := unix.Poll(fds, int(wait.Milliseconds()))
 		switch {
 		case err != nil && err != unix.EINTR, n > 0 && fds[0].Revents&unix.POLLIN == 0:
-			return // the terminal is gone
+			return // the terminal has closed
 		case n <= 0 && len(rest) > 0:
 			rest = parse(rest, true, key)
 			continue
@@ -129,8 +129,8 @@ var (
 
 const esc = 0x1b
 
-// parse calls key for each key of b, and returns the beginning of an incomplete one; with last
-// nothing more comes.
+// parse calls key for each key of b, and returns the beginning of an incomplete one; last means
+// that no more bytes come.
 func parse(b []byte, last bool, key func(string)) (rest []byte) {
 	for len(b) > 0 {
 		switch {
@@ -168,7 +168,7 @@ func parse(b []byte, last bool, key func(string)) (rest []byte) {
 	return nil
 }
 
-// Close makes the terminal as it was. A nil Keys has nothing to do.
+// Close restores the terminal. A nil Keys does nothing.
 func (k *Keys) Close() {
 	if k == nil {
 		return
@@ -182,8 +182,8 @@ func (k *Keys) Close() {
 	_ = k.endKeeper()
 }
 
-// startKeeper runs the process that outlives this one, in a session of its own, so that no
-// signal of the terminal reaches it.
+// startKeeper starts the process that outlives this one, in a session of its own, so that no signal
+// of the terminal reaches it.
 func (k *Keys) startKeeper(command []string) (err error) {
 	k.keeper = exec.Command(command[0], command[1:]...)
 	k.keeper.ExtraFiles = []*os.File{k.in}
@@ -197,17 +197,17 @@ func (k *Keys) startKeeper(command []string) (err error) {
 	return binary.Write(k.pipe, binary.NativeEndian, &k.before)
 }
 
-// endKeeper ends it without work.
+// endKeeper ends that process without a restore.
 func (k *Keys) endKeeper() error {
 	_, err := io.WriteString(k.pipe, "x")
 	return errors.Join(err, k.pipe.Close(), k.keeper.Wait())
 }
 
-// keptFD is the terminal in the process that keeps it: the first of exec.Cmd's ExtraFiles.
+// keptFD is the terminal's descriptor in the keeping process: the first of exec.Cmd's ExtraFiles.
 const keptFD = 3
 
-// KeepTerminal is that process: it reads how the terminal was, and makes it so again when
-// in ends without another byte.
+// KeepTerminal is that process: it reads the terminal's settings, and restores them when in ends
+// without another byte.
 func KeepTerminal(in io.Reader) error {
 	signal.Ignore(unix.SIGINT, unix.SIGTERM, unix.SIGHUP, unix.SIGQUIT, unix.SIGTSTP, unix.SIGTTOU)
 	var before unix.Termios

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Keys are recognised, also where their bytes come one by one; other bytes are ignored.
+// Keys are recognised, also when their bytes arrive one by one; other bytes are ignored.
 func TestParseKeys(t *testing.T) {
 	for _, tt := range []struct {
 		text string
@@ -22,7 +22,7 @@ func TestParseKeys(t *testing.T) {
 		{"sfd", "s f d"},
 		{"\x1b[C\x1b[D\x1bOC\x1bOD", "right left right left"},
 		{"\x1b", "esc"},
-		{"\x1b\x1b[C", ""}, // Alt and what follows
+		{"\x1b\x1b[C", ""}, // Alt and another key
 		{"\r\t \x7f", "enter tab space backspace"},
 		{"\x1b[1;5C\x1b[3~x", "x"}, // Ctrl-right, Delete
 		{"\x1bxq", "q"},
@@ -56,7 +56,7 @@ func TestParseKeys(t *testing.T) {
 	}
 }
 
-// Where there is no terminal there are no keys, and that is no error.
+// Without a terminal there are no keys, and no error.
 func TestNoTerminalNoKeys(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {

@@ -1,5 +1,5 @@
 // Package terminal writes log lines and a status line to a terminal, a pipe or a file without ever
-// waiting for it: the log of every program that must not stop because its output is not read.
+// waiting for it. It is the log of every program that must not stop because its output is not read.
 package terminal
 
 import (
@@ -19,29 +19,29 @@ import (
 )
 
 const (
-	bufferBytes  = 64 << 10        // log lines that wait for a terminal that takes nothing; beyond it they are dropped and counted
+	bufferBytes  = 64 << 10        // log lines waiting for a terminal that takes nothing, in bytes; further lines are dropped and counted
 	flushTimeout = 3 * time.Second // for the last lines
-	// pieceBytes go out in one write, whole lines of them, which separates a slow terminal from one
-	// that takes nothing: a serial console of 9600 baud takes a piece in half of stall.Timeout.
+	// pieceBytes is the size of one write, in whole lines. It separates a slow terminal from a
+	// blocked one: a serial console of 9600 baud takes a piece in half of stall.Timeout.
 	pieceBytes = 512
 )
 
-// ErrStalled marks an output that takes nothing.
+// ErrStalled marks an output that takes no bytes.
 var ErrStalled = errors.New("nothing was taken for " + stall.Timeout.String() + ": nobody reads it, or its disk hangs")
 
-// Terminal shows one status line below the log. Write never blocks: a terminal
-// that is stopped (Ctrl-S) or hangs must not hold up what runs an arm.
+// Terminal shows one status line below the log. Write never blocks: a terminal that is stopped
+// (Ctrl-S) or hangs must not delay the program that runs an arm.
 type Terminal struct {
 	out *os.File
 
-	wake  chan struct{}      // there is something to show
+	wake  chan struct{}      // there are lines to show
 	flush chan chan struct{} // to be closed when everything was shown
 
 	mu      sync.Mutex
-	lines   []byte // log lines to be shown
+	lines   []byte // log lines to show
 	status  []byte // the newest status line
-	changed bool   // status
-	lost    int    // lines dropped that the reader does not know of
+	changed bool   // status has changed
+	lost    int    // dropped lines not yet reported
 
 	// Atomic.
 	taken   atomic.Uint64 // pieces written
@@ -72,8 +72,8 @@ func Is(f *os.File) bool {
 // clearLine moves to the line's start and wipes it.
 const clearLine = "\r\x1b[2K"
 
-// Write takes either a log line (it ends in a newline) or the status line. What a terminal
-// would obey in it is shown as an escape: it may be a server's or a file's.
+// Write takes a log line, which ends in a newline, or the status line. Characters that a terminal
+// would obey are escaped: the text may come from a server or a file.
 func (t *Terminal) Write(p []byte) (int, error) {
 	if !plain.Safe(p) {
 		return len(p), t.put([]byte(plain.Lines(string(p))))
@@ -95,7 +95,7 @@ func (t *Terminal) put(p []byte) error {
 	t.mu.Unlock()
 	select {
 	case t.wake <- struct{}{}:
-	default: // show wakes anyway
+	default: // show has a wake-up pending
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (t *Terminal) put(p []byte) error {
 // Clear removes the status line.
 func (t *Terminal) Clear() { t.Write(nil) }
 
-// Lost is how many log lines were dropped since New.
+// Lost returns the number of log lines dropped since New.
 //
 // Owner: any goroutine.
 func (t *Terminal) Lost() uint64 { return t.dropped.Load() }
@@ -112,7 +112,7 @@ func (t *Terminal) Lost() uint64 { return t.dropped.Load() }
 // than stall.Timeout for an output that takes nothing.
 func (t *Terminal) Flush() {
 	shown := make(chan struct{})
-	go func() { t.flush <- shown }() // an output that takes nothing keeps it to the end of the program
+	go func() { t.flush <- shown }() // blocked until the end of the program by an output that takes nothing
 	stall.Await(shown, t.taken.Load, flushTimeout)
 }
 
@@ -138,8 +138,8 @@ func (t *Terminal) show() {
 	}
 }
 
-// piece is how many bytes go out in one write: as many whole lines as there are in
-// pieceBytes, and at least one.
+// piece returns the length of the next write: as many whole lines as fit into pieceBytes, and at
+// least one.
 func piece(page []byte) int {
 	if len(page) <= pieceBytes {
 		return len(page)
@@ -154,7 +154,7 @@ func piece(page []byte) int {
 }
 
 // Print writes a text at the end of a program, and returns ErrStalled when out does not take it:
-// the part that was written by then stays.
+// the part written by then remains.
 func Print(out io.Writer, text []byte) error {
 	wrote := make(chan error, 1)
 	go func() {

@@ -35,7 +35,7 @@ func TestTerminal(t *testing.T) {
 	}
 }
 
-// A terminal that takes nothing delays no writer, and shows later how much it missed.
+// A terminal that takes nothing delays no writer, and later shows the number of dropped lines.
 func TestStoppedTerminal(t *testing.T) {
 	r, w, err := os.Pipe()
 	if err != nil {
