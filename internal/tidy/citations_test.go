@@ -12,19 +12,19 @@ import (
 	"testing/fstest"
 )
 
-// cited finds what a text names like a file of this repository: a path below one
-// of its folders, or a Markdown or Go file without a folder.
+// cited matches texts that look like a file of this repository: a path below one of its folders, or
+// a Markdown or Go file without a folder.
 var cited = regexp.MustCompile(`(?:[\w@.-]+/)*[\w.*-]+\.(?:go|md|py|sh|c|h|ya?ml|json|html|rules|service|safetensors)\b`)
 
-// elsewhere are documents that a reader of the repository does not have. The
-// pattern is written so that it does not find itself.
+// elsewhere matches documents that a reader of the repository does not have. The pattern is written
+// so that it does not find itself.
 var elsewhere = regexp.MustCompile(`\b(?:see` + `ds/\w+|des` + `ign\.md|refer` + `ence/\w+\.md)`)
 
-// placeholder is a path with a part that stands for many, such as ID.json.
+// placeholder matches a path with a part that is a placeholder, such as ID.json.
 var placeholder = regexp.MustCompile(`(?:^|/)[A-Z]{2,}[^/]*\.\w+$|NNN`)
 
-// citations returns where the texts of a repository name files that it does not
-// hold. In Go files only comments are looked at.
+// citations returns the places where the texts of a repository name files that it does not contain.
+// In Go files only comments are searched.
 func citations(fsys fs.FS, names []string) (findings []string, err error) {
 	var tops, bases []string
 	for _, name := range names {
@@ -67,8 +67,7 @@ func citations(fsys fs.FS, names []string) (findings []string, err error) {
 	return findings, nil
 }
 
-// held tells whether the path p that a file names is of another repository, or
-// there.
+// held reports whether the path p that a file names belongs to another repository, or exists.
 func held(fsys fs.FS, file, p string, tops, bases []string) bool {
 	top, _, folder := strings.Cut(p, "/")
 	if !folder {
@@ -90,7 +89,7 @@ func matches(names []string, pattern string) bool {
 	})
 }
 
-// What a comment or a page cites, its reader can open.
+// The reader can open every file that a comment or a page cites.
 func TestCitedFilesAreThere(t *testing.T) {
 	names := listedFiles(t, "--cached", "--others", "--exclude-standard")
 	findings, err := citations(os.DirFS(root), names)

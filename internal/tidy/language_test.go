@@ -111,8 +111,8 @@ func measure(m marker, text []sentence) (f figure) {
 	return f
 }
 
-// TestLanguage holds the markers' limits. LANGUAGE=N prints the N pieces of text
-// with the most markers, LANGUAGE_IN=edge/ those of one folder only.
+// TestLanguage checks the markers' limits. LANGUAGE=N prints the N pieces of text with the most
+// markers, LANGUAGE_IN=edge/ those of one folder only.
 func TestLanguage(t *testing.T) {
 	comments, messages := proseOf(theModule(t))
 	documents, err := documentsOf(os.DirFS(root), listedFiles(t))

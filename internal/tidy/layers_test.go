@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// layers is the architecture: imports go down, from a higher number to a lower
-// one, never sideways. A new package is entered here, or the test fails.
+// layers is the architecture: imports go down, from a higher number to a lower one, never sideways.
+// A new package must be entered here, or the test fails.
 var layers = []struct {
 	level  int
 	folder string
@@ -74,8 +74,8 @@ var layers = []struct {
 	{6, "internal/tidy", "looks at the code from outside"},
 }
 
-// parted lists the folders whose own folders are of the same layer, and whether
-// those may import each other.
+// parted lists the folders whose subfolders are of the same layer, and whether these may import
+// each other.
 var parted = []struct {
 	folder string
 	meet   bool
@@ -90,8 +90,8 @@ var parted = []struct {
 	{"tools", true, "one folder for each program, and tools/proc is what those share that run the real programs"},
 }
 
-// partedOf returns the folder that dir is a part of, dir itself when none is,
-// and whether its parts meet.
+// partedOf returns the parted folder of dir, or dir itself, and whether its parts may import each
+// other.
 func partedOf(dir string) (folder string, meet bool) {
 	for _, p := range parted {
 		if within(dir, []string{p.folder}) {
@@ -130,8 +130,8 @@ var sideways = []struct{ from, to, why string }{
 
 var libraries = []string{"rt", "servo", "camera", "jpeg", "wire", "chunk", "policy", "record", "dataset", "sim"}
 
-// bans hold for folders and everything below them, and for tests too, which may
-// otherwise import sideways.
+// bans apply to folders and everything below them, and to tests too, which may otherwise import
+// sideways.
 var bans = []struct {
 	from, to []string // folders; import paths
 	why      string
@@ -147,7 +147,7 @@ var bans = []struct {
 		"nothing imports a program or the measurements"},
 }
 
-// layerOf returns the folder's level, 0 for none.
+// layerOf returns the folder's level, 0 for a folder without one.
 func layerOf(dir string) (level int) {
 	folder, _ := partedOf(dir)
 	for _, l := range layers {
@@ -158,7 +158,7 @@ func layerOf(dir string) (level int) {
 	return 0
 }
 
-// checkLayers returns what breaks the tables above.
+// checkLayers returns the imports that violate the tables above.
 func checkLayers(t *tree) (findings []string) {
 	unknown := map[string]bool{}
 	for _, f := range t.files {
@@ -178,11 +178,11 @@ func checkLayers(t *tree) (findings []string) {
 	return findings
 }
 
-// badImport says why the file may not import the path, "" when it may.
+// badImport returns why the file may not import the path, "" when it may.
 func badImport(f *file, imported string) (why string) {
 	to, ours := strings.CutPrefix(imported, module+"/")
 	if to == f.dir {
-		return "" // an external test imports what it tests
+		return "" // an external test imports its package
 	}
 	for _, b := range bans {
 		if within(f.dir, b.from) && within(imported, b.to) && !within(to, b.from) {
@@ -215,8 +215,8 @@ func badImport(f *file, imported string) (why string) {
 	return fmt.Sprintf("packages of layer %d do not import each other; they meet one layer up", from)
 }
 
-// fake reports whether the folder holds what other packages' tests use, such as
-// rt/rttest, or the suite that every implementation of wire.Session runs.
+// fake reports whether the folder is for other packages' tests, such as rt/rttest, or is the suite
+// that every implementation of wire.Session runs.
 func fake(dir string) bool {
 	return path.Base(dir) == path.Base(path.Dir(dir))+"test" || dir == "wire/zenoh/contract"
 }

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// hot is a package whose functions say in their names what they do.
+// hot is a package whose functions are named after their behaviour.
 const hot = `// Package hot is a sample.
 package hot
 

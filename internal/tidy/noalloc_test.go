@@ -28,7 +28,7 @@ type span struct {
 	from, to int // lines
 }
 
-// noalloc is what the source says about allocation.
+// noalloc holds the marks and waivers in the source.
 type noalloc struct {
 	tree     *tree
 	spans    map[string][]span       // by file
@@ -64,7 +64,7 @@ func (n *noalloc) report(p token.Pos, format string, args ...any) {
 	n.findings = append(n.findings, n.tree.at(p)+": "+fmt.Sprintf(format, args...))
 }
 
-// function books the function when its doc comment is marked.
+// function notes the function when its doc comment is marked.
 func (n *noalloc) function(f *file, fn *ast.FuncDecl, inDoc map[*ast.Comment]bool) {
 	for i, c := range fn.Doc.List {
 		if c.Text != mark {
@@ -81,7 +81,7 @@ func (n *noalloc) function(f *file, fn *ast.FuncDecl, inDoc map[*ast.Comment]boo
 	}
 }
 
-// comment books a waiver and finds marks that mark nothing.
+// comment notes a waiver and finds marks without a function.
 func (n *noalloc) comment(f *file, c *ast.Comment, marks bool) {
 	if strings.HasPrefix(strings.TrimLeft(c.Text, "/ "), mark[2:]) && !marks {
 		n.report(c.Pos(), "%s marks nothing here: want exactly that, in a function's doc comment", mark)
@@ -110,8 +110,8 @@ var (
 
 const constant = `(?:".*"|'.*'|-?[\d.]+(?:e[+-]?\d+)?|true|false)`
 
-// judge reads the compiler's report (-m=1, paths relative to the module's root)
-// and returns what breaks a mark.
+// judge reads the compiler's report (-m=1, paths relative to the module's root) and returns the
+// violations of marks.
 func (n *noalloc) judge(report []byte, oneByte func(file string, line int, expr string) bool) (findings []string) {
 	seen := map[string]bool{} // an inlined or generic function is reported once for each use
 	for sc := bufio.NewScanner(bytes.NewReader(report)); sc.Scan(); {
@@ -145,13 +145,13 @@ func (n *noalloc) judge(report []byte, oneByte func(file string, line int, expr 
 	return findings
 }
 
-// checkNoAlloc builds the packages with a mark below dir and returns what breaks
-// the marks. A package that does not build is a finding too.
+// checkNoAlloc builds the packages with a mark below dir and returns the violations of marks. A
+// package that does not build is a finding too.
 func checkNoAlloc(t *tree, dir string) []string {
 	n := collectMarks(t)
 	report, err := escapeReport(dir, n.dirs)
 	if err != nil && len(n.dirs) > 1 {
-		report = nil // one that cannot even be loaded silences all: ask for each
+		report = nil // a package that cannot be loaded suppresses the whole report: build each alone
 		for _, d := range n.dirs {
 			more, err := escapeReport(dir, []string{d})
 			report = append(report, more...)
@@ -164,8 +164,8 @@ func checkNoAlloc(t *tree, dir string) []string {
 	return append(n.findings, n.judge(report, types.oneByte)...)
 }
 
-// escapeReport builds the folders' packages and returns what the compiler says.
-// The go command keeps the report of a package that has not changed.
+// escapeReport builds the folders' packages and returns the compiler's report. The go command keeps
+// the report of an unchanged package.
 func escapeReport(dir string, folders []string) ([]byte, error) {
 	if len(folders) == 0 {
 		return nil, nil
@@ -176,12 +176,11 @@ func escapeReport(dir string, folders []string) ([]byte, error) {
 	}
 	cmd := exec.Command("go", args...)
 	cmd.Dir = dir
-	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off") // what is not there is missing, not fetched
+	cmd.Env = append(os.Environ(), "GOPROXY=off", "GOWORK=off") // a missing module is an error, not downloaded
 	return cmd.CombinedOutput()
 }
 
-// unbuilt books a package that does not build, and takes back its waivers, which
-// nobody could need.
+// unbuilt notes a package that does not build, and removes its waivers, which could not be needed.
 func (n *noalloc) unbuilt(dir string, report []byte, err error) {
 	if err == nil {
 		return
@@ -214,8 +213,8 @@ func TestNoAllocFunctionsDoNotEscape(t *testing.T) {
 	}
 }
 
-// Every package with a mark proves it at run time as well: the compiler does not
-// see growth, maps and calls into other packages.
+// Every package with a mark also has a test at run time: the compiler does not see growth, maps and
+// calls into other packages.
 func checkAllocTests(t *tree) (findings []string) {
 	for _, dir := range collectMarks(t).dirs {
 		proven := false

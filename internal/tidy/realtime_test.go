@@ -7,10 +7,9 @@ import (
 	"strings"
 )
 
-// unmarkedRealTime finds tests that want something to take no longer than so long
-// and carry no mark: tools/test may run only marked tests again, and a reader
-// sees which tests a busy machine can fail. A bound called patience only ends a
-// test that would hang.
+// unmarkedRealTime finds tests without a mark that require something to take at most some time:
+// tools/test may run only marked tests again, and a reader sees which tests a busy machine can
+// fail. A bound called patience only ends a test that would hang.
 func unmarkedRealTime(t *tree) (findings []string) {
 	for _, f := range t.files {
 		clock := f.importName("time")
@@ -51,8 +50,8 @@ func isSelector(e ast.Expr, pkg, name string) bool {
 	return ok && x.Name == pkg
 }
 
-// comparesElapsed returns where the function tells that time.Since, or a variable
-// that was assigned from it, is more than something.
+// comparesElapsed returns the place where the function requires that time.Since, or a variable
+// assigned from it, is below a limit.
 func comparesElapsed(fn *ast.FuncDecl, clock string) (at token.Pos) {
 	elapsed := map[string]bool{}
 	ast.Inspect(fn, func(n ast.Node) bool {
@@ -103,9 +102,8 @@ func isPatience(e ast.Expr) bool {
 	return false
 }
 
-// unexplainedSleeps finds sleeps in tests without a comment on their line or on
-// the one before: a sleep is a guess about how long others take, unless somebody
-// says why it is none.
+// unexplainedSleeps finds sleeps in tests without a comment on their line or the line before:
+// without an explanation a sleep is a guess about how long others take.
 func unexplainedSleeps(t *tree) (findings []string) {
 	for _, f := range t.files {
 		clock := f.importName("time")

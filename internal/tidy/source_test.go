@@ -12,13 +12,13 @@ import (
 
 // The sizes of the house style. Tests may be longer: their tables are data.
 const (
-	maxFileLines     = 600 // a noun that is larger has parts; what is smaller is not cut to please a number
+	maxFileLines     = 600 // a larger noun has parts; a smaller one is not cut for the number's sake
 	maxFunctionLines = 70
-	maxFiles         = 20 // in a package, without tests and without the twins for other systems; 12 is the aim
+	maxFiles         = 20 // in a package, without tests and without the twins for other systems; the aim is 12
 )
 
-// sourceRules are what can be seen in a file's syntax. Each is tried on samples:
-// a file by its path, or several with a line "-- path" before each.
+// sourceRules are rules about a file's syntax. Each is tried on samples: a file by its path, or
+// several with a line "-- path" before each.
 var sourceRules = []struct {
 	name, why string
 	check     func(*tree) []string
@@ -131,8 +131,7 @@ type sourceSample struct {
 	want            []string
 }
 
-// calls are not made outside the folders or files that have a reason to. Tests
-// may.
+// calls are allowed only in the folders or files that have a reason for them, and in tests.
 var calls = []struct {
 	pkg     string
 	names   []string
@@ -143,12 +142,12 @@ var calls = []struct {
 		"rt.Clock is the only clock, so that the same code runs in a test's own time", []string{
 			"rt/clock_linux.go", "rt/other.go", // the clock itself
 			"rt/memory.go",                         // fills the runtime's heaps of timers
-			"wire/zenoh", "wire/zenohgo", "server", // network deadlines, with people at the other end
+			"wire/zenoh", "wire/zenohgo", "server", // network deadlines
 			"record/recorder.go",          // the time of day, for the names and stamps of files
 			"edge/operator", "edge/scene", // deadlines of their sockets
-			"edge/page", "internal/webpage", // people at the other end of their connections
-			"internal/terminal", "internal/stall", // whether anybody reads it
-			"internal/capped",                        // a pipe whose writer is silent
+			"edge/page", "internal/webpage", // people use their connections
+			"internal/terminal", "internal/stall", // detect an output without a reader
+			"internal/capped",                        // detects a pipe with a silent writer
 			"rt/rttest/realtime.go",                  // waits for other threads, in tests
 			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code
 		}},
@@ -158,7 +157,7 @@ var calls = []struct {
 		"an exit skips every deferred torque-off; return an error", []string{"cmd", "tools"}},
 }
 
-// starters are the folders that may start goroutines, and why each needs to.
+// starters are the folders that may start goroutines, each with its reason.
 var starters = []struct{ folder, why string }{
 	{"rt", "PrefillRuntime makes them only to fill the runtime's free lists"},
 	{"edge", "a process owns its threads"},
@@ -214,7 +213,7 @@ func manyFiles(t *tree) (findings []string) {
 	return findings
 }
 
-// manySources is a sample's text with n files in all.
+// manySources returns a sample's text with n files in all.
 func manySources(n int) string {
 	src := "package a\n"
 	for i := range n - 1 {
@@ -302,7 +301,7 @@ func strayGoroutines(t *tree) (findings []string) {
 			switch n := n.(type) {
 			case *ast.GoStmt:
 				report(n.Pos())
-			case *ast.CallExpr: // sync.WaitGroup.Go and its like
+			case *ast.CallExpr: // sync.WaitGroup.Go and similar methods
 				if sel, ok := n.Fun.(*ast.SelectorExpr); ok && sel.Sel.Name == "Go" && len(n.Args) == 1 {
 					report(n.Pos())
 				}

@@ -12,12 +12,12 @@ import (
 	"testing/fstest"
 )
 
-// machinePath finds a path that exists on somebody's machine and nowhere else.
-// It is written so that it does not find itself.
+// machinePath matches a path that exists on one machine only. It is written so that it does not
+// find itself.
 var machinePath = regexp.MustCompile(`(?:^|[^\w.~-])/(?:wo` + `rk|ro` + `ot|tmp/sea` + `ms)/[\w.-]`)
 
-// machinePaths returns where the files name such a path, binary files too: an
-// exported model carries the paths of the script that wrote it.
+// machinePaths returns the places where the files name such a path, in binary files too: an
+// exported model contains the paths of the script that wrote it.
 func machinePaths(fsys fs.FS, names []string) (findings []string, err error) {
 	for _, name := range names {
 		content, err := fs.ReadFile(fsys, name)
@@ -43,7 +43,7 @@ func listedFiles(t *testing.T, options ...string) (names []string) {
 		t.Skipf("git ls-files: %v: not a checkout, so nothing says which files are tracked", err)
 	}
 	for name := range strings.SplitSeq(strings.TrimRight(string(out), "\x00"), "\x00") {
-		// A file may be deleted and not yet committed; a link is not content.
+		// A file may be deleted without a commit; a link is not content.
 		if info, err := os.Lstat(root + "/" + name); err == nil && info.Mode().IsRegular() {
 			names = append(names, name)
 		}

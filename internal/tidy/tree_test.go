@@ -22,8 +22,8 @@ const (
 	module = "edgert"
 )
 
-// tree is the module's Go source, parsed and not type-checked, so that a rule
-// still speaks when another package does not compile.
+// tree is the module's Go source, parsed and not type-checked, so that a rule still works when
+// another package does not compile.
 type tree struct {
 	fset  *token.FileSet
 	files []*file // in the order of their paths
@@ -37,8 +37,7 @@ type file struct {
 	test      bool
 }
 
-// parseTree reads every Go file below fsys, but for the folders that the go
-// command ignores as well.
+// parseTree reads every Go file below fsys, except in the folders that the go command ignores, too.
 func parseTree(fsys fs.FS) (*tree, error) {
 	t := &tree{fset: token.NewFileSet()}
 	err := fs.WalkDir(fsys, ".", func(name string, d fs.DirEntry, err error) error {
@@ -71,7 +70,7 @@ func parseTree(fsys fs.FS) (*tree, error) {
 
 var moduleTree = sync.OnceValues(func() (*tree, error) { return parseTree(os.DirFS(root)) })
 
-// theModule is this module's tree, parsed once for all tests.
+// theModule returns this module's tree, parsed once for all tests.
 func theModule(t *testing.T) *tree {
 	t.Helper()
 	tr, err := moduleTree()
@@ -84,7 +83,7 @@ func theModule(t *testing.T) *tree {
 	return tr
 }
 
-// sample parses files given as text; those without a package clause get one.
+// sample parses files given as text; files without a package clause get one.
 func sample(t *testing.T, files map[string]string) *tree {
 	t.Helper()
 	fsys := fstest.MapFS{}
@@ -98,16 +97,16 @@ func sample(t *testing.T, files map[string]string) *tree {
 	return tr
 }
 
-// at is the place of a finding.
+// at returns the place of a finding.
 func (t *tree) at(p token.Pos) string {
 	pos := t.fset.Position(p)
 	return fmt.Sprintf("%s:%d", pos.Filename, pos.Line)
 }
 
-// line is the line of p in its file.
+// line returns the line of p in its file.
 func (t *tree) line(p token.Pos) int { return t.fset.Position(p).Line }
 
-// dirs lists the folders that hold a package, and its files without tests.
+// dirs lists the folders with a package, and its files without tests.
 func (t *tree) dirs() (dirs []string, files map[string][]*file) {
 	files = map[string][]*file{}
 	for _, f := range t.files {
@@ -122,14 +121,13 @@ func (t *tree) dirs() (dirs []string, files map[string][]*file) {
 	return dirs, files
 }
 
-// importPath is the path that an import spec names.
+// importPath returns the path in an import spec.
 func importPath(spec *ast.ImportSpec) string {
 	p, _ := strconv.Unquote(spec.Path.Value) // the parser has checked it
 	return p
 }
 
-// importName is what the file calls the imported package, "" when it does not
-// import it.
+// importName returns the file's name for the imported package, "" when it does not import it.
 func (f *file) importName(pkg string) string {
 	for _, spec := range f.ast.Imports {
 		if importPath(spec) != pkg {
@@ -143,7 +141,7 @@ func (f *file) importName(pkg string) string {
 	return ""
 }
 
-// within reports whether dir is one of the folders or lies below one.
+// within reports whether dir is one of the folders or below one.
 func within(dir string, folders []string) bool {
 	return slices.ContainsFunc(folders, func(folder string) bool {
 		return dir == folder || strings.HasPrefix(dir, folder+"/")

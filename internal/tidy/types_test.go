@@ -13,21 +13,21 @@ import (
 	"strings"
 )
 
-// typeInfo answers questions that syntax cannot. It type-checks one package at a
-// time, when first asked, on the compiler's export data of what it imports.
+// typeInfo answers questions about types. It type-checks one package at a time, on first use, with
+// the compiler's export data of its imports.
 type typeInfo struct {
 	dir     string // the module's folder
 	tree    *tree
 	checked map[string]map[ast.Expr]types.TypeAndValue // by folder
 }
 
-// oneByte reports whether the expression, written so on that line, has a type of
-// one byte: the runtime keeps all 256 values ready, so turning one into an
-// interface does not allocate. The compiler's report does not say.
+// oneByte reports whether the expression, with this text on that line, has a type of one byte: the
+// runtime keeps all 256 values ready, so turning one into an interface does not allocate. The
+// compiler's report does not give the type.
 //
-// An expression that is not on the line came with an inlined function, of this
-// package or, after a package's name, of another: then all that are written so
-// in that package must be of one byte.
+// An expression that is not on the line came with an inlined function, of this package or, after a
+// package's name, of another: then all expressions with this text in that package must be of one
+// byte.
 func (i *typeInfo) oneByte(name string, line int, expr string) bool {
 	if here, all := i.written(path.Dir(name), expr, name, line); here || all {
 		return here || all
@@ -44,9 +44,8 @@ func (i *typeInfo) oneByte(name string, line int, expr string) bool {
 	return false
 }
 
-// written looks in the folder for expressions with this text. here: one of them is
-// on that line and is one byte wide. all: there are some, none on that line, and all
-// are one byte wide.
+// written looks in the folder for expressions with this text. here: one of them is on that line and
+// is one byte wide. all: some exist, but not on that line, and all are one byte wide.
 func (i *typeInfo) written(dir, expr, name string, line int) (here, all bool) {
 	found, wide, onLine := false, false, false
 	for e, tv := range i.check(dir) {
@@ -85,14 +84,14 @@ func (i *typeInfo) check(dir string) map[ast.Expr]types.TypeAndValue {
 	config := types.Config{
 		Importer:    importer.ForCompiler(token.NewFileSet(), "gc", lookup),
 		FakeImportC: true,
-		Error:       func(error) {}, // what cannot be typed is not a byte
+		Error:       func(error) {}, // an expression without a type is not a byte
 	}
 	config.Check(dir, i.tree.fset, files, &info)
 	return info.Types
 }
 
-// list asks the go command which files of the folder are built here, and where
-// the export data of its imports lies.
+// list asks the go command which files of the folder are built here, and for the export data of its
+// imports.
 func (i *typeInfo) list(dir string) (built map[string]bool, exports map[string]string) {
 	built, exports = map[string]bool{}, map[string]string{}
 	const format = `{{if .DepOnly}}{{.ImportPath}} {{.Export}}{{else}}{{range .GoFiles}}{{.}}
