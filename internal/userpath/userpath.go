@@ -1,5 +1,5 @@
-// Package userpath expands paths that people write where no shell expands them: in
-// variables, files of flags and manifests, and replaces the files there.
+// Package userpath expands paths in places where no shell expands them, variables, files of flags
+// and manifests, and replaces the files at these paths.
 package userpath
 
 import (
@@ -14,7 +14,7 @@ import (
 // variable is a name that Expand replaces: $HOME or ${HOME}.
 var variable = regexp.MustCompile(`\$([A-Za-z0-9_]+|\{[^}]*\})`)
 
-// Replace writes a file so that a reader sees the old file or the new one, never half.
+// Replace writes a file so that a reader sees either the old or the new file, never a part.
 func Replace(path string, data []byte) error {
 	tmp := path + ".tmp"
 	if err := os.WriteFile(tmp, data, 0o644); err != nil {
@@ -23,8 +23,9 @@ func Replace(path string, data []byte) error {
 	return os.Rename(tmp, path)
 }
 
-// Expand replaces ~, ~user, $NAME and ${NAME} as Python's os.path.expandvars(os.path.expanduser(path)) does,
-// which huggingface_hub uses. An unknown user or variable stays as it is written; Check finds the first.
+// Expand replaces ~, ~user, $NAME and ${NAME} as Python's
+// os.path.expandvars(os.path.expanduser(path)) does, which huggingface_hub uses. An unknown user or
+// variable is left as written; Check finds the user.
 func Expand(path string) string {
 	return variable.ReplaceAllStringFunc(Home(path), func(text string) string {
 		name := text[1:]
