@@ -1,8 +1,8 @@
 // Package webpage is the common part of the programs' pages for a browser: their access, its rate,
 // and their style.
 //
-// A page has no password, so Guard answers for this machine's names alone, and no other site's page
-// gets to read along: a site may point its own name here.
+// A page has no password. So Guard answers only requests to this machine's own names, and no other
+// site's page can read the answers: a site may point its own name at this machine.
 package webpage
 
 import (
@@ -35,7 +35,7 @@ func Compose(page []byte) []byte {
 	return Insert(Insert(page, "/* base.css */", baseCSS), "/* base.js */", baseJS)
 }
 
-// Insert puts a text in the place of a mark, which a page has once.
+// Insert replaces a mark, which a page has once, by a text.
 func Insert(page []byte, mark string, text []byte) []byte {
 	if bytes.Count(page, []byte(mark)) != 1 {
 		panic("webpage: a page without " + mark)
@@ -65,7 +65,7 @@ func Send(w http.ResponseWriter, kind []string, text []byte) {
 	_, _ = w.Write(text)
 }
 
-// Guard admits few requests, for this machine's names, from its own pages.
+// Guard admits requests at a limited rate, to this machine's names, from its own pages.
 type Guard struct {
 	// Constant after NewGuard.
 	names []string
@@ -78,8 +78,8 @@ type Guard struct {
 	Requests, Refused atomic.Uint64
 }
 
-// NewGuard returns a guard of the machine's own names and these; hint is the flag that adds such a
-// name.
+// NewGuard returns a guard that accepts the machine's own names and names; hint is the flag that
+// adds such a name.
 func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logger, hint string, names ...string) *Guard {
 	g := &Guard{Rate: RateLimit{Clock: clock, Interval: interval, Burst: burst}, log: log, hint: hint, names: append(names, "localhost")}
 	if name, err := os.Hostname(); err == nil {
@@ -88,8 +88,8 @@ func NewGuard(clock rt.Clock, interval time.Duration, burst int, log *slog.Logge
 	return g
 }
 
-// Check calls next for permitted requests. body bounds the bytes of a request, with the answer to a
-// larger one.
+// Check calls next for permitted requests. body returns the largest body of a request in bytes, and
+// the answer to a larger one.
 func (g *Guard) Check(next http.Handler, body func(*http.Request) (limit int64, says string)) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		defer func() {
@@ -121,7 +121,7 @@ func (g *Guard) Check(next http.Handler, body func(*http.Request) (limit int64, 
 	})
 }
 
-// Refuse answers with a reason, and counts.
+// Refuse answers with a reason, and counts the refusal.
 func (g *Guard) Refuse(w http.ResponseWriter, code int, format string, args ...any) {
 	g.Refused.Add(1)
 	http.Error(w, fmt.Sprintf(format, args...), code)

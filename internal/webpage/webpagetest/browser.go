@@ -1,5 +1,6 @@
-// Package webpagetest has Debian's Chromium look at a page and use it, for the tests of the
-// programs' pages. It is driven through a pipe, by the protocol of its own developer tools.
+// Package webpagetest opens a page in Debian's Chromium and operates it, for the tests of the
+// programs' pages. It drives the browser through a pipe, by the protocol of its own developer
+// tools.
 package webpagetest
 
 import (
@@ -16,7 +17,7 @@ import (
 )
 
 const (
-	patience  = 60 * time.Second // for an answer, on a machine with other things to do
+	patience  = 60 * time.Second // for an answer, on a busy machine
 	pollEvery = 50 * time.Millisecond
 )
 
@@ -29,13 +30,13 @@ type Tab struct {
 	session string
 	next    int
 
-	Dialogs []string // the page's requests
-	Refuse  bool     // its requests are refused
+	Dialogs []string // texts of the page's dialogs
+	Refuse  bool     // dismiss its dialogs
 	Errors  []string // errors of its script, and requests that its policy has blocked
 }
 
-// Need is the environment variable under which a test fails, instead of being skipped,
-// where there is no Chromium (make page-test).
+// Need is the environment variable under which a test without Chromium fails instead of being
+// skipped (make page-test).
 const Need = "EDGERT_CHROMIUM"
 
 // Chromium returns the browser's path. Without a browser, it skips the test, or fails it under
@@ -52,8 +53,8 @@ func Chromium(t testing.TB) string {
 	return path
 }
 
-// Open opens an address in a window of width x height; mobile is a phone's, with touch. It
-// skips the test where there is no Chromium.
+// Open opens an address in a window of width x height; mobile makes it a phone with touch. It skips
+// the test without Chromium.
 func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	t.Helper()
 	path := Chromium(t)
@@ -74,7 +75,7 @@ func Open(t testing.TB, address string, width, height int, mobile bool) *Tab {
 	toWrite.Close()
 	b := &Tab{t: t, in: in, out: bufio.NewReaderSize(out, 1<<20), pipe: out}
 	t.Cleanup(func() {
-		in.Close() // it ends with its pipe
+		in.Close() // closing the pipe ends the browser
 		overdue := time.AfterFunc(patience, func() { c.Process.Kill() })
 		defer overdue.Stop()
 		c.Wait()
@@ -102,7 +103,7 @@ func (b *Tab) Visit(address string) {
 	b.call("Page.navigate", map[string]any{"url": address}, nil)
 }
 
-// Eval returns what an expression of JavaScript gives, as text.
+// Eval returns the value of a JavaScript expression, as text.
 func (b *Tab) Eval(expression string) string {
 	b.t.Helper()
 	var r struct {
@@ -126,7 +127,7 @@ func (b *Tab) Wait(expression string) {
 	}
 }
 
-// Click presses what a selector finds, where it is, as a finger or a mouse does.
+// Click clicks on the element of a selector, at its position, as a finger or a mouse does.
 func (b *Tab) Click(selector string) {
 	b.t.Helper()
 	b.Wait("document.querySelector(" + quote(selector) + ")")
@@ -224,7 +225,7 @@ func (b *Tab) event(method string, params json.RawMessage) {
 		b.send("Page.handleJavaScriptDialog", map[string]any{"accept": !b.Refuse})
 	case "Runtime.exceptionThrown":
 		b.Errors = append(b.Errors, string(params))
-	case "Log.entryAdded": // a policy that blocks something is an error
+	case "Log.entryAdded": // a request blocked by the policy is an error
 		if text := string(params); strings.Contains(text, "Content Security Policy") {
 			b.Errors = append(b.Errors, text)
 		}
