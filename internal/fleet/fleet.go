@@ -67,9 +67,8 @@ type Config struct {
 	Stages stage.Config // after the schedule, with one tick for each action; default: no stages
 	Gate   *follow.Gate // applied to goals after the stages; default: no gate, the world's servos have limits of their own
 
-	// Without faults an answer takes twice Network and once Compute. Delay is a short form: the
-	// number of ticks from capture to merge, the default with value 1 where neither of the two is
-	// given.
+	// Without faults an answer takes twice Network and once Compute. Where neither is given, Delay
+	// applies: the number of ticks from capture to merge, default and least 1.
 	Network time.Duration // one way
 	Compute time.Duration // time for one answer
 	Delay   int
