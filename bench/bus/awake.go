@@ -12,8 +12,8 @@ import (
 var awakeSource []byte
 
 // awake is a process with a thread of the lowest class on every core, so that no core falls asleep
-// or is handed to other machines: the lowest weight where the kernel schedules by groups, the rest
-// of a container's quota. nil means no such process.
+// or is given to other machines. The thread has the lowest weight where the kernel schedules by
+// groups, and the rest of a container's quota. nil means no such process.
 type awake struct{ child *bench.Child }
 
 func stayAwake(folder string) (*awake, error) {
@@ -28,8 +28,8 @@ func stayAwake(folder string) (*awake, error) {
 	return &awake{child: c}, nil
 }
 
-// host is a reading of the machine in which the CPU time that kept the cores awake counts as idle:
-// all other programs had left it.
+// host returns a reading of the machine in which the CPU time of this process counts as idle: all
+// other programs had left it.
 func (a *awake) host() bench.Host {
 	h := bench.ReadHost()
 	if a != nil {
@@ -40,7 +40,7 @@ func (a *awake) host() bench.Host {
 	return h
 }
 
-// check fails when it has ended.
+// check returns an error when the process has ended.
 func (a *awake) check() error {
 	if a == nil || a.child.Running() {
 		return nil
@@ -52,7 +52,7 @@ func (a *awake) check() error {
 	return exit.Errorf(exit.Failure, "--awake: the cores were left to sleep: %s", why)
 }
 
-// stop ends it; it must still be there.
+// stop ends the process; it is an error if it has ended before.
 func (a *awake) stop() error {
 	if a == nil {
 		return nil

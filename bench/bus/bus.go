@@ -1,13 +1,12 @@
-// Package bus measures the servo driver: how long a cycle of sync write and sync
-// read takes beside its bytes' time on the wire, its cost, and that of a lost
-// reply.
+// Package bus measures the servo driver: the length of a cycle of sync write and sync read beside
+// its bytes' time on the wire, its cost, and the cost of a lost reply.
 //
-// Most of a cycle is the wire, the port and the scheduler. So a C program
-// (echo/echo.c) writes the same bytes to the same port and counts the same
-// replies, in slices that alternate with the driver's. The result is a ratio.
+// Most of a cycle is the wire, the port and the scheduler. So a C program (echo/echo.c) writes the
+// same bytes to the same port and counts the same replies, in slices that alternate with the
+// driver's. The result is a ratio.
 //
-// Without a port the bus is edge-rt sim-bus, a process of its own, and a second
-// one whose script drops some replies.
+// Without a port the bus is edge-rt sim-bus, a process of its own, and a second simulated bus has a
+// script that drops some replies.
 package bus
 
 import (

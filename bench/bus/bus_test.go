@@ -46,8 +46,8 @@ func TestParseEcho(t *testing.T) {
 	}
 }
 
-// six is a slice of the driver's on an SO-101: two clean cycles, one with a
-// health read in it and one that lost a reply.
+// six is a slice of the driver on an SO-101: two clean cycles, a cycle with a health read and a
+// cycle that lost a reply.
 func six() *driverSlice {
 	us := func(n int) time.Duration { return time.Duration(n) * time.Microsecond }
 	return &driverSlice{
@@ -116,7 +116,8 @@ func TestWhatIsRefused(t *testing.T) {
 	}
 }
 
-// The real programs for a few cycles: their times on a busy machine mean nothing, their counts do.
+// The real programs run a few cycles: on a busy machine only their counts are meaningful, not their
+// times.
 func TestMeasureOnTheSimulator(t *testing.T) {
 	if testing.Short() {
 		t.Skip("builds a program and runs for seconds")
@@ -153,7 +154,7 @@ func TestMeasureOnTheSimulator(t *testing.T) {
 	}
 }
 
-// Time that was stolen in one window may be counted in the next.
+// Time stolen in one window may be counted in the next.
 func TestCalmLasts(t *testing.T) {
 	s := driverSlice{window: 2, calm: []bool{true, true, false, true}}
 	var got []bool
@@ -165,8 +166,8 @@ func TestCalmLasts(t *testing.T) {
 	}
 }
 
-// The load that keeps the cores awake takes the time that is left on all of them,
-// and reports how much that was.
+// The load that keeps the cores awake takes the remaining time of all cores, and reports how much
+// that was.
 func TestCoresStayAwake(t *testing.T) {
 	rttest.RealTime(t)
 	if _, err := exec.LookPath("cc"); err != nil {

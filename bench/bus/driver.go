@@ -20,12 +20,12 @@ import (
 // sample is one cycle.
 type sample struct {
 	took, cpu time.Duration
-	frames    int  // that went out
-	in        int  // bytes that came
-	lost      bool // a reply did not come, or only when asked for again
+	frames    int  // sent frames
+	in        int  // received bytes
+	lost      bool // a reply did not come, or only after a second request
 }
 
-// tap is the port, and counts what passes.
+// tap is the port with counters of its traffic.
 type tap struct {
 	servo.Port
 	frames, in int
@@ -39,7 +39,7 @@ const (
 	cleanFrames = 2 // frames of a cycle: sync write, sync read
 	warmUp      = 20
 	measured    = 100
-	tries       = 5                    // to open, and to let go: a busy machine is late for longer than the driver waits
+	tries       = 5                    // to open and to release: a busy machine is late for longer than the driver waits
 	busMargin   = 3 * time.Millisecond // the driver's deadline before the period's end, as in the edge
 )
 
@@ -69,14 +69,15 @@ type driverSlice struct {
 	calm     []bool // whether the machine was, in each whole window
 }
 
-// calmAt covers the next window too: the kernel counts stolen time a little later.
+// calmAt reports whether the machine was calm in the window of cycle i and in the next: the kernel
+// counts stolen time a little later.
 func (s *driverSlice) calmAt(i int) bool {
 	w := i / s.window
 	return w < len(s.calm) && s.calm[w] && (w+1 == len(s.calm) || s.calm[w+1])
 }
 
-// drive opens the arm and runs cycles for a while. Torque stays as it is; the
-// goals are where the arm is. Whether the machine was calm is noted by the window.
+// drive opens the arm and runs cycles for a while. Torque stays as it is; the goals are the arm's
+// position. It notes by the window whether the machine was calm.
 func drive(ctx context.Context, r robot.Robot, path string, fps float64, length, window time.Duration, a *awake) (*driverSlice, error) {
 	arm, t, err := open(r, path)
 	for i := 1; err != nil && i < tries && ctx.Err() == nil; i++ {
@@ -88,7 +89,7 @@ func drive(ctx context.Context, r robot.Robot, path string, fps float64, length,
 	defer arm.Close()
 	limp := len(arm.Unconfigured()) == 0
 	s, err := cycles(ctx, arm, t, len(r.Motors), fps, length, window, a)
-	if limp { // some firmware takes a goal for a reason to hold
+	if limp { // some firmware switches torque on when it gets a goal
 		off := arm.TorqueOff()
 		for i := 1; off != nil && i < tries; i++ {
 			off = arm.TorqueOff()
@@ -98,7 +99,7 @@ func drive(ctx context.Context, r robot.Robot, path string, fps float64, length,
 	return s, err
 }
 
-// open opens the arm with the calibration in its motors, and measures its port.
+// open opens the arm with the calibration in its motors, on a port with counters.
 func open(r robot.Robot, path string) (*servo.Arm, *tap, error) {
 	calibration, err := readCalibration(r, path)
 	if err != nil {
@@ -149,13 +150,13 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 		arm.Write(goal, arm.Joints())
 		arm.Read(present, start.Add(replyLimit(fps)))
 		took, used := clock.Now().Sub(start), rt.ThreadCPU()-cpu
-		arm.Positions(goal) // some servos take torque by a goal: it is where they are
+		arm.Positions(goal) // some servos switch torque on by a goal, so the goal is their position
 		now := losses()
 		if n > warmUp && len(s.samples) < cap(s.samples) {
 			s.samples = append(s.samples, sample{took, used, t.frames, t.in, now != lost})
 		}
 		if now == lost && t.frames == cleanFrames && (s.in == 0 || t.in < s.in) {
-			s.in = t.in // late bytes of an earlier cycle only make it more, and so does a plain read where a fast one failed
+			s.in = t.in // late bytes of an earlier cycle only increase it, and so does a plain read after a failed fast one
 			kept, sizes = t.keep, t.size
 		}
 		lost = now
@@ -164,7 +165,7 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 			s.allocs = heap[0].Value.Uint64() - s.allocs
 			stop.Store(true)
 		}
-		if n > warmUp && len(s.samples)%s.window == 0 { // the last: it allocates
+		if n > warmUp && len(s.samples)%s.window == 0 { // last in the loop: it allocates
 			before := machine
 			machine = a.host()
 			s.calm = append(s.calm, machine.CalmSince(before))
@@ -181,13 +182,13 @@ func cycles(ctx context.Context, arm *servo.Arm, t *tap, motors int, fps float64
 	return s, err
 }
 
-// replyLimit is how long driver and echo wait for a cycle's missing replies.
+// replyLimit returns how long driver and echo wait for a cycle's missing replies.
 func replyLimit(fps float64) time.Duration {
 	period := time.Duration(float64(time.Second) / fps)
 	return period - min(busMargin, period/4)
 }
 
-// readCalibration takes the motors' own calibration, so that any arm opens.
+// readCalibration reads the motors' own calibration, so that any arm can be opened.
 func readCalibration(r robot.Robot, path string) (servo.Calibration, error) {
 	port, err := servo.OpenPort(path, r.Baud)
 	if err != nil {

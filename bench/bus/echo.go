@@ -20,7 +20,7 @@ import (
 //go:embed echo/echo.c
 var echoSource []byte
 
-// echoMargin is how much longer than its cycles the echo may take.
+// echoMargin is the time that the echo may take beyond its cycles.
 const echoMargin = 30 * time.Second
 
 func compile(folder, name string, text []byte) (string, error) {

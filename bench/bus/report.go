@@ -12,7 +12,7 @@ import (
 	"edgert/servo/table"
 )
 
-// Report is the result of Measure; its JSON is the table's content, and the histograms. Times are
+// Report is the result of Measure; its JSON has the table's content and the histograms. Times are
 // in microseconds.
 type Report struct {
 	Bench    string        `json:"bench"`
@@ -21,14 +21,14 @@ type Report struct {
 	Motors   int           `json:"motors"`
 	Baud     int           `json:"baud"`
 	FPS      float64       `json:"fps"`
-	Port     string        `json:"port,omitempty"` // empty: the simulator's
+	Port     string        `json:"port,omitempty"` // empty: the simulator
 	Awake    bool          `json:"awake"`          // the cores were kept from sleeping
 	Read     string        `json:"read"`           // sync, fast sync, one by one
 	Machine  bench.Machine `json:"machine"`
 	BytesOut int           `json:"bytes_out"`
 	BytesIn  int           `json:"bytes_in"`
 	WireUS   float64       `json:"wire_us"`  // time of all bytes, without a gap
-	FloorUS  float64       `json:"floor_us"` // and the servos' answering times
+	FloorUS  float64       `json:"floor_us"` // with the servos' answering times
 
 	Driver    Subject  `json:"driver"`
 	Echo      Subject  `json:"echo"`
@@ -43,9 +43,8 @@ type Report struct {
 	frames    [][]byte // the frames of a clean cycle
 }
 
-// Pairs are the slices two by two, the driver's and then the echo's, and the medians of their
-// ratios. A pair is calm when neither the host nor other programs (bench.Host) took the cores
-// during both.
+// Pairs are pairs of slices, the driver's and then the echo's, and the medians of their ratios. A
+// pair is calm when neither the host nor other programs (bench.Host) took the cores during both.
 type Pairs struct {
 	All     int     `json:"all"`
 	Calm    int     `json:"calm"`
@@ -54,7 +53,7 @@ type Pairs struct {
 	CalmP50 float64 `json:"calm_ratio_p50"` // 0: no calm pair
 	CalmP99 float64 `json:"calm_ratio_p99"`
 	CalmCPU float64 `json:"calm_cpu_us"`      // CPU time of the driver's thread in a cycle, p50
-	EchoCPU float64 `json:"calm_echo_cpu_us"` // and the C program's
+	EchoCPU float64 `json:"calm_echo_cpu_us"` // the same for the C program
 
 	of []pair
 }
@@ -65,7 +64,7 @@ type pair struct {
 	calm         bool
 }
 
-// addPair compares two slices; calm is of the echo's.
+// addPair compares two slices; calm refers to the echo's.
 func (r *Report) addPair(d *driverSlice, e []sample, calm bool) {
 	var driver, echo Subject
 	driver.add(d.samples, r.BytesIn)
@@ -111,8 +110,8 @@ type Subject struct {
 	spent      time.Duration
 }
 
-// Losses is what lost replies cost. A cost is a cycle's length beyond the median
-// of the clean cycles of the same run.
+// Losses is the cost of lost replies: the length of a cycle beyond the median of the clean cycles
+// of the same run.
 type Losses struct {
 	Cycles      int             `json:"cycles"`
 	Lost        int             `json:"lost_cycles"`
@@ -124,7 +123,7 @@ type Losses struct {
 	CalmCost    bench.Quantiles `json:"calm_cost_us"`
 }
 
-// The gaps that servos leave before they answer, as the simulator has them.
+// The simulator's gaps before a servo answers.
 const (
 	gapFeetech   = 50 * time.Microsecond
 	gapDynamixel = 25 * time.Microsecond
@@ -217,8 +216,7 @@ func (r *Report) floor() {
 	r.FloorUS = r.WireUS + float64(gaps)*float64(gap.Microseconds())
 }
 
-// Where a packet of protocol 2.0 has its instruction, and the one of a fast sync
-// read.
+// Offset of the instruction in a packet of protocol 2.0, and the instruction of a fast sync read.
 const (
 	fastByte     = 7
 	fastSyncRead = 0x8A
