@@ -1,10 +1,9 @@
-// Package camera measures what cameras cost: how old a picture is when it is in a
-// message, the CPU time of capturing and encoding, and whether the tick is later.
+// Package camera measures the cost of cameras: the age of a picture when it is in a message, the
+// CPU time of capturing and encoding, and whether the tick is later.
 //
-// Every picture is captured, encoded and put into a message as the edge does it,
-// by one sender for all, only more often. Slices with and without the cameras
-// alternate, each beside a 60 Hz loop at the edge's priority, because on a shared
-// machine only neighbours can be compared.
+// Every picture is captured, encoded and put into a message as the edge does it, by one sender for
+// all, only more often. Slices with and without the cameras alternate, each beside a 60 Hz loop at
+// the edge's priority, because on a shared machine only adjacent slices can be compared.
 package camera
 
 import (
@@ -51,7 +50,7 @@ func (c *Config) check() error {
 // Limits of a measurement.
 const (
 	defaultQuality = 90
-	headroom       = 1 << 30 // the collector's safety net while it is off
+	headroom       = 1 << 30 // memory limit while the collector is off
 	sendPoll       = time.Millisecond
 	niceness       = -10
 	bodyRoom       = 4 << 10 // size of a message beside its picture
@@ -74,7 +73,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 		return nil, err
 	}
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
-	rt.NiceProcess(niceness) // refused: the figures show it by themselves
+	rt.NiceProcess(niceness) // a refusal is visible in the figures
 	defer rt.HoldGC(headroom).Release()
 	report.With, report.Without = newTicks(), newTicks()
 	host := bench.ReadHost()
@@ -87,7 +86,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			if err := cfg.slice(clock, pipelines, on, ticks); err != nil {
 				return nil, err
 			}
-			runtime.GC() // between slices, as an edge does between episodes
+			runtime.GC() // between slices, as in an edge between episodes
 		}
 		report.Slices++
 		cfg.Progress("round %d\n", report.Slices)
@@ -138,7 +137,7 @@ func (cfg *Config) slice(clock rt.Clock, pipelines []*pipeline, on bool, ticks *
 	return nil
 }
 
-// pipeline is one camera on its way into messages.
+// pipeline is one camera with the conversion of its pictures into messages.
 type pipeline struct {
 	camera  *capture.Camera
 	encoder *capture.Encoder
@@ -238,12 +237,12 @@ func (p *pipeline) encode(clock rt.Clock) (fresh bool, err error) {
 		return false, nil
 	}
 	at, err := p.encoder.Picture(&p.images[0])
-	if err != nil { // counted by the camera
+	if err != nil { // the camera has counted it
 		p.last = rt.Instant(key)
 		return false, nil
 	}
 	p.body = wire.AppendObservation(p.body[:0], &wire.Observation{Images: p.images[:]})
-	if p.last != 0 { // the first may have waited since the last slice
+	if p.last != 0 { // the first one may have waited since the last slice
 		p.latency.Record(max(0, clock.Now().Sub(at)))
 		p.pictures++
 		p.bytes += uint64(len(p.body))

@@ -14,8 +14,8 @@ import (
 	"edgert/jpeg"
 )
 
-// Both kinds of slices tick, every camera's pictures reach messages, and the two
-// tables agree with the JSON.
+// Slices with and without cameras tick, every camera's pictures reach messages, and the two tables
+// agree with the JSON.
 func TestMeasure(t *testing.T) {
 	r, err := Measure(context.Background(), Config{
 		Camera: []string{"a=pattern:160x120@30", "b=sim:160x120@30,quality=60"}, FPS: 60, Duration: 2 * time.Second, Slice: time.Second,

@@ -11,7 +11,7 @@ import (
 	"edgert/rt"
 )
 
-// Report is what Measure found.
+// Report is the result of Measure.
 type Report struct {
 	Bench   string        `json:"bench"`
 	Version string        `json:"version"`
@@ -21,11 +21,11 @@ type Report struct {
 	Machine bench.Machine `json:"machine"`
 	Cameras []Camera      `json:"cameras"`
 	With    Ticks         `json:"with"`    // the tick beside the cameras
-	Without Ticks         `json:"without"` // and alone
+	Without Ticks         `json:"without"` // the tick alone
 }
 
-// Camera is one camera; its latency is from the instant that the picture was
-// taken until it is in a message.
+// Camera is one camera; its latency is the time from the picture's capture until it is in a
+// message.
 type Camera struct {
 	Name       string  `json:"name"`
 	Picked     string  `json:"picked"`
@@ -34,7 +34,7 @@ type Camera struct {
 	Dropped    uint64  `json:"dropped"`
 	Broken     uint64  `json:"broken"`
 	Errors     uint64  `json:"errors"`
-	Pictures   uint64  `json:"pictures"` // that were put into messages
+	Pictures   uint64  `json:"pictures"` // number put into messages
 	Bytes      float64 `json:"bytes"`    // mean size of a message
 	Latency    Spread  `json:"capture_to_wire_ms"`
 	CaptureCPU float64 `json:"capture_cpu_percent"` // percent of one core
@@ -50,7 +50,7 @@ type Spread struct {
 	Max float64 `json:"max"`
 }
 
-// Ticks is the loop.
+// Ticks describes the loop's ticks.
 type Ticks struct {
 	Ticks     uint64            `json:"ticks"`
 	Own       uint64            `json:"overruns_own"`
@@ -110,7 +110,7 @@ func (t *Ticks) finish() {
 var decades = []time.Duration{20 * time.Microsecond, 50 * time.Microsecond, 100 * time.Microsecond, 200 * time.Microsecond, 500 * time.Microsecond,
 	time.Millisecond, 2 * time.Millisecond, 5 * time.Millisecond, 20 * time.Millisecond, time.Minute}
 
-// WriteTable writes what a person reads.
+// WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
 	cameras := report.Table{Left: 1, Columns: []string{"camera", "pictures", "dropped", "kB", "to wire p50", "p99", "max ms", "capture CPU", "encode CPU", "ms each", "allocations"}}
 	for _, c := range r.Cameras {
