@@ -43,10 +43,10 @@ type Config struct {
 	ORT       string         `name:"ort" env:"LEAN_SERVER_ORT" help:"ONNX Runtime's library." placeholder:"PATH"`
 	bench.Env
 
-	live bool // Live sets it
+	live bool // set by Live
 }
 
-// The times of virtual time unless a flag names them.
+// The times of virtual time where no flag gives them.
 const (
 	defaultNetwork = 4 * time.Millisecond
 	defaultCompute = 20 * time.Millisecond
@@ -73,7 +73,7 @@ func (c *Config) check() error {
 	return c.checkTimes()
 }
 
-// checkTimes refuses times that virtual time cannot play, and all in real time.
+// checkTimes refuses times that virtual time cannot play, and all of them in real time.
 func (c *Config) checkTimes() error {
 	const only = "%s is for --virtual, and real time has %s: add --virtual or leave it out"
 	switch {
@@ -93,8 +93,8 @@ func (c *Config) checkTimes() error {
 	return nil
 }
 
-// round is how many episodes belong together: in virtual time each world is
-// played from both sides, while edge-rt's simulated arm starts on one.
+// round returns how many episodes belong together: in virtual time each world is played from both
+// sides, while edge-rt's simulated arm always starts on the same side.
 func (c *Config) round() int {
 	if c.live {
 		return 1
@@ -102,14 +102,13 @@ func (c *Config) round() int {
 	return 2
 }
 
-// ticks of an episode.
+// ticks returns the ticks of an episode.
 func (c *Config) ticks() int { return int((c.Duration + fleet.Period/2) / fleet.Period) }
 
-// episode returns seed and direction of the i-th episode, of which no two are
-// the same.
+// episode returns seed and direction of the i-th episode; no two are equal.
 func (c *Config) episode(i int) (seed uint64, direction int) {
 	if c.live {
-		return c.FirstSeed + uint64(i), 1 // edge-rt's first target lies on the right
+		return c.FirstSeed + uint64(i), 1 // edge-rt's first target is on the right
 	}
 	return c.FirstSeed + uint64(i/2), 1 - 2*(i%2)
 }

@@ -13,7 +13,7 @@ import (
 	"edgert/internal/fleet"
 )
 
-// Contender is a discipline with its settings and the policy it runs on.
+// Contender is a discipline with its settings and its policy.
 type Contender struct {
 	Name     string // as it was typed
 	Schedule chunk.Config
@@ -22,9 +22,9 @@ type Contender struct {
 	flags []string // edge-rt's flags for the same schedule
 }
 
-// ParseContender reads a schedule and its options, such as drtc+spans+max_last_10.
-// An option without a meaning for it, or against one before it, is refused: the
-// report would show its name beside figures that it did not change.
+// ParseContender reads a schedule and its options, such as drtc+spans+max_last_10. An option
+// without a meaning for the schedule, or against an earlier one, is refused: otherwise the report
+// would show its name beside figures that it did not change.
 func ParseContender(text string) (Contender, error) {
 	parts := strings.Split(text, "+")
 	c := Contender{Name: text, Schedule: chunk.Config{Schedule: parts[0]}, flags: []string{"--schedule", parts[0]}}
@@ -48,8 +48,8 @@ func ParseContender(text string) (Contender, error) {
 	return c, nil
 }
 
-// options are what may follow a schedule's name: what each sets, and with which
-// flags of edge-rt.
+// options are the words that may follow a schedule's name, with their settings and the flags of
+// edge-rt for them.
 var options = map[string]struct {
 	sets, says string
 	flags      []string
@@ -62,7 +62,7 @@ var options = map[string]struct {
 	"bare":   {"prefix", "drtc: no prefix", []string{"--prefix", "none"}, func(c *Contender) { c.Schedule.Prefix = "none" }},
 }
 
-// The options that are no fixed words, for lists.
+// The options that are not fixed words, for lists.
 const (
 	sMinOption    = "s_min="
 	sMinSays      = "drtc: actions to run from each chunk before the next is asked for"

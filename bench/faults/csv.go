@@ -21,7 +21,7 @@ var csvColumns = []string{
 	"chunk_overlap_count", "chunk_mean_l2", "chunk_max_l2",
 }
 
-// errNoTicks is for what Live has no part of.
+// errNoTicks is the error for outputs that Live has no data for.
 var errNoTicks = errors.New("faults: no single tick is kept of real time, only of virtual time")
 
 // WriteCSV writes every tick of the first episode of every cell.
@@ -49,7 +49,7 @@ func (r *Report) WriteCSV(w io.Writer) error {
 	return out.Error()
 }
 
-// fields are the values of a tick, empty where a value is missing.
+// fields returns the values of a tick, empty where a value is missing.
 func fields(t *fleet.Tick) []string {
 	number := func(v float64) string { return strconv.FormatFloat(v, 'g', 9, 64) }
 	flag := func(b bool) string {

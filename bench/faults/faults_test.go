@@ -79,7 +79,7 @@ func TestRefusals(t *testing.T) {
 	_, err = ParseContender("drtc+fast")
 	code(exit.Usage, "an unknown option")
 	for _, name := range []string{
-		"rtc+spans", "async+s_min=7", "append+bare", "v1+counts", "async+compat+jk", // change nothing in the schedule
+		"rtc+spans", "async+s_min=7", "append+bare", "v1+counts", "async+compat+jk", // without a meaning for the schedule
 		"drtc+bare+spans", "drtc+s_min=7+s_min=8", "drtc+jk+fixed", "drtc+compat+compat", "drtc+s_min=0",
 	} {
 		_, err = ParseContender(name)
@@ -105,7 +105,7 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-// A value that only the policy's own size can refuse is a wrong flag all the same.
+// A value that can be refused only for the policy's size is a wrong flag, too.
 func TestTooManyActionsForThePolicy(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
@@ -121,7 +121,7 @@ func TestTooManyActionsForThePolicy(t *testing.T) {
 	}
 }
 
-// No two episodes are the same, and episodes that are called paired in virtual time are.
+// No two episodes are the same, and in virtual time the episodes of a pair have the same seed.
 func TestEveryEpisodeIsAnother(t *testing.T) {
 	type world struct {
 		seed      uint64
@@ -133,7 +133,7 @@ func TestEveryEpisodeIsAnother(t *testing.T) {
 		for i := range cfg.Episodes {
 			seed, direction := cfg.episode(i)
 			if live {
-				direction = 1 // all that edge-rt has
+				direction = 1 // edge-rt's only direction
 			}
 			seen[world{seed, direction}], faults[fleet.FaultSeed(seed, direction)] = true, true
 			right += direction
@@ -170,7 +170,7 @@ func config(t *testing.T) Config {
 	return cfg
 }
 
-// A small comparison, and all files that it writes.
+// A small comparison writes all its files.
 func TestPlay(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
@@ -231,7 +231,7 @@ func TestPlay(t *testing.T) {
 	wellFormed(t, text(t, report.WriteSVG))
 }
 
-// A fault of the whole episode is no window: nothing is shaded for it.
+// A fault that lasts the whole episode is not a window: it is not shaded.
 func TestWindowsOf(t *testing.T) {
 	for _, ticks := range []int{389, 390, 600} { // 390 ticks are a little less than 6.5 s
 		script, err := faulty.Parse([]byte("faults: [{kind: drop_chunk, share: 0.2}, {kind: blackout, at: 1s, for: 1s, every: 2s}]"))
@@ -252,7 +252,7 @@ func TestWindowsOf(t *testing.T) {
 	}
 }
 
-// Bars end where their axis does, whatever the interval of few episodes.
+// Bars end at the end of their axis, also with the wide interval of few episodes.
 func TestBars(t *testing.T) {
 	rows := []Entry{
 		{Schedule: "a", Metrics: map[string]Interval{"success": {Mean: 50, Low: -585, High: 685, N: 2}, "age_ms": {Mean: 1283, Low: 1200, High: 1300, N: 2}}},
@@ -309,7 +309,7 @@ func TestCSVGolden(t *testing.T) {
 	}
 }
 
-// Each column holds the value of its name, in the DRTC program's units; the values of an answer are
+// Each column has the value of its name, in the DRTC program's units; the values of an answer are
 // empty on a tick without one.
 func TestCSVColumns(t *testing.T) {
 	ms := time.Millisecond
@@ -322,7 +322,7 @@ func TestCSVColumns(t *testing.T) {
 		"stall": "0", "obs_triggered": "1", "action_received": "1", "measured_latency_ms": "125", "obs_sent_ts": "1.5", "server_obs_received_ts": "1.51",
 		"server_action_sent_ts": "1.6", "action_received_ts": "1.62", "chunk_overlap_count": "12", "chunk_mean_l2": "0.5", "chunk_max_l2": "2.5",
 	}
-	own := len(csvColumns) - len(want) // those that identify the run
+	own := len(csvColumns) - len(want) // the columns that identify the run
 	got := fields(&tick)
 	if len(got) != len(want) {
 		t.Fatalf("%d fields, want %d", len(got), len(want))
@@ -344,7 +344,7 @@ func TestCSVColumns(t *testing.T) {
 	}
 }
 
-// A limit ends the comparison after whole pairs of rounds, with all cells equal.
+// A limit ends the comparison after whole pairs of rounds, with the same number in all cells.
 func TestLimit(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
@@ -458,7 +458,7 @@ func TestReadSummary(t *testing.T) {
 }
 
 // The episodes of the DRTC paper, with its parameters: gaps while messages are dropped, no gaps
-// while they are doubled, and an estimate that comes down sooner than the longest of ten.
+// while they are doubled, and an estimate that falls sooner than the longest of ten.
 func TestThePapersEpisodes(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
@@ -510,7 +510,7 @@ func TestThePapersEpisodes(t *testing.T) {
 		what                      string
 	}{
 		{4.9, 1, 9, 1, 9, "before the spikes"},
-		{5.95, 20, 24, 25, 25, "behind half a second"}, // 25 is half a chunk, the most
+		{5.95, 20, 24, 25, 25, "behind half a second"}, // 25 is half a chunk, the maximum
 		{9, 10, 15, 25, 25, "three seconds later"},
 		{14.9, 8, 10, 8, 8, "before the second"},
 		{16.45, 25, 25, 25, 25, "behind a second"},

@@ -24,8 +24,8 @@ func (s *still) Answer(*fleet.Observation) (fleet.Answer, error) {
 	return fleet.Answer{Robot: s.rows[:]}, nil
 }
 
-// aged is an outcome whose actions have an age: one of a run in which each
-// answer takes delay ticks.
+// aged is an outcome whose actions have an age: that of a run in which each answer takes delay
+// ticks.
 func aged(t *testing.T, delay int) fleet.Outcome {
 	t.Helper()
 	robot, err := fleet.Open(fleet.Config{Policy: new(still), Ticks: 120, Delay: delay})
@@ -96,8 +96,8 @@ func same(a, b float64) bool {
 	return math.IsNaN(a) && math.IsNaN(b) || math.Abs(a-b) < 1e-4
 }
 
-// Goal: the best has the highest mean success, and every difference is this
-// contender's less the other's, of the same episode.
+// Goal: the best contender has the highest mean success, and every difference is this contender's
+// value less the other's, of the same episode.
 func TestCompare(t *testing.T) {
 	of := func(name string, reached ...int) Entry {
 		var outcomes []fleet.Outcome
@@ -135,8 +135,8 @@ func TestEpisodes(t *testing.T) {
 	}
 }
 
-// Goal: an episode is played from its own side and in the world that was asked
-// for: the servos of the narrow one follow two ticks late.
+// Goal: an episode is played from its own side and in the requested world: the servos of the narrow
+// one follow two ticks late.
 func TestWorldsArePlayed(t *testing.T) {
 	if err := policy.OpenRuntime("", "cpu"); errors.Is(err, policy.ErrNoRuntime) {
 		t.Skipf("needs ONNX Runtime: %v", err)
@@ -155,7 +155,7 @@ func TestWorldsArePlayed(t *testing.T) {
 				t.Fatalf("%s: episode %d is %d, %+d, %v, want seed %d, direction %+d", world, episode, o.Seed, o.Direction, err, cfg.FirstSeed, direction)
 			}
 			if episode > 0 {
-				continue // only the first leaves a trace
+				continue // only the first episode has a trace
 			}
 			first := func(of func(*fleet.Tick) float64) int {
 				for i := range trace {

@@ -23,22 +23,20 @@ const (
 	// times count from there, as in the edge's own plan.
 	liveStart = 500 * time.Millisecond
 
-	// liveGrace is how much longer than its episode an edge may live.
+	// liveGrace is the time that an edge may live beyond its episode.
 	liveGrace = 30 * time.Second
 
-	// liveTries bounds how often an episode is tried whose edge did not come up:
-	// a host that is busy enough keeps the simulated motors from answering the
-	// first ping in time.
+	// liveTries bounds how often an episode is tried whose edge did not start: a very busy host
+	// keeps the simulated motors from answering the first ping in time.
 	liveTries = 4
 )
 
-// liveMetrics are those in edge-rt's summary and record and lean-server's audit.
+// liveMetrics are the metrics in edge-rt's summary and record and lean-server's audit.
 var liveMetrics = []string{"success", "reached", "starved_ticks", "seam_degrees", "age_ms", "inferences"}
 
-// Live runs the comparison on edge-rt and lean-server in real time, every episode
-// in a world of its own with the same faults for all contenders (faulty.Session;
-// a restart kills the server). Each worker has a server and runs one edge at a
-// time. Metrics that the two do not report are missing.
+// Live runs the comparison on edge-rt and lean-server in real time, every episode in a world of its
+// own with the same faults for all contenders (faulty.Session; a restart kills the server). Each
+// worker has a server and runs one edge at a time. Metrics that the two do not report are missing.
 func Live(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.live = true
 	if err := cfg.check(); err != nil {
@@ -80,8 +78,8 @@ type livePlayer struct {
 	cfg    *Config
 	dir    string
 	server *bench.Server // Child is nil before the first episode
-	plain  bool          // the bundle that server serves
-	again  *atomic.Int64 // episodes whose edge did not come up, of all workers
+	plain  bool          // kind of the bundle that server serves
+	again  *atomic.Int64 // episodes whose edge did not start, of all workers
 }
 
 func newLivePlayer(ctx context.Context, cfg *Config, dir string, again *atomic.Int64) (*livePlayer, error) {
@@ -115,7 +113,7 @@ func (p *livePlayer) play(j job) (o fleet.Outcome, _ []fleet.Tick, err error) {
 	}
 }
 
-// once is one try. One that ended well before its time was cut off by Ctrl-C.
+// once is one try. When Ctrl-C ended the edge well before its time, it is an error.
 func (p *livePlayer) once(j job) (fleet.Outcome, error) {
 	scenario, contender := &p.cfg.Scenarios[j.scenario], &p.cfg.Contenders[j.contender]
 	if err := p.serve(contender.Plain); err != nil {
@@ -167,7 +165,7 @@ func (p *livePlayer) wait(edge *bench.Child) error {
 	return err
 }
 
-// serve starts the server on the contender's policy, unless it is there.
+// serve starts the server on the contender's policy, unless it runs already.
 func (p *livePlayer) serve(plain bool) error {
 	if p.server.Child != nil && p.server.Running() && p.plain == plain {
 		return nil
@@ -184,8 +182,8 @@ func (p *livePlayer) serve(plain bool) error {
 	return p.server.Start(p.ctx)
 }
 
-// restart kills the server and brings it back at the plan's times, which count
-// from begin, for as long as the edge lives.
+// restart kills the server and starts it again at the plan's times, which count from begin, for as
+// long as the edge lives.
 func (p *livePlayer) restart(plan *faulty.Plan, begin time.Time, edge *bench.Child) {
 	at := time.Duration(0)
 	for {
@@ -195,7 +193,7 @@ func (p *livePlayer) restart(plan *faulty.Plan, begin time.Time, edge *bench.Chi
 		}
 		p.server.Kill()
 		if !sleep(p.ctx, time.Until(begin.Add(until)), edge) {
-			return // serve starts it for the next episode
+			return // serve starts it again for the next episode
 		}
 		if !plan.ServerDown(until) {
 			if err := p.server.Start(p.ctx); err != nil {
@@ -206,7 +204,7 @@ func (p *livePlayer) restart(plan *faulty.Plan, begin time.Time, edge *bench.Chi
 	}
 }
 
-// sleep waits; false when the child or the context ended first.
+// sleep waits; it returns false when the child or the context ended first.
 func sleep(ctx context.Context, d time.Duration, child *bench.Child) bool {
 	var exited <-chan struct{}
 	if child != nil {

@@ -26,8 +26,8 @@ import (
 	"edgert/wire/faulty"
 )
 
-// An edge that finds no motors, as on a host that is too busy, is started again a few times; one
-// that fails otherwise is not.
+// An edge that finds no motors, as on a very busy host, is started again a few times; an edge that
+// fails otherwise is not.
 func TestLivePlaysAgain(t *testing.T) {
 	for _, tt := range []struct {
 		name            string
@@ -51,7 +51,7 @@ func TestLivePlaysAgain(t *testing.T) {
 			}
 			cfg := config(t)
 			var log bytes.Buffer
-			cfg.Bin, cfg.Log, cfg.Duration = dir, &log, 1 // an edge that does nothing is not cut off
+			cfg.Bin, cfg.Log, cfg.Duration = dir, &log, 1 // an edge that does nothing does not count as ended early
 			var again atomic.Int64
 			p := playerOn(t, context.Background(), &cfg, &again)
 			o, _, err := p.play(job{})
@@ -66,7 +66,7 @@ func TestLivePlaysAgain(t *testing.T) {
 	}
 }
 
-// stub is a player on an edge-rt that is a shell script and a server that sleeps.
+// stub returns a player whose edge-rt is a shell script and whose server sleeps.
 func stub(t *testing.T, ctx context.Context, edge string, duration time.Duration) *livePlayer {
 	t.Helper()
 	dir := t.TempDir()
@@ -78,7 +78,7 @@ func stub(t *testing.T, ctx context.Context, edge string, duration time.Duration
 	return playerOn(t, ctx, &cfg, new(atomic.Int64))
 }
 
-// playerOn is a player whose server sleeps.
+// playerOn returns a player whose server sleeps.
 func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int64) *livePlayer {
 	t.Helper()
 	p, err := newLivePlayer(ctx, cfg, filepath.Join(cfg.Bin, "0"), again)
@@ -95,8 +95,8 @@ func playerOn(t *testing.T, ctx context.Context, cfg *Config, again *atomic.Int6
 // summarize makes the script write a summary to the file of --json.
 const summarize = "while [ \"$1\" != --json ]; do shift; done\nname=$2\nsay() { echo '{\"targets_reached\": 5}' > $name; }\n"
 
-// An edge that ended before its time, as after the same Ctrl-C, has played no episode, whatever its
-// summary contains.
+// An edge that ended before its time, as after the same Ctrl-C, has played no episode, even if its
+// summary contains results.
 func TestCutOffEpisodesDoNotCount(t *testing.T) {
 	p := stub(t, context.Background(), summarize+"say", time.Hour)
 	if _, _, err := p.play(job{}); err == nil || !strings.Contains(err.Error(), "edge-rt ended after") {
@@ -126,7 +126,7 @@ func TestInterruptEndsTheEdge(t *testing.T) {
 	}
 }
 
-// The server goes and comes at the script's times, again and again.
+// The server stops and starts at the script's times, repeatedly.
 func TestRestartsFollowTheScript(t *testing.T) {
 	rttest.RealTime(t)
 	p := stub(t, context.Background(), "exec sleep 60", 2900*time.Millisecond)
@@ -150,7 +150,7 @@ func TestRestartsFollowTheScript(t *testing.T) {
 		return s.Plan(1, time.Millisecond)
 	}
 	p.restart(plan("faults: [{kind: restart, at: 200ms, for: 100ms, every: 1s}]"), time.Now(), edge)
-	rttest.Eventually(t, "the server is started three times", func() bool { // the last one comes to its first line
+	rttest.Eventually(t, "the server is started three times", func() bool { // the last one prints its first line
 		got, _ := os.ReadFile(started)
 		return len(got) == 3
 	})
@@ -159,7 +159,7 @@ func TestRestartsFollowTheScript(t *testing.T) {
 	}
 	edge.Kill()
 	before := time.Now()
-	p.restart(plan("faults: [{kind: restart, for: 24h}]"), before, edge) // returns: there is no reader left
+	p.restart(plan("faults: [{kind: restart, for: 24h}]"), before, edge) // returns, since the edge has ended
 	if p.restart(plan("faults: [{kind: blackout, for: 1s}]"), before, edge); time.Since(before) > time.Minute {
 		t.Error("the restarts went on without an edge")
 	}
@@ -217,7 +217,7 @@ func TestReportSaysHowItWasPlayed(t *testing.T) {
 	}
 }
 
-// ranTick is an action that ran: so many ticks after the one before.
+// ranTick is an action that ran, a number of ticks after the one before.
 type ranTick struct {
 	ticks, age int64
 	seq        uint64
@@ -252,13 +252,13 @@ func writeRecord(t *testing.T, dof int, ticks ...ranTick) (dir string) {
 	return dir
 }
 
-// Ages and seams come from the record as virtual time has them: an arm that pauses for a tick
-// begins again from its standstill.
+// Ages and seams computed from the record equal those of virtual time: an arm that pauses for a
+// tick begins again from its standstill.
 func TestReadRecord(t *testing.T) {
 	o := fleet.Outcome{Actions: 6}
 	dir := writeRecord(t, sim.DOF, ranTick{1, 3, 1, 0, 0}, ranTick{1, 4, 1, 1, 0}, ranTick{1, 5, 1, 2, 0},
-		ranTick{1, 3, 2, 3, 0},  // goes on as before
-		ranTick{1, 4, 3, 9, 0},  // 5 beyond where the last two lead
+		ranTick{1, 3, 2, 3, 0},  // continues as before
+		ranTick{1, 4, 3, 9, 0},  // 5 beyond the extrapolation of the last two
 		ranTick{3, 9, 4, 10, 2}) // after a pause: 1 and 2 from the standstill
 	if err := readRecord(dir, &o); err != nil || !slices.Equal(o.Seams, []float64{0, 5, 2}) || o.Age(0.5) != 4 || o.Age(1) != 9 {
 		t.Errorf("seams %v, ages %d and %d, %v, want 0, 5 and 2, 4 and 9", o.Seams, o.Age(0.5), o.Age(1), err)

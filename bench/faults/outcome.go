@@ -25,7 +25,7 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 		Timeouts   int    `json:"targets_timed_out"`
 		Actions    int    `json:"actions"`
 		Starved    int    `json:"starved_ticks"`
-		StarvedBus int    `json:"starved_by_bus"` // those of them that the bus caused
+		StarvedBus int    `json:"starved_by_bus"` // the part that the bus caused
 		Requests   int    `json:"requests"`
 		Estimate   int    `json:"latency_estimate_steps"`
 		Schedule   string `json:"schedule"`
@@ -39,7 +39,7 @@ func readSummary(name string) (o fleet.Outcome, err error) {
 	return o, nil
 }
 
-// countInferences counts the requests in lean-server's audit that the policy was run for.
+// countInferences counts the requests in lean-server's audit for which the policy ran.
 func countInferences(name string) (n int, err error) {
 	file, err := os.Open(name)
 	if err != nil {
@@ -52,7 +52,7 @@ func countInferences(name string) (n int, err error) {
 			Outcome string `json:"outcome"`
 		}
 		if json.Unmarshal(lines.Bytes(), &line) != nil {
-			continue // the server was killed in the middle of it
+			continue // the server was killed while it wrote the line
 		}
 		if slices.Contains([]string{"ok", "unsent", "not_finite"}, line.Outcome) {
 			n++

@@ -50,7 +50,7 @@ func (r *Report) WriteHTML(w io.Writer) error {
 		p := cellPage{Name: cell.Faults, Title: cell.Title, Table: cell.table()}
 		for _, m := range metrics {
 			if svg := drawBars(m, cell.Rows); svg != "" {
-				p.Bars = append(p.Bars, template.HTML(svg)) // made of numbers and escaped names only
+				p.Bars = append(p.Bars, template.HTML(svg)) // consists of numbers and escaped names only
 			}
 		}
 		for i := range cell.Rows {
@@ -89,7 +89,7 @@ func (r *Report) WriteSVG(w io.Writer) error {
 	return err
 }
 
-// short is a number with three digits, and no exponent.
+// short formats a number with three digits, without an exponent.
 func short(v float64) string {
 	if math.Abs(v) >= 100 {
 		return strconv.FormatFloat(v, 'f', 0, 64)
@@ -103,7 +103,7 @@ func (e *Entry) short() string {
 
 const barHeight, barsLeft, barsRight = 18, 130, 420
 
-// drawBars draws one metric of all contenders, "" when no contender has it.
+// drawBars draws one metric of all contenders; "" when no contender has it.
 func drawBars(m metric, rows []Entry) string {
 	high := math.Inf(-1)
 	for i := range rows {
@@ -114,7 +114,7 @@ func drawBars(m metric, rows []Entry) string {
 	if math.IsInf(high, -1) {
 		return ""
 	}
-	if m.Unit == "%" { // an interval of few episodes reaches beyond what can be
+	if m.Unit == "%" { // the interval of few episodes may exceed the possible values
 		high = 100
 	}
 	high = max(high, 1e-9)

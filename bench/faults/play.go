@@ -1,17 +1,15 @@
-// Package faults runs every way of scheduling chunks through the same faults and
-// compares what came of it.
+// Package faults runs all schedules of chunks through the same faults and compares the results.
 //
-// A Scenario (scenario.go) is a script of faults (wire/faulty) drawn per seed and
-// tick, identical for all contenders, so figures are compared in pairs, episode by
-// episode. A Contender (contender.go) is a discipline of package chunk with its
-// settings. Play (play.go) takes every contender through every scenario in virtual
-// time (internal/fleet): loop, discipline, policy, pictures and messages are real;
-// clock, bus and network are numbers. Live (live.go) repeats some of it on the real
-// edge-rt and lean-server, and reads what they wrote (outcome.go).
+// A Scenario (scenario.go) is a script of faults (wire/faulty) drawn per seed and tick, identical
+// for all contenders, so figures are compared in pairs, episode by episode. A Contender
+// (contender.go) is a discipline of package chunk with its settings. Play (play.go) takes every
+// contender through every scenario in virtual time (internal/fleet): loop, discipline, policy,
+// pictures and messages are real; clock, bus and network are simulated. Live (live.go) repeats some
+// of it on the real edge-rt and lean-server, and reads their outputs (outcome.go).
 //
-// The outcomes become metrics with their intervals (stats.go) and a Report
-// (report.go): a table, JSON, one CSV row per tick with the DRTC program's columns
-// (csv.go), and a page (page.go) with the figures of episodes (plot.go).
+// The outcomes become metrics with their intervals (stats.go) and a Report (report.go): a table,
+// JSON, one CSV row per tick with the DRTC program's columns (csv.go), and a page (page.go) with
+// the figures of episodes (plot.go).
 package faults
 
 import (
@@ -29,7 +27,7 @@ import (
 // job is one episode of one contender in one scenario.
 type job struct{ scenario, contender, episode int }
 
-// cell is where the job's results are: contenders of the first scenario first.
+// cell returns the index of the job's results: contenders of the first scenario first.
 func (c *Config) cell(scenario, contender int) int { return scenario*len(c.Contenders) + contender }
 
 // Play runs the comparison in virtual time.
@@ -54,8 +52,7 @@ type player interface {
 	close()
 }
 
-// comparison hands out the jobs and takes their outcomes, each into a place of its
-// own.
+// comparison distributes the jobs and collects their outcomes, each in a place of its own.
 type comparison struct {
 	cfg     *Config
 	began   time.Time
@@ -64,9 +61,9 @@ type comparison struct {
 	traces  [][]fleet.Tick    // [cell], of the first episode
 
 	mu     sync.Mutex
-	next   int   // guarded by mu: the job to take
+	next   int   // guarded by mu: the next job
 	done   int   // guarded by mu
-	rounds []int // guarded by mu: cells that have played an episode, by episode
+	rounds []int // guarded by mu: number of cells that have played the episode
 	logged time.Time
 	err    error
 }
@@ -80,8 +77,8 @@ func newComparison(cfg *Config) *comparison {
 	return c
 }
 
-// run starts the workers and waits for them. The number of episodes becomes what
-// every cell has played, also after an interrupt, unless that is fewer than two.
+// run starts the workers and waits for them. The number of episodes becomes the number that every
+// cell has played, also after an interrupt, unless it is fewer than two.
 func (c *comparison) run(ctx context.Context) error {
 	var workers sync.WaitGroup
 	for worker := range c.cfg.Workers {
@@ -109,8 +106,8 @@ func (c *comparison) run(ctx context.Context) error {
 
 func (c *comparison) cells() int { return len(c.cfg.Scenarios) * len(c.cfg.Contenders) }
 
-// nextJob returns the next job: all contenders play an episode before the next
-// begins, so that an interrupt leaves pairs.
+// nextJob returns the next job: all contenders play an episode before the next begins, so that an
+// interrupt leaves pairs.
 func (c *comparison) nextJob() (j job, ok bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -135,7 +132,7 @@ func (c *comparison) fail(err error) {
 	}
 }
 
-// progress is how often a line of it is written.
+// progress is the interval of lines of progress.
 const progress = 5 * time.Second
 
 func (c *comparison) finished(j job) {
@@ -167,7 +164,7 @@ func (c *comparison) work(ctx context.Context, worker int) error {
 			return err
 		}
 		if ctx.Err() != nil {
-			return nil // it may have been cut off
+			return nil // the interrupt may have cut it off
 		}
 		cell := c.cfg.cell(j.scenario, j.contender)
 		c.results[cell][j.episode] = outcome

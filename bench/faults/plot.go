@@ -27,7 +27,7 @@ type figure struct {
 	b       strings.Builder
 	ticks   []fleet.Tick
 	seconds float64
-	kinds   []faulty.Kind // that act, each a lane of the faults' panel
+	kinds   []faulty.Kind // kinds that act, each a lane of the faults' panel
 	y       float64       // top of the next panel
 }
 
@@ -57,8 +57,8 @@ func drawEpisode(title string, ticks []fleet.Tick, script *faulty.Script) string
 		figureWidth, height, template.HTMLEscapeString(title), svgStyle, plotLeft, template.HTMLEscapeString(title), f.b.String())
 }
 
-// svgStyle makes a figure readable alone, outside the page. Inside it, it must
-// not speak of anything else: a page has one space of names.
+// svgStyle makes a figure readable alone, outside the page. Inside the page it must apply to
+// nothing else: a page has one space of names.
 const svgStyle = `<style>.episode{background:#fff}.episode text{font:11px system-ui,sans-serif;fill:#333}.episode .t{font-size:14px;font-weight:600}.g{stroke:#ccc;stroke-width:.7;fill:none}` +
 	`.a{stroke:#0b6bcb;stroke-width:1.2;fill:none}.b{stroke:#c4511a;stroke-width:1.2;fill:none}.q{stroke:#999;stroke-width:.8;fill:none}.d{fill:#c4511a}.o{fill:#0b6bcb}` +
 	`.w{fill:#c4511a;fill-opacity:.10}.f{fill:#c4511a;fill-opacity:.75}.s{fill:#b00020;fill-opacity:.35}</style>`
@@ -69,13 +69,14 @@ func (f *figure) x(seconds float64) float64 {
 
 func (f *figure) at(i int) float64 { return f.x(float64(i) * fleet.Period.Seconds()) }
 
-// window is when a fault acts.
+// window is the time in which a fault acts.
 type window struct {
 	kind     faulty.Kind
 	from, to float64 // seconds
 }
 
-// stretches lists from which tick to which others, of n, something is so.
+// stretches lists the runs of ticks, of n, for which so is true, as first tick and the tick after
+// the last.
 func stretches(n int, so func(tick int) bool) (all [][2]int) {
 	begun := -1
 	for tick := range n + 1 {
@@ -113,10 +114,10 @@ func (f *figure) shade(windows []window) {
 	}
 }
 
-// figureHeight is that of all panels below the title, but for the faults' lanes.
+// figureHeight is the height of all panels below the title, without the faults' lanes.
 const figureHeight = sim.DOF*(56+panelGap) + 5*(60+panelGap) + 10 - 60
 
-// lanesHeight is that of the faults' panel: room for a name in each lane.
+// lanesHeight returns the height of the faults' panel, with room for a name in each lane.
 func (f *figure) lanesHeight() int { return max(60, 15*len(f.kinds)) }
 
 // panel begins a panel of this height with values from low to high.
@@ -132,7 +133,7 @@ func (f *figure) panel(label string, height, low, high float64) (y func(v float6
 	return report.Axis{Low: low, High: high, From: bottom, To: top}.At
 }
 
-// path draws values, with gaps, passing over points on a straight line.
+// path draws values, with gaps, leaving out points on a straight line.
 func (f *figure) path(class string, y func(float64) float64, value func(t *fleet.Tick) (v float64, ok bool)) {
 	var d strings.Builder
 	pen := false
@@ -158,7 +159,7 @@ func (f *figure) path(class string, y func(float64) float64, value func(t *fleet
 	fmt.Fprintf(&f.b, `<path class="%s" d="%s"/>`, class, d.String())
 }
 
-// trajectory draws a joint's goals, with gaps where a goal was not due or missing.
+// trajectory draws a joint's goals, with gaps where no goal was due, or a goal is missing.
 func (f *figure) trajectory(joint int, name string) {
 	low, high := math.Inf(1), math.Inf(-1)
 	for i := range f.ticks {

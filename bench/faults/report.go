@@ -6,7 +6,7 @@ import (
 	"edgert/internal/fleet"
 )
 
-// Report is the result of a comparison; its JSON holds the table's content.
+// Report is the result of a comparison; its JSON has the table's content.
 type Report struct {
 	Bench     string  `json:"bench"`
 	Version   string  `json:"version"`
@@ -33,8 +33,8 @@ type Cell struct {
 	Rows   []Entry `json:"rows"`
 }
 
-// Entry is one contender in one scenario. The differences are paired: this
-// contender less the best, and less the first, of the same episodes.
+// Entry is one contender in one scenario. The differences are paired: this contender less the best,
+// and less the first, of the same episodes.
 type Entry struct {
 	Schedule         string              `json:"schedule"`
 	Metrics          map[string]Interval `json:"metrics"`
@@ -74,7 +74,7 @@ func entry(name string, outcomes []fleet.Outcome, d time.Duration) Entry {
 	return e
 }
 
-// compare finds the best and pairs everyone with it and with the first.
+// compare finds the best contender and pairs all others with it and with the first.
 func (c *Cell) compare() {
 	best := 0
 	for i := range c.Rows {

@@ -42,8 +42,8 @@ func scenarioNames() []string {
 	return names
 }
 
-// LoadScenario returns the built-in scenario of that name, or the one in the
-// YAML file: a name with a dot or a slash is a file's.
+// LoadScenario returns the built-in scenario of that name, or the scenario in the YAML file: a name
+// with a dot or a slash is a file.
 func LoadScenario(name string) (Scenario, error) {
 	var data []byte
 	var err error

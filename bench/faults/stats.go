@@ -16,8 +16,7 @@ type Interval struct {
 	N    int     `json:"n"`
 }
 
-// interval returns the mean of the values that are numbers, with Student's
-// interval.
+// interval returns the mean of the values that are numbers, with Student's interval.
 func interval(values []float64) Interval {
 	n, sum := 0, 0.0
 	for _, v := range values {
@@ -73,7 +72,7 @@ func difference(a, b []float64) Interval {
 // metric is one figure of an episode. NaN: the episode does not have it.
 type metric struct {
 	Key, Title, Unit string
-	Better           int // +1: more is better, -1: less is, 0: neither
+	Better           int // +1: more is better, -1: less is better, 0: neither
 	Of               func(o *fleet.Outcome, d time.Duration) float64
 }
 

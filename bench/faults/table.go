@@ -7,7 +7,7 @@ import (
 	"edgert/bench/report"
 )
 
-// columns of the table, by metric: heading and how a mean is printed.
+// columns of the table, by metric: the heading and the format of a mean.
 var columns = []struct{ key, heading, format string }{
 	{"success", "success %", "%.1f"},
 	{"reached", "reached/min", "%.1f"},
@@ -35,7 +35,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	return nil
 }
 
-// how is in what time the episodes were played.
+// how names the time, virtual or real, in which the episodes were played.
 func (r *Report) how() string {
 	if r.Virtual {
 		return fmt.Sprintf("virtual time, %.0f ms of network each way, %.0f ms for the policy", r.NetworkMs, r.ComputeMs)
