@@ -1,8 +1,7 @@
-// Package gpu measures exported policies on the devices of a machine: how long a
-// batch takes, alone and with the next batch's copies beside it, how long one robot's
-// request takes from pictures to chunk, and what the program allocates meanwhile.
-// Other programs may be measured beside it on the same bundles. Without a GPU it
-// measures the CPU, in the same report.
+// Package gpu measures exported policies on the devices of a machine: the time of a batch, alone
+// and with the next batch's copies beside it, the time of one robot's request from pictures to
+// chunk, and the program's allocations meanwhile. Other programs may be measured beside it on the
+// same bundles. Without a GPU it measures the CPU, in the same report.
 package gpu
 
 import (
@@ -92,8 +91,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return r, r.check()
 }
 
-// gpuFirst orders devices so that the greatest asks for the library with all
-// providers.
+// gpuFirst orders devices so that the greatest needs the library with all providers.
 func gpuFirst(device string) int {
 	if d, _ := policy.ParseDevice(device); d.GPU() {
 		return 1
@@ -109,7 +107,7 @@ type subject struct {
 	request *rt.Hist
 }
 
-// timing is that of one batch size.
+// timing holds the times of one batch size.
 type timing struct {
 	alone, overlapped *rt.Hist // a run by itself; with the next batch's copies beside it
 }
@@ -159,8 +157,8 @@ func measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (
 	return run, ctx.Err()
 }
 
-// rounds repeats a part for all batch sizes in turn, so that a clock that the
-// device changes meanwhile changes it for all.
+// rounds repeats a part for all batch sizes in turn, so that a change of the device's clock affects
+// all of them.
 func (s *subject) rounds(ctx context.Context, duration time.Duration, part func(n int) error) error {
 	for end := time.Now().Add(duration); ; {
 		for _, n := range s.batches {
@@ -181,7 +179,7 @@ func (s *subject) alone(n int) error {
 	return err
 }
 
-// overlapped runs one buffer while the other's rows are brought over.
+// overlapped runs one buffer while the other's rows are copied to the device.
 func (s *subject) overlapped(n int, ahead *stager) error {
 	const pairs = 2
 	for k := range 2 * pairs {
@@ -193,7 +191,7 @@ func (s *subject) overlapped(n int, ahead *stager) error {
 		if err := <-ahead.done; err != nil {
 			return err
 		}
-		if k > 0 { // the first finds nothing staged
+		if k > 0 { // the first run has no staged rows
 			s.times[n].overlapped.Record(time.Since(begin))
 		}
 	}
@@ -219,8 +217,8 @@ func newStager(m *policy.Model) *stager {
 	return s
 }
 
-// one is a robot's request: pictures, state and noise into row 0, a run, the chunk
-// looked at.
+// one computes a robot's request: pictures, state and noise into row 0, a run, and a check of the
+// chunk.
 func (s *subject) one() error {
 	begin := time.Now()
 	meta := &s.Bundle().Meta
@@ -238,8 +236,7 @@ func (s *subject) one() error {
 	return nil
 }
 
-// fill gives all rows of both buffers random pictures and a request without a
-// prefix.
+// fill gives all rows of both buffers random pictures and a request without a prefix.
 func (s *subject) fill() {
 	random := rand.New(rand.NewPCG(1, 2))
 	meta := &s.Bundle().Meta
@@ -283,7 +280,7 @@ func parseBeside(flags []string) (list []other, err error) {
 	return list, nil
 }
 
-// check fails when nothing could be measured.
+// check fails when no measurement succeeded.
 func (r *Report) check() error {
 	for _, run := range r.Runs {
 		if run.Absent == "" {

@@ -23,8 +23,8 @@ func needRuntime(t *testing.T) {
 	}
 }
 
-// Goal: the report is whole on a machine without a GPU: the CPU is measured, the report names the
-// GPU as absent with the cure, and contains another program's figures.
+// Goal: the report is complete on a machine without a GPU: the CPU is measured, the report names
+// the GPU as absent with the remedy, and contains another program's figures.
 func TestReport(t *testing.T) {
 	needRuntime(t)
 	beside := `bare=test -d "$BENCH_BUNDLE" && test "$BENCH_BATCHES" = 1,3 && echo '{"open_s": 2, "batches": [{"batch": 1, "p50_ms": 3, "p99_ms": 4}, {"batch": 3, "p50_ms": 7, "p99_ms": 8}]}'`

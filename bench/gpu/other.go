@@ -18,10 +18,10 @@ import (
 // other is a program that is measured beside ours.
 type other struct{ name, command string }
 
-// otherTimeout is its time to load, beside the duration.
+// otherTimeout is the time for it to load, in addition to the duration.
 const otherTimeout = 15 * time.Minute
 
-// measure runs the program to its end and takes over its figures.
+// measure runs the program to its end and reads its figures.
 func (o other) measure(ctx context.Context, cfg Config, b *policy.Bundle, device string) (Run, error) {
 	run := Run{Bundle: filepath.Base(b.Dir), SHA256: b.SHA256, Policy: b.PolicyType, DType: b.DType, Subject: o.name, Device: device}
 	ctx, cancel := context.WithTimeout(ctx, cfg.Duration+otherTimeout)

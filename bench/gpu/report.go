@@ -9,7 +9,7 @@ import (
 	"edgert/bench/report"
 )
 
-// Report is what Measure found.
+// Report is the result of Measure.
 type Report struct {
 	Bench     string        `json:"bench"`
 	Version   string        `json:"version"`
@@ -21,7 +21,7 @@ type Report struct {
 	Runs      []Run         `json:"runs"`
 }
 
-// Run is one bundle on one device, by us or by a program beside.
+// Run is one bundle on one device, by us or by a program beside us.
 type Run struct {
 	Bundle  string  `json:"bundle"`
 	SHA256  string  `json:"sha256"`
@@ -31,14 +31,14 @@ type Run struct {
 	Device  string  `json:"device"`
 	Absent  string  `json:"absent,omitempty"` // why nothing was measured
 	OpenS   float64 `json:"open_s"`           // until the first request: load, golden sets, warm-up
-	RSSMB   float64 `json:"rss_mb"`           // then
+	RSSMB   float64 `json:"rss_mb"`           // resident memory at that time
 	Batches []Batch `json:"batches"`
 
-	// T(B) is about FixedMS + B times RowMS: by least squares over the medians.
+	// The time of a batch of B is about FixedMS + B times RowMS: by least squares over the medians.
 	FixedMS float64 `json:"fixed_ms"`
 	RowMS   float64 `json:"row_ms"`
 
-	Request     *Request `json:"request_ms,omitempty"` // one robot's, pictures in memory to chunk
+	Request     *Request `json:"request_ms,omitempty"` // one robot's request, from pictures in memory to chunk
 	Allocs      uint64   `json:"allocs"`               // heap objects of the whole program meanwhile
 	Collections uint64   `json:"collections"`
 }
@@ -53,7 +53,7 @@ type Batch struct {
 	Runs       uint64  `json:"runs"`
 }
 
-// Request are quantiles.
+// Request holds quantiles of a request's time.
 type Request struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
@@ -72,7 +72,7 @@ func (r *Run) fit() {
 	}
 }
 
-// WriteTable writes what a person reads.
+// WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
 	t := report.Facts("bench gpu", "ONNX Runtime "+r.Runtime+", "+r.Library, r.Machine.Rows())
 	if err := t.Write(w); err != nil {
