@@ -18,32 +18,32 @@ import (
 	"edgert/bench"
 )
 
-// How cyclictest is run.
+// Settings of cyclictest.
 const (
 	subjectPriority = 80      // SCHED_FIFO; rt.Loop's
-	histogramUS     = 100_000 // longer latenesses are only counted, and taken as long as the longest
+	histogramUS     = 100_000 // longer latenesses are only counted, and taken for the longest
 )
 
-// notInstalled is the message where there is no cyclictest.
+// notInstalled is the message for a machine without cyclictest.
 const notInstalled = "cyclictest is not installed, so there is nothing to compare with: `apt-get install rt-tests` (Debian, Ubuntu, Raspberry Pi OS)"
 
-// Reference is the cyclictest of this machine.
+// Reference describes the cyclictest of this machine.
 type Reference struct {
 	Path    string `json:"path,omitempty"`
 	Version string `json:"version,omitempty"`
-	Missing string `json:"missing,omitempty"` // why there is no cyclictest, and the cure
+	Missing string `json:"missing,omitempty"` // why cyclictest cannot be used, and the remedy
 
 	writesJSON bool // since 2.1
 }
 
-// FindCyclictest looks for cyclictest and tries whether the kernel lets it run. When
-// it cannot, Missing is why.
+// FindCyclictest searches for cyclictest and tries whether the kernel lets it run. Otherwise
+// Missing is the reason.
 func FindCyclictest(ctx context.Context) Reference {
 	path, err := exec.LookPath("cyclictest")
 	if err != nil {
 		return Reference{Missing: notInstalled}
 	}
-	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput() // exits 0 or 1 by version
+	help, _ := exec.CommandContext(ctx, path, "--help").CombinedOutput() // the exit code, 0 or 1, depends on the version
 	r := Reference{Path: path, Version: versionIn(string(help)), writesJSON: strings.Contains(string(help), "--json")}
 	var said strings.Builder
 	try := exec.CommandContext(ctx, path, "-q", "-t", "1", "-p", strconv.Itoa(subjectPriority), "-i", "1000", "-l", "1")
@@ -55,7 +55,7 @@ func FindCyclictest(ctx context.Context) Reference {
 	return r
 }
 
-// versionIn finds the number in "cyclictest V 2.40", "" without one.
+// versionIn returns the number in "cyclictest V 2.40", "" without one.
 func versionIn(help string) string {
 	first, _, _ := strings.Cut(help, "\n")
 	_, version, _ := strings.Cut(first, " V ")
@@ -69,8 +69,8 @@ type cyclictestRun struct {
 	before time.Time
 }
 
-// start begins a run with the subject's period. offset is the phase as --secaligned takes it,
-// negative for no phase; tuned: it may hold the CPUs awake.
+// start begins a run with the subject's period. offset is the phase in the form of --secaligned,
+// negative for no phase; with tuned it may keep the CPUs awake.
 func (r Reference) start(dir string, period, offset time.Duration, cpu int, tuned bool) (*cyclictestRun, error) {
 	args := []string{"-q", "-m", "-t", "1", "-p", strconv.Itoa(subjectPriority),
 		"-i", strconv.FormatInt(intervalOf(period).Microseconds(), 10), "-h", strconv.Itoa(histogramUS)}
@@ -97,7 +97,7 @@ func (r Reference) start(dir string, period, offset time.Duration, cpu int, tune
 	return run, err
 }
 
-// intervalOf is the period as cyclictest can take it, in whole microseconds.
+// intervalOf returns the period in the resolution of cyclictest, whole microseconds.
 func intervalOf(period time.Duration) time.Duration { return period.Round(time.Microsecond) }
 
 func (r *cyclictestRun) finish() (*Run, error) {
@@ -131,7 +131,7 @@ func parseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 			Max       uint32      `json:"max"` // us
 		} `json:"thread"`
 	}
-	b = bytes.ReplaceAll(b, []byte("-nan"), []byte("0")) // its mean of no cycle, which is no JSON
+	b = bytes.ReplaceAll(b, []byte("-nan"), []byte("0")) // its mean of zero cycles is not valid JSON
 	if err := json.Unmarshal(b, &file); err != nil {
 		return t, fmt.Errorf("cyclictest's JSON: %w", err)
 	}
@@ -147,8 +147,8 @@ func parseCyclictestJSON(b []byte) (t bench.Tally, err error) {
 	return t, nil
 }
 
-// parseCyclictest reads what `cyclictest -q -h N` prints: per bin one line of
-// microseconds and a count for each thread, and a summary in lines with #.
+// parseCyclictest reads the output of `cyclictest -q -h N`: per bin one line of microseconds and a
+// count for each thread, and a summary in lines with #.
 func parseCyclictest(text []byte) (t bench.Tally, err error) {
 	var maxima, overflows []int64
 	lines := bufio.NewScanner(strings.NewReader(string(text)))

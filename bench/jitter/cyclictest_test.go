@@ -85,7 +85,7 @@ func TestCyclictestAbsent(t *testing.T) {
 	}
 }
 
-// A cyclictest without permission is reported in the words of the program.
+// When cyclictest lacks permission, the report quotes its own message.
 func TestCyclictestRefused(t *testing.T) {
 	dir := t.TempDir()
 	script := "#!/bin/sh\n[ \"$1\" = --help ] && { echo 'cyclictest V 1.00'; exit 1; }\necho 'Unable to change scheduling policy!' >&2\nexit 1\n"

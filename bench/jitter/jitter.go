@@ -1,19 +1,17 @@
-// Package jitter measures how late a tick wakes. On a busy or virtual machine every
-// thread is late sometimes; the best a program can do is not to add to it. So three
-// subjects run on the same machine in the same minute: the bare rt.Loop with an
-// empty step, the whole edge-rt with its simulated arm against a real lean-server,
-// and Debian's cyclictest, whose lateness is the kernel's own. The result is a
-// ratio.
+// Package jitter measures how late a tick wakes. On a busy or virtual machine every thread is late
+// sometimes; the best a program can do is not to add to it. So three subjects run on the same
+// machine in the same minute: the bare rt.Loop with an empty step, the whole edge-rt with its
+// simulated arm against a real lean-server, and Debian's cyclictest, whose lateness is the kernel's
+// own. The result is a ratio.
 //
-// A round is a handful of slices in turned order (plan.go). In some a subject runs
-// apart, undisturbed. In the others cyclictest runs beside it in the same seconds,
-// at the same priority, on the same CPUs and half a period out of phase (slice.go,
-// phase.go): both have the same noise and never each other.
+// A round is a handful of slices in rotating order (plan.go). In some a subject runs apart,
+// undisturbed. In the others cyclictest runs beside it in the same seconds, at the same priority,
+// on the same CPUs and half a period out of phase (slice.go, phase.go): both meet the same
+// disturbances and do not disturb each other.
 //
-// Everything measured is a process of its own (process.go): the bare loop
-// (loop.go), edge-rt (robot.go) and cyclictest (cyclictest.go). Latenesses are
-// counted by the microsecond, so that slices can be added up and quantiles are
-// those of all ticks (report.go, table.go, page.go).
+// Everything measured is a process of its own (process.go): the bare loop (loop.go), edge-rt
+// (robot.go) and cyclictest (cyclictest.go). Latenesses are counted by the microsecond, so that
+// slices can be added up and quantiles are those of all ticks (report.go, table.go, page.go).
 package jitter
 
 import (
@@ -69,7 +67,7 @@ type Run struct {
 	Starved      uint64          `json:"starved_ticks,omitempty"`
 	Bus          *Bus            `json:"bus,omitempty"`
 	Phases       Phases          `json:"phases_us,omitempty"` // parts of a tick
-	Threads      string          `json:"threads,omitempty"`   // how many are scheduled how
+	Threads      string          `json:"threads,omitempty"`   // number of threads in each scheduling class
 	Granted      bool            `json:"-"`
 	Why          string          `json:"-"`
 	Detail       json.RawMessage `json:"detail,omitempty"` // the program's own summary
@@ -104,11 +102,11 @@ type jitter struct {
 	dir       string
 	began     time.Time
 	slices    []Slice
-	retried   []string // why subjects did not start, and were started again
+	retried   []string // why subjects did not start and were started again
 }
 
-// Measure measures. When ctx ends early the report is of the slices that were
-// complete. On return every process it started has ended.
+// Measure runs the measurement. When ctx ends early the report covers the complete slices. On
+// return every process it started has ended.
 func Measure(ctx context.Context, cfg Config) (report *Report, err error) {
 	if err := cfg.check(); err != nil {
 		return nil, err

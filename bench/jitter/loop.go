@@ -15,8 +15,7 @@ import (
 	"edgert/rt"
 )
 
-// LoopPart is the bare loop, in a process of its own: what `bench part loop`
-// runs for Measure.
+// LoopPart is the bare loop in a process of its own: Measure starts it as `bench part loop`.
 type LoopPart struct {
 	FPS      float64       `name:"fps" required:""`
 	Duration time.Duration `required:""`
@@ -27,7 +26,7 @@ type LoopPart struct {
 // LoopResult is the measurement of a LoopPart.
 type LoopResult struct {
 	Lateness     *bench.Tally    `json:"lateness_us"`
-	Jitter       bench.Quantiles `json:"period_jitter_us"` // how far a tick's distance from the last is from the period
+	Jitter       bench.Quantiles `json:"period_jitter_us"` // difference between the time since the last tick and the period
 	OverrunsOwn  uint64          `json:"overruns_own"`
 	OverrunsHost uint64          `json:"overruns_host"`
 	Skipped      uint64          `json:"ticks_skipped"`
@@ -36,14 +35,14 @@ type LoopResult struct {
 	Seconds      float64         `json:"seconds"`
 	GCCycles     uint64          `json:"gc_cycles"`
 	Faults       int64           `json:"page_faults"`          // in the tick's thread, after the first tick
-	Involuntary  int64           `json:"involuntary_switches"` // likewise
+	Involuntary  int64           `json:"involuntary_switches"` // in the tick's thread, after the first tick
 }
 
-// niceOthers is edge-rt's, for all threads but the tick's.
+// niceOthers is edge-rt's nice value for all threads but the tick's.
 const niceOthers = -10
 
-// Run measures on the kernel's clock, with the process set up as edge-rt sets
-// itself up, and writes a LoopResult as JSON.
+// Run measures on the kernel's clock, with the process set up like edge-rt, and writes a LoopResult
+// as JSON.
 func (p LoopPart) Run(w io.Writer) error {
 	runtime.GOMAXPROCS(runtime.NumCPU() + 2)
 	period := time.Duration(float64(time.Second) / p.FPS)
@@ -54,7 +53,7 @@ func (p LoopPart) Run(w io.Writer) error {
 		mode = rt.ModeRequire
 	}
 	loop := rt.NewLoop(rt.LoopConfig{Clock: rt.KernelClock(), Period: period, Mode: mode, CPU: p.CPU})
-	rt.NiceProcess(niceOthers) // as far as allowed; the report shows the classes
+	rt.NiceProcess(niceOthers) // as far as permitted; the report shows the classes
 	rt.LockMemory()
 	defer rt.HoldGC(0).Release()
 	heap, began := rt.ReadHeap(), time.Now()
@@ -88,7 +87,7 @@ func (p LoopPart) Run(w io.Writer) error {
 // loopSample is one tick.
 type loopSample struct{ deadline, woke rt.Instant }
 
-// summarize counts lateness, and jitter between ticks that are neighbours.
+// summarize counts lateness, and jitter between consecutive ticks.
 func summarize(samples []loopSample, period time.Duration) LoopResult {
 	var late, jitter bench.Tally
 	for i, s := range samples {

@@ -19,7 +19,7 @@ func TestSummarizeTicks(t *testing.T) {
 	if r.Lateness.Count() != 4 || r.Lateness.Quantile(0.5) != 5 || r.Lateness.Max() != 500 {
 		t.Errorf("lateness: %d, p50 %v, max %v; want 4, 5, 500", r.Lateness.Count(), r.Lateness.Quantile(0.5), r.Lateness.Max())
 	}
-	// 4 us and 7 us off; the step over the skipped tick is not jitter.
+	// 4 us and 7 us difference; the step over the skipped tick is not jitter.
 	if r.Jitter.P50 != 4 || r.Jitter.Max != 7 {
 		t.Errorf("jitter p50 %v, max %v; want 4, 7", r.Jitter.P50, r.Jitter.Max)
 	}

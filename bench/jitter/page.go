@@ -52,8 +52,8 @@ func (r *Report) WriteHTML(w io.Writer) error {
 const (
 	chartWidth = 460
 
-	// binsPerDecade is how finely the logarithm of a lateness is divided; single
-	// microseconds would be lines too thin to see.
+	// binsPerDecade is the number of bins in a decade of latenesses; bins of single microseconds
+	// would be lines too thin to see.
 	binsPerDecade = 24
 )
 
@@ -67,7 +67,7 @@ func (r *Report) totals() (all []*Total) {
 	return all
 }
 
-// axis is all charts' own, from a quarter of the smallest median to the longest.
+// axis returns the axis of all charts, from a quarter of the smallest median to the longest.
 func (r *Report) axis() report.Axis {
 	low, high := math.Inf(1), 1.0
 	for _, t := range r.totals() {
@@ -78,7 +78,7 @@ func (r *Report) axis() report.Axis {
 	return report.XAxis(chartWidth, math.Pow(10, low), math.Pow(10, high), true)
 }
 
-// bins is into how many of them the axis is divided.
+// bins returns the number of bins on the axis.
 func bins(axis report.Axis) int {
 	return binsPerDecade * int(math.Round(math.Log10(axis.High/axis.Low)))
 }
@@ -92,7 +92,7 @@ func (r *Report) fullestBin(axis report.Axis) (most float64) {
 	return most
 }
 
-// chart draws a histogram, and in outline that of the cyclictest beside it.
+// chart draws a histogram, and the outline of that of the cyclictest beside it.
 func (res *Result) chart(axis report.Axis, most float64) template.HTML {
 	name := subjectTitles[res.Subject]
 	h := report.NewHistogram(name+", "+res.Form, "lateness (x) and ticks (y)", axis, bins(axis), most)

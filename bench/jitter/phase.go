@@ -8,19 +8,19 @@ import (
 	"edgert/rt"
 )
 
-// How a thread is watched for its phase.
+// Parameters for finding the phase of a thread.
 const (
 	watchedSleeps   = 7
-	watchPeriods    = 64 // at most; where this thread is late few sleeps are seen
+	watchPeriods    = 64 // upper limit; where this thread is late it sees few sleeps
 	watchesInPeriod = 64
-	minWatchStep    = 50 * time.Microsecond // reading /proc takes 20
+	minWatchStep    = 50 * time.Microsecond // reading /proc takes 20 us
 )
 
 var errNoPhase = errors.New("the tick thread never slept for half a period, so cyclictest cannot run half a period out of phase")
 
-// idleInstant returns an instant in the middle of the longest sleep of a thread
-// that runs once a period: there another disturbs it least, also whole periods
-// later. sleeps counts how often the thread went to sleep.
+// idleInstant returns an instant in the middle of the longest sleep of a thread that runs once a
+// period: there another thread disturbs it least, also whole periods later. sleeps returns how
+// often the thread has gone to sleep.
 func idleInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, error)) (rt.Instant, error) {
 	began := clock.Now()
 	last, err := sleeps()
@@ -50,8 +50,8 @@ func idleInstant(clock rt.Clock, period time.Duration, sleeps func() (uint64, er
 	return typical(middles, period), nil
 }
 
-// typical is the first instant moved to the median phase of all, so that a sleep
-// cut short by a disturbance, or a reading that came late, does not count.
+// typical returns the first instant moved to the median phase of all, so that a sleep cut short by
+// a disturbance, or a late reading, has no effect.
 func typical(instants []rt.Instant, period time.Duration) rt.Instant {
 	first := instants[0]
 	var shifts []time.Duration
@@ -62,17 +62,17 @@ func typical(instants []rt.Instant, period time.Duration) rt.Instant {
 	return first.Add(shifts[len(shifts)/2])
 }
 
-// modulo is d in 0 to period.
+// modulo returns d modulo period, in 0 to period.
 func modulo(d, period time.Duration) time.Duration {
 	return (d%period + period) % period
 }
 
-// latestStart is how far into a second cyclictest may start and still begin at
-// the next one. Where it is too late, a whole number of ticks per second keeps
-// the phase.
+// latestStart is the latest time within a second at which cyclictest may be started and still begin
+// at the next second. When it begins a second later, a whole number of ticks per second keeps the
+// phase.
 const latestStart = 700 * time.Millisecond
 
-// nextSecond waits until cyclictest may start, and returns when it will begin.
+// nextSecond waits until cyclictest may be started, and returns when it will begin.
 func nextSecond(clock rt.Clock) rt.Instant {
 	now := clock.Now()
 	if rest := modulo(time.Duration(now), time.Second); rest > latestStart {
@@ -82,10 +82,10 @@ func nextSecond(clock rt.Clock) rt.Instant {
 	return now.Add(time.Second - modulo(time.Duration(now), time.Second))
 }
 
-// alignment is the --secaligned with which cyclictest wakes at idle instants.
+// alignment returns the --secaligned with which cyclictest wakes at idle instants.
 //
-// Source: rt-tests 2.x, cyclictest.c, timerthread: the first wake-up is one
-// interval after the second and the offset.
+// Source: rt-tests 2.x, cyclictest.c, timerthread: the first wake-up is one interval after the
+// second and the offset.
 func alignment(idle, second rt.Instant, period, interval time.Duration) time.Duration {
 	return modulo(idle.Sub(second)-interval, period)
 }

@@ -45,7 +45,7 @@ func TestIdleInstant(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// The fake thread's sleep of one wake-up a period looks as long as the period.
+			// The fake thread's sleep with one wake-up a period appears as long as the period.
 			const look = period / watchesInPeriod
 			if off := modulo(got.Sub(first)-tt.want+period/2, period) - period/2; off < -look || off > look {
 				t.Errorf("quiet %v after a tick, want %v", modulo(got.Sub(first), period), tt.want)
@@ -94,7 +94,7 @@ func TestTypicalIgnoresOutliers(t *testing.T) {
 }
 
 func TestAlignment(t *testing.T) {
-	const period, interval = 16 * ms, 19 * ms // unlike each other, so that both are seen to count
+	const period, interval = 16 * ms, 19 * ms // different from each other, so that the effect of each shows
 	second := rt.Instant(0).Add(2 * time.Second)
 	for _, quiet := range []time.Duration{0, 5 * ms, 1999 * ms, 2003 * ms} {
 		offset := alignment(rt.Instant(0).Add(quiet), second, period, interval)
@@ -109,7 +109,7 @@ func TestNextSecond(t *testing.T) {
 	tests := []struct {
 		name      string
 		now       time.Duration
-		want, and time.Duration // the second, and when it is known
+		want, and time.Duration // the second, and the time at which it is known
 	}{
 		{"early in a second", 5100 * ms, 6 * time.Second, 5100 * ms},
 		{"at the last moment", 5700 * ms, 6 * time.Second, 5700 * ms},
@@ -125,7 +125,7 @@ func TestNextSecond(t *testing.T) {
 	}
 }
 
-// The real cyclictest with a phase wakes in the middle of another's sleep.
+// The real cyclictest with a phase wakes in the middle of another thread's sleep.
 func TestCyclictestKeepsTheDistance(t *testing.T) {
 	rttest.RealTime(t)
 	ctx := context.Background()
@@ -133,7 +133,7 @@ func TestCyclictestKeepsTheDistance(t *testing.T) {
 	if reference.Missing != "" {
 		t.Skip(reference.Missing)
 	}
-	const period = 20 * ms // as of every whole rate: a second is a whole number of them
+	const period = 20 * ms // a second is a whole number of periods, as for every whole rate
 	clock := rt.KernelClock()
 	start := func(offset time.Duration) (*cyclictestRun, rt.Instant) {
 		t.Helper()

@@ -14,14 +14,14 @@ const (
 	Edge       = "edge"
 )
 
-// The forms of a slice: a subject apart from the others, or cyclictest beside it
-// in the same seconds.
+// The forms of a slice: a subject apart from the others, or with cyclictest beside it in the same
+// seconds.
 const (
 	Apart  = "apart"
 	Beside = "beside"
 )
 
-// minSlice is the shortest slice that has enough ticks for a percentile.
+// minSlice is the shortest slice with enough ticks for a percentile.
 const minSlice = 500 * time.Millisecond
 
 // kind is the subject of a slice.
@@ -40,9 +40,9 @@ func kindsOf(subjects []string, reference bool) (all []kind) {
 	return all
 }
 
-// plan spreads the total over rounds of all kinds, each round in another order,
-// so that what else the machine does at regular times meets all of them. The
-// slices get shorter where the total is not enough for one round.
+// plan spreads the total over rounds of all kinds, each round in another order, so that the
+// machine's periodic work affects all of them. The slices get shorter where the total is not enough
+// for one round.
 func plan(kinds []kind, total, slice time.Duration) (rounds [][]kind, length time.Duration, err error) {
 	round := time.Duration(len(kinds)) * slice
 	n := max(int(total/round), 1)

@@ -53,8 +53,8 @@ func TestPlan(t *testing.T) {
 	}
 }
 
-// A slice may disturb the next one, so its predecessor must not always be the same, nor may the
-// same kind always be first.
+// A slice may disturb the next one, so its predecessor must not always be the same, and no kind may
+// always be first.
 func TestPlanTurnsTheOrder(t *testing.T) {
 	kinds := kindsOf([]string{Loop, Edge}, true)
 	rounds, _, err := plan(kinds, 20*time.Second, time.Second)

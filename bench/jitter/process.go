@@ -9,10 +9,10 @@ import (
 	"edgert/bench"
 )
 
-// process is a program that is measured, or measures beside it.
+// process is a measured program, or the reference program beside it.
 type process struct {
 	*bench.Child
-	threads string // its scheduling classes while it measured, in the form of bench.ClassesOf
+	threads string // its scheduling classes during the measurement, in the form of bench.ClassesOf
 }
 
 func start(cmd *exec.Cmd) (*process, error) {

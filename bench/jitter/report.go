@@ -10,16 +10,16 @@ import (
 )
 
 const (
-	// disturbedShare of the CPUs' time taken by the host makes a slice one that is about the host
-	// rather than the subject.
+	// disturbedShare is the share of the CPUs' time taken by the host from which on a slice
+	// describes the host rather than the subject.
 	disturbedShare = 0.02
 
 	farLate = time.Millisecond // the lateness that counts as far too late
-	perMany = 10_000           // ticks, in which those are given
+	perMany = 10_000           // number of ticks to which counts of far too late ticks refer
 )
 
-// Report is the result of Measure; its JSON is the table's content, and the slices that it comes
-// from.
+// Report is the result of Measure; its JSON has the table's content and the slices that it is
+// computed from.
 type Report struct {
 	Bench     string          `json:"bench"`
 	Version   string          `json:"version"`
@@ -31,12 +31,12 @@ type Report struct {
 	Reference Reference       `json:"cyclictest"`
 	Results   []Result        `json:"results"`
 	Slices    []Slice         `json:"slices"`
-	Retried   []string        `json:"retried,omitempty"` // why a subject did not start, and was started again
+	Retried   []string        `json:"retried,omitempty"` // why a subject did not start and was started again
 	Server    json.RawMessage `json:"server,omitempty"`  // lean-server's summary
 }
 
-// Figure is the one figure to quote: how late the whole edge, or where it was
-// not measured the bare loop, wakes beside cyclictest in the same seconds.
+// Figure is the one figure to quote: the lateness of the whole edge, or without it of the bare
+// loop, beside cyclictest in the same seconds.
 type Figure struct {
 	Subject       string  `json:"subject"`
 	Ticks         uint64  `json:"ticks"`
@@ -61,21 +61,21 @@ type Result struct {
 	Total
 	Reference   *Total  `json:"cyclictest,omitempty"`    // the base of the ratio: in the same seconds, or apart as well
 	Ratio       *Ratio  `json:"ratio,omitempty"`         // nil without cyclictest
-	Undisturbed *Calm   `json:"undisturbed,omitempty"`   // nil when all slices are, or no slice is
+	Undisturbed *Calm   `json:"undisturbed,omitempty"`   // nil when all slices are undisturbed, or no slice is
 	Disturbed   int     `json:"disturbed_slices"`        // the host took more than 2 % of the CPUs
-	Starved     uint64  `json:"starved_ticks,omitempty"` // the edge had no action
+	Starved     uint64  `json:"starved_ticks,omitempty"` // ticks on which the edge had no action
 	BusP50      float64 `json:"bus_us_p50,omitempty"`    // median over the slices
 	BusP99      float64 `json:"bus_us_p99,omitempty"`
 	Phases      Phases  `json:"phases_us,omitempty"`         // parts of a tick: medians over the slices, and the longest
-	Refused     string  `json:"real_time_refused,omitempty"` // why the kernel did not grant it
+	Refused     string  `json:"real_time_refused,omitempty"` // why the kernel refused real time
 }
 
-// Total is of one program over several slices.
+// Total covers one program over several slices.
 type Total struct {
 	Ticks        uint64          `json:"ticks"`
 	Seconds      float64         `json:"seconds"`
 	Lateness     bench.Quantiles `json:"lateness_us"`
-	Pooled       bool            `json:"pooled"` // always: the quantiles are of all ticks
+	Pooled       bool            `json:"pooled"` // always true: the quantiles are of all ticks
 	FarLate      *float64        `json:"over_1ms_per_10000,omitempty"`
 	OverrunsOwn  *uint64         `json:"overruns_own,omitempty"`
 	OverrunsHost *uint64         `json:"overruns_host,omitempty"`
@@ -111,7 +111,7 @@ func slicesOf(all []Slice, subject, form string) (some []Slice) {
 	return some
 }
 
-// newResult adds up slices of one kind; alone are cyclictest's apart.
+// newResult adds up slices of one kind; alone are cyclictest's slices apart.
 func newResult(k kind, mine, alone []Slice) Result {
 	r := Result{Subject: k.subject, Form: k.form, Slices: len(mine), Total: total(runs(mine))}
 	var busP50, busP99 []float64
@@ -140,7 +140,7 @@ func newResult(k kind, mine, alone []Slice) Result {
 	return r
 }
 
-// compare divides by the cyclictest of the same seconds, else by the one apart.
+// compare divides by the cyclictest of the same seconds, or without it by the one apart.
 func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	of := runs(alone)
 	if k.form == Beside {
@@ -160,7 +160,7 @@ func compare(k kind, mine, alone []Slice) (*Total, *Ratio) {
 	return &reference, ratio
 }
 
-// ratioOf is nil where the reference was too early to divide by.
+// ratioOf returns nil where the reference is too small to divide by.
 func ratioOf(subject, reference bench.Quantiles) *Ratio {
 	if reference.P50 < 1 || reference.P99 < 1 {
 		return nil
@@ -201,7 +201,7 @@ func sum(a, b *uint64) *uint64 {
 	return &both
 }
 
-// figureOf takes the edge's, else the loop's.
+// figureOf returns the edge's figure, or without the edge the loop's.
 func figureOf(results []Result) (f *Figure) {
 	for _, r := range results {
 		if r.Form == Beside && r.Ratio != nil && (f == nil || r.Subject == Edge) {

@@ -14,14 +14,14 @@ import (
 	"edgert/bench/report"
 )
 
-// run is a program that ticked once at each lateness.
+// run returns a program's run with one tick of each lateness.
 func run(us ...float64) *Run {
 	t := tallyOf(us...)
 	var own uint64 = 1
 	return &Run{Ticks: t.Count(), Seconds: 1, Lateness: t.Quantiles(), Tally: t, Granted: true, OverrunsOwn: &own}
 }
 
-// edgeRun is a run of the whole edge.
+// edgeRun returns a run of the whole edge.
 func edgeRun(us ...float64) *Run {
 	r := run(us...)
 	r.Bus = &Bus{P50: 1000, P99: 2000}
@@ -107,7 +107,7 @@ func TestWithoutCyclictest(t *testing.T) {
 	}
 }
 
-// A cyclictest that is never a microsecond late is nothing to divide by.
+// There is no ratio to a cyclictest that is never a microsecond late.
 func TestRatioOfNothing(t *testing.T) {
 	if r := ratioOf(bench.Quantiles{P50: 5, P99: 9}, bench.Quantiles{P50: 0, P99: 3}); r != nil {
 		t.Errorf("ratioOf = %+v, want none", r)
@@ -137,7 +137,7 @@ func TestReportJSONKeys(t *testing.T) {
 	}
 }
 
-// has follows a path of keys and indices.
+// has reports whether node has the path of keys and indices.
 func has(node any, path []string) bool {
 	for _, key := range path {
 		switch n := node.(type) {

@@ -15,8 +15,8 @@ import (
 	"edgert/bench/report"
 )
 
-// robotSubject is the whole edge: edge-rt with a simulated arm and camera,
-// against a lean-server on this machine that serves all of its slices.
+// robotSubject is the whole edge: edge-rt with a simulated arm and camera, with a lean-server on
+// this machine for all of its slices.
 type robotSubject struct {
 	cfg    *Config
 	dir    string
@@ -50,15 +50,15 @@ func (r *robotSubject) start(d time.Duration, require bool) (*process, error) {
 	if require {
 		mode = "require"
 	}
-	// On exit it holds: the simulated arm need not be let go, and under full load
-	// its simulated motors may answer too late to confirm it.
+	// It holds the arm on exit: the simulated arm need not be released, and under full load its
+	// simulated motors may confirm too late.
 	return start(bench.Edge(r.cfg.Bin, r.dir, "--fps", strconv.FormatFloat(r.cfg.FPS, 'g', -1, 64), "--fps-mismatch", "allow",
 		"--bus", "sim", "--camera", "top=sim", "--connect", r.server.Endpoint, "--max-offline", "10s",
 		"--duration", d.String(), "--on-exit", "hold", "--rt", mode, "--cpu="+strconv.Itoa(r.cfg.CPU),
 		"--quiet", "--json", r.path("edge.json")))
 }
 
-// edgeSummary is the part of edge-rt's own summary that is read.
+// edgeSummary is the used part of edge-rt's own summary.
 type edgeSummary struct {
 	Ticks        uint64          `json:"ticks"`
 	OverrunsOwn  uint64          `json:"overruns_own"`
@@ -85,7 +85,7 @@ type Phase struct {
 	Max float64 `json:"max"`
 }
 
-// phasesOf are the medians of all slices' quantiles, and the longest of all.
+// phasesOf returns the medians of all slices' quantiles, and the longest of all.
 func phasesOf(runs []*Run) Phases {
 	p50, p99, all := map[string][]float64{}, map[string][]float64{}, Phases{}
 	for _, r := range runs {
@@ -100,7 +100,7 @@ func phasesOf(runs []*Run) Phases {
 	return all
 }
 
-// phaseOrder is the tick's own.
+// phaseOrder is the order of the parts in a tick.
 var phaseOrder = []string{"read", "act", "merge", "ask", "tick"}
 
 // String lists the parts in their order.

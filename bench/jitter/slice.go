@@ -11,12 +11,12 @@ import (
 )
 
 const (
-	// alignLead is how much longer a subject runs when cyclictest is beside it,
-	// which begins once the phase is known, and then at a full second.
+	// alignLead is the time that a subject runs longer with cyclictest beside it, which begins at a
+	// full second after the phase is known.
 	alignLead = 1500 * time.Millisecond
 
-	// startTries bounds a subject's starts: edge-rt refuses a bus that is too
-	// slow, as the simulated one is on a busy machine.
+	// startTries bounds a subject's starts: edge-rt refuses a bus that is too slow, and the
+	// simulated bus is on a busy machine.
 	startTries = 3
 )
 
@@ -37,8 +37,8 @@ func (j *jitter) slice(ctx context.Context, k kind, length time.Duration) (s Sli
 	return s, err
 }
 
-// alone runs cyclictest with nothing beside it, and lets the machine sleep as
-// deep as it does under the subjects.
+// alone runs cyclictest without a subject, and lets the machine sleep as deeply as under the
+// subjects.
 func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) {
 	c, err := j.reference.start(j.dir, j.period, -1, j.pinned(), false)
 	if err != nil {
@@ -55,7 +55,7 @@ func (j *jitter) alone(ctx context.Context, length time.Duration) (*Run, error) 
 	return run, errors.Join(err, finishErr)
 }
 
-// subject runs one, and cyclictest beside it where the form demands it.
+// subject runs a subject, with cyclictest beside it where the form demands it.
 func (j *jitter) subject(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	if k.form == Beside {
 		length += alignLead
@@ -70,7 +70,7 @@ func (j *jitter) subject(ctx context.Context, k kind, length time.Duration) (run
 	}
 }
 
-// attempt is subject once, under load from its first tick on.
+// attempt runs subject once, under load from its first tick on.
 func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run, reference *Run, err error) {
 	program := j.subjects[k.subject]
 	j.load.Pause()
@@ -82,7 +82,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	defer context.AfterFunc(ctx, c.Interrupt)()
 	limit := tickLimit
 	if j.reference.Missing != "" {
-		limit = min(limit, length) // the kernel may grant nothing, and the load waits
+		limit = min(limit, length) // the kernel may refuse, and the load waits
 	}
 	tid, tickErr := c.waitTick(ctx, limit)
 	switch {
@@ -90,7 +90,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 		err = tickErr
 	case k.form == Beside:
 		reference, err = j.beside(ctx, c, tid, length)
-	default: // where the kernel grants nothing, apart is measured all the same
+	default: // a subject apart is measured without real time, too
 		j.load.Resume()
 		c.waitExit(ctx, length/2)
 		if classes := bench.ClassesOf(bench.ThreadsOf(c.PID())); classes != "" {
@@ -103,7 +103,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	if waitErr := c.Wait(length + bench.ServerLimit); waitErr != nil && tickErr != nil {
 		return nil, nil, notStarted{waitErr}
 	} else if waitErr != nil {
-		return nil, nil, waitErr // it explains what went wrong beside it, too
+		return nil, nil, waitErr // it also explains a failure of cyclictest beside it
 	}
 	if err == nil {
 		run, err = program.result(c)
@@ -111,7 +111,7 @@ func (j *jitter) attempt(ctx context.Context, k kind, length time.Duration) (run
 	return run, reference, err
 }
 
-// beside runs cyclictest half a period away from the subject until that ends.
+// beside runs cyclictest half a period out of phase with the subject until the subject ends.
 func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Duration) (*Run, error) {
 	idle, err := idleInstant(j.clock, j.period, func() (uint64, error) { return bench.SleepsOf(c.PID(), tid) })
 	if err != nil {
@@ -133,5 +133,5 @@ func (j *jitter) beside(ctx context.Context, c *process, tid int, length time.Du
 	return run, errors.Join(err, finishErr)
 }
 
-// pinned is the CPU that the subjects pin themselves to, -1 without pinning.
+// pinned returns the CPU to which the subjects pin themselves, -1 without pinning.
 func (j *jitter) pinned() int { return pinnedBy(j.cfg.CPU, runtime.NumCPU()) }

@@ -15,7 +15,7 @@ var formTitles = map[string]string{
 
 var subjectTitles = map[string]string{Cyclictest: "cyclictest", Loop: "bare loop", Edge: "whole edge"}
 
-// table has one form's subjects, each with the cyclictest beside it.
+// table returns one form's subjects, each with the cyclictest beside it.
 func (r *Report) table(form string) report.Table {
 	t := report.Table{Left: 1, Columns: []string{"", "ticks", "p50", "p90", "p99", "p99.9", "max us", ">1ms/10k", "x p50", "x p99", "own", "host", "steal"}}
 	for i := range r.Results {
@@ -89,7 +89,7 @@ func (r *Report) notes() (all []string) {
 	return all
 }
 
-// String continues a sentence with the ratio; nil gives "".
+// String returns the ratio as the end of a sentence; nil gives "".
 func (r *Ratio) String() string {
 	if r == nil {
 		return ""
@@ -97,7 +97,7 @@ func (r *Ratio) String() string {
 	return fmt.Sprintf(", x %.2f and x %.2f of cyclictest's", r.P50, r.P99)
 }
 
-// String is the figure as a sentence.
+// String returns the figure as a sentence.
 func (f *Figure) String() string {
 	return fmt.Sprintf("%s: lateness p99 %.0f us beside cyclictest's %.0f us in the same seconds, a ratio of %.2f (p50 %.2f), from %d ticks",
 		subjectTitles[f.Subject], f.P99, f.CyclictestP99, f.Ratio.P99, f.Ratio.P50, f.Ticks)

@@ -10,7 +10,7 @@ func shareCPUs(from, to int) error {
 	return unix.SchedSetaffinity(to, &cpus)
 }
 
-// threadUse holds the kernel's counters of the calling thread.
+// threadUse returns the kernel's counters of the calling thread.
 func threadUse() (faults, involuntary int64) {
 	var use unix.Rusage
 	if unix.Getrusage(unix.RUSAGE_THREAD, &use) != nil {
