@@ -1,8 +1,8 @@
 // Package jpeg measures the cost of a picture between camera and wire, and between wire and tensor,
 // beside libjpeg-turbo's tjbench on the same picture and, built with the tag pixiv,
 // github.com/pixiv/go-libjpeg. On a shared machine speed changes by the second, so they take turns
-// of a fraction of one, at a real-time priority where the kernel grants it. The result is the
-// quotient of neighbouring turns: its median, and that of the best turns.
+// of a fraction of a second, at a real-time priority where the kernel grants it. The result is the
+// quotient of adjacent turns: its median, and the quotient of the best turns.
 package jpeg
 
 import (
@@ -49,16 +49,16 @@ func (s *Size) UnmarshalText(text []byte) error {
 
 func (s Size) String() string { return fmt.Sprintf("%dx%d", s.W, s.H) }
 
-// turn is how long one subject runs at a time.
+// turn is the time for which one subject runs at once.
 const turn = 150 * time.Millisecond
 
-// Limits of the picture, so that a turn holds several.
+// Limits of the picture, so that a turn contains several.
 const (
 	minSide = 64
 	maxSide = 4096
 )
 
-// subject is one thing that is done with a picture.
+// subject is one operation on a picture.
 type subject struct {
 	name string
 	reference
@@ -69,8 +69,8 @@ type subject struct {
 // inputs are the pictures and buffers of the subjects.
 type inputs struct{ rgb, yuyv, j422, j420 []byte }
 
-// reference is the figure of tjbench for the same work: of RGB or of planar YUV, in which chroma,
-// compressing or not. Without a chroma there is no figure.
+// reference selects tjbench's figure for the same work: RGB or planar YUV, the chroma, compressing
+// or decompressing. Without a chroma there is no figure.
 type reference struct {
 	chroma string
 	yuv    bool
@@ -140,11 +140,10 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return report, nil
 }
 
-// measure runs for a turn and returns the milliseconds of one run and the objects
-// that it allocated.
+// measure runs for a turn and returns the milliseconds and the allocated objects of one run.
 func measure(run func() error) (ms, allocs float64, err error) {
 	var before, after runtime.MemStats
-	if err := run(); err != nil { // memory that is allocated once
+	if err := run(); err != nil { // allocates the memory that is kept
 		return 0, 0, err
 	}
 	runtime.ReadMemStats(&before)
@@ -160,7 +159,7 @@ func measure(run func() error) (ms, allocs float64, err error) {
 	return took.Seconds() * 1e3 / float64(n), float64(after.Mallocs-before.Mallocs) / float64(n), nil
 }
 
-// tjbench returns the milliseconds that the reference takes for a picture.
+// tjbench returns the reference's time for a picture in milliseconds.
 func tjbench(ctx context.Context, tool, file string, cfg Config, ref reference) (ms float64, err error) {
 	args := []string{file, strconv.Itoa(cfg.Quality), "-rgb", "-quiet", "-nowrite", "-subsamp", ref.chroma, "-benchtime", fmt.Sprint(turn.Seconds()), "-warmup", "0.02"}
 	if ref.yuv {
@@ -177,9 +176,9 @@ func tjbench(ctx context.Context, tool, file string, cfg Config, ref reference) 
 	return float64(cfg.Size.W*cfg.Size.H) / speed / 1e3, nil
 }
 
-// speedOf reads the figure, in megapixels a second, out of the line of results:
-// pixel format, row order, chroma, quality, width, height, and then the speeds.
-// With -yuv the first and the last are the colour conversion alone.
+// speedOf reads the figure, in megapixels a second, from the line of results: pixel format, row
+// order, chroma, quality, width, height, and then the speeds. With -yuv the first and the last are
+// only the colour conversion.
 func speedOf(out string, ref reference) (float64, error) {
 	for line := range strings.Lines(out) {
 		f := strings.Fields(line)
@@ -260,7 +259,7 @@ func newSubjects(cfg Config, pix []byte) (all []subject, done func(), err error)
 	return all, done, err
 }
 
-// scenery is a picture with ramps, edges and sensor noise.
+// scenery returns a picture with ramps, edges and sensor noise.
 func scenery(w, h int) []byte {
 	pix := make([]byte, w*h*3)
 	x := uint32(1)
@@ -272,14 +271,14 @@ func scenery(w, h int) []byte {
 	return pix
 }
 
-// levels is a pixel by ITU-R BT.601, narrow range.
+// levels converts a pixel by ITU-R BT.601, narrow range.
 func levels(p []byte) (y, cb, cr byte) {
 	r, g, b := int(p[0]), int(p[1]), int(p[2])
 	return byte((66*r+129*g+25*b+128)>>8 + 16), byte((-38*r-74*g+112*b+128)>>8 + 128), byte((112*r-94*g-18*b+128)>>8 + 128)
 }
 
-// planes is a picture as a camera's levels, its chroma averaged over two pixels in
-// each of so many rows.
+// planes converts a picture to a camera's levels, with its chroma averaged over two pixels in each
+// of the given number of rows.
 func planes(pix []byte, w, h, rows int) (luma, cb, cr []byte) {
 	for i := 0; i < 3*w*h; i += 3 {
 		y, _, _ := levels(pix[i:])
@@ -303,7 +302,7 @@ func planes(pix []byte, w, h, rows int) (luma, cb, cr []byte) {
 	return luma, cb, cr
 }
 
-// packed is a picture as YUYV.
+// packed converts a picture to YUYV.
 func packed(pix []byte, w, h int) (out []byte) {
 	luma, cb, cr := planes(pix, w, h, 1)
 	for i := range cb {
@@ -312,7 +311,7 @@ func packed(pix []byte, w, h int) (out []byte) {
 	return out
 }
 
-// planar is a picture as NV12.
+// planar converts a picture to NV12.
 func planar(pix []byte, w, h int) []byte {
 	out, cb, cr := planes(pix, w, h, 2)
 	for i := range cb {

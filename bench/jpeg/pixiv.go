@@ -2,8 +2,8 @@
 
 package jpeg
 
-// The binding that others use: libjpeg-turbo's libjpeg interface, which needs its
-// header (apt-get install libjpeg-dev). Its cgo sources warn under new compilers.
+// A binding used by other projects: libjpeg-turbo's libjpeg interface, which needs its header
+// (apt-get install libjpeg-dev). Its cgo sources cause warnings in new compilers.
 
 import (
 	"bytes"
@@ -13,8 +13,8 @@ import (
 	"github.com/pixiv/go-libjpeg/rgb"
 )
 
-// withPixiv adds what go-libjpeg can do too, with TurboJPEG's choice of transforms:
-// the fast one to encode below a quality of 96, the exact one to decode.
+// withPixiv adds the operations that go-libjpeg supports too, with TurboJPEG's choice of
+// transforms: the fast one to encode below a quality of 96, the exact one to decode.
 func withPixiv(subjects []subject, cfg Config, in inputs) {
 	bounds := image.Rect(0, 0, cfg.Size.W, cfg.Size.H)
 	options := &jpeg.EncoderOptions{Quality: cfg.Quality, DCTMethod: jpeg.DCTIFast}
@@ -47,7 +47,7 @@ func withPixiv(subjects []subject, cfg Config, in inputs) {
 	}
 }
 
-// splitYUYV makes planes of JPEG's levels, 0 to 255, of a camera's, 16 to 235.
+// splitYUYV converts a camera's levels, 16 to 235, to planes of JPEG's levels, 0 to 255.
 func splitYUYV(dst *image.YCbCr, src []byte) {
 	w := dst.Rect.Dx()
 	for row := range dst.Rect.Dy() {

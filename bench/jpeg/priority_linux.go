@@ -2,8 +2,8 @@ package jpeg
 
 import "golang.org/x/sys/unix"
 
-// raisePriority makes the calling thread, and the programs that it starts, run before all
-// ordinary ones, at the lowest real-time priority; undo ends that.
+// raisePriority gives the calling thread, and the programs that it starts, the lowest real-time
+// priority, above all ordinary programs, until undo is called.
 func raisePriority() (undo func(), err error) {
 	before, err := unix.SchedGetAttr(0, 0)
 	if err != nil {

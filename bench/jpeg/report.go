@@ -9,14 +9,14 @@ import (
 	"edgert/bench/report"
 )
 
-// Report is what Measure found.
+// Report is the result of Measure.
 type Report struct {
 	Bench   string        `json:"bench"`
 	Version string        `json:"version"`
 	Size    string        `json:"size"`
 	Quality int           `json:"quality"`
 	Rounds  int           `json:"rounds"`
-	Shared  string        `json:"shared,omitempty"` // why both ran among ordinary programs
+	Shared  string        `json:"shared,omitempty"` // why they ran without real-time priority
 	Machine bench.Machine `json:"machine"`
 	Results []Result      `json:"results"`
 }
@@ -26,16 +26,16 @@ type Result struct {
 	Name      string  `json:"name"`
 	MS        float64 `json:"ms"`                   // time for a picture: median of the turns
 	BestMS    float64 `json:"best_ms"`              // in the best turn
-	Tjbench   float64 `json:"tjbench_ms,omitempty"` // the same of tjbench
+	Tjbench   float64 `json:"tjbench_ms,omitempty"` // the same for tjbench
 	BestTheir float64 `json:"tjbench_best_ms,omitempty"`
-	Ratio     float64 `json:"ratio,omitempty"`      // ours over theirs in neighbouring turns: median
+	Ratio     float64 `json:"ratio,omitempty"`      // ours over tjbench's in adjacent turns: median
 	BestRatio float64 `json:"best_ratio,omitempty"` // ratio of the best turns
 	Allocs    float64 `json:"allocs"`               // objects for each picture, the most in a turn
 
 	// The same through go-libjpeg, in a build with the tag pixiv.
 	Pixiv       float64 `json:"pixiv_ms,omitempty"`
 	PixivBest   float64 `json:"pixiv_best_ms,omitempty"`
-	PixivRatio  float64 `json:"pixiv_ratio,omitempty"` // theirs over ours in neighbouring turns: median
+	PixivRatio  float64 `json:"pixiv_ratio,omitempty"` // go-libjpeg's over ours in adjacent turns: median
 	PixivAllocs float64 `json:"pixiv_allocs,omitempty"`
 
 	ours, theirs, ratios, pixiv, pixivRatios []float64
@@ -49,7 +49,7 @@ func newReport(cfg Config, subjects []subject) *Report {
 	return r
 }
 
-// add books one turn of ours and, unless it is 0, the one of tjbench before it.
+// add adds one turn of ours and, unless it is 0, the turn of tjbench before it.
 func (r *Report) add(name string, ours, theirs, allocs float64) {
 	res := r.result(name)
 	res.ours, res.Allocs = append(res.ours, ours), max(res.Allocs, allocs)
@@ -58,7 +58,7 @@ func (r *Report) add(name string, ours, theirs, allocs float64) {
 	}
 }
 
-// addPixiv books a turn of go-libjpeg, and ours before it.
+// addPixiv adds a turn of go-libjpeg, and our turn before it.
 func (r *Report) addPixiv(name string, ours, theirs, allocs float64) {
 	res := r.result(name)
 	res.pixiv, res.pixivRatios = append(res.pixiv, theirs), append(res.pixivRatios, theirs/ours)
@@ -73,7 +73,7 @@ func (r *Report) finish() {
 	for i := range r.Results {
 		res := &r.Results[i]
 		res.MS, res.BestMS = report.Median(res.ours), slices.Min(res.ours)
-		// The runtime's own few objects are not the picture's.
+		// A few objects of the runtime's own do not belong to the picture.
 		res.Allocs = float64(int(res.Allocs))
 		if len(res.theirs) > 0 {
 			res.Tjbench, res.BestTheir, res.Ratio = report.Median(res.theirs), slices.Min(res.theirs), report.Median(res.ratios)
@@ -85,7 +85,7 @@ func (r *Report) finish() {
 	}
 }
 
-// WriteTable writes what a person reads.
+// WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
 	fmt.Fprintf(w, "%s at quality %d, %d rounds, ms for a picture on %s\n", r.Size, r.Quality, r.Rounds, r.Machine.CPU)
 	t := report.Table{Left: 1, Columns: []string{"", "ours", "tjbench", "ratio", "best ours", "best tjbench", "ratio", "allocations"}}
