@@ -13,7 +13,7 @@ func setNice(tid, nice int) error {
 	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_NORMAL, Nice: int32(nice)}, 0)
 }
 
-// setRoundRobin leaves reset-on-fork out: the recipe that is measured does.
+// setRoundRobin sets SCHED_RR without reset-on-fork, as the measured recipe does.
 func setRoundRobin(tid, priority int) error {
 	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_RR, Priority: uint32(priority)}, 0)
 }
@@ -22,8 +22,8 @@ func setFIFO(tid, priority int) error {
 	return unix.SchedSetAttr(tid, &unix.SchedAttr{Policy: unix.SCHED_FIFO, Priority: uint32(priority)}, 0)
 }
 
-// childClass starts a program from one of the process's threads, as a recorder
-// would start an encoder, and returns how the kernel schedules it.
+// childClass starts a program from one of the process's threads, as a recorder would start an
+// encoder, and returns its scheduling class.
 func childClass(ctx context.Context) string {
 	out, err := exec.CommandContext(ctx, "cat", "/proc/self/stat").Output()
 	if err != nil {

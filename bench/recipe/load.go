@@ -9,7 +9,7 @@ import (
 	"edgert/jpeg"
 )
 
-// startLoad starts the load that shares the edge's process; the others run outside.
+// startLoad starts a load within the edge's process; the other loads run outside.
 func startLoad(ctx context.Context, all *sync.WaitGroup, load string) {
 	switch load {
 	case "encode":
@@ -31,7 +31,7 @@ const (
 func encode(ctx context.Context) {
 	enc, err := jpeg.NewEncoder(previewQuality, jpeg.ChromaOfPicture)
 	if err != nil {
-		return // the edge itself has failed by now
+		return // in this case the edge itself has failed already
 	}
 	defer enc.Close()
 	picture := make([]byte, previewWidth*previewHeight*3)

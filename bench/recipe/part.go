@@ -17,23 +17,22 @@ import (
 	"edgert/rt"
 )
 
-// Part is the edge with one recipe, in a process of its own: what
-// `bench part edge` runs.
+// Part is the edge with one recipe in a process of its own, `bench part edge`.
 type Part struct {
 	Cell
 	FPS         float64       `name:"fps" required:""`
 	Duration    time.Duration `required:""`
 	Connect     string        `required:""` // the server's endpoint
 	Bus         string        `required:""` // the arm's port
-	Calibration string        `required:""` // its file
+	Calibration string        `required:""` // the calibration's file
 }
 
 // Result is the output of a Part.
 type Result struct {
 	Edge *edge.Summary `json:"edge"`
 
-	Threads  string  `json:"threads"`  // how many are scheduled how, while the arm moved
-	Children string  `json:"children"` // how a child process is scheduled that a thread of the edge starts
+	Threads  string  `json:"threads"`  // number of threads in each scheduling class while the arm moved
+	Children string  `json:"children"` // scheduling class of a child process that a thread of the edge starts
 	RTShare  float64 `json:"rt_share"` // share of all CPUs' time, taken by real-time threads of the process
 	RTPeak   float64 `json:"rt_peak"`  // the same in the worst quarter of a second
 }
@@ -52,7 +51,7 @@ func (p Part) Run(ctx context.Context, w io.Writer) error {
 	if _, err := cellsOf([]string{p.Others}, []string{p.GC}, []string{p.Load}); err != nil {
 		return err
 	}
-	camera, err := capture.Parse("top=sim") // which the demo policy wants of an arm at a port
+	camera, err := capture.Parse("top=sim") // the demo policy needs a camera, also with an arm at a port
 	if err != nil {
 		return err
 	}
@@ -80,8 +79,8 @@ func (p Part) Run(ctx context.Context, w io.Writer) error {
 	return json.NewEncoder(w).Encode(r)
 }
 
-// watch applies the recipe to threads as they come, and watches what the kernel
-// makes of it, until ctx ends. It begins once the tick is real-time.
+// watch applies the recipe to threads as they appear, and observes the kernel's scheduling, until
+// ctx ends. It begins once the tick is real-time.
 func (p Part) watch(ctx context.Context, r *Result) {
 	var shares shareMeter
 	done := map[int]bool{}
@@ -104,8 +103,7 @@ func (p Part) watch(ctx context.Context, r *Result) {
 	r.RTShare, r.RTPeak = shares.total(), shares.peak
 }
 
-// schedule gives every thread that is not in done the recipe's class, and
-// returns the new ones.
+// schedule gives every thread that is not in done the recipe's class, and returns the new threads.
 func (p Part) schedule(threads []bench.Thread, done map[int]bool) (fresh []int) {
 	for _, t := range threads {
 		if t.Priority == tickPriority || done[t.TID] {
@@ -123,7 +121,7 @@ func (p Part) schedule(threads []bench.Thread, done map[int]bool) (fresh []int) 
 			err = setRoundRobin(t.TID, otherRR)
 		}
 		if err != nil {
-			done[t.TID] = false // it may have ended; else the report's classes show it
+			done[t.TID] = false // it may have ended; otherwise the report's classes show the failure
 		}
 	}
 	return fresh

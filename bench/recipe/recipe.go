@@ -2,15 +2,14 @@
 //
 // The tick is SCHED_FIFO 80 in every cell. The cells differ in the class of all other threads of
 // the process (camera, encoder, transport), in whether Go's collector runs, and in the load of the
-// machine: nothing, another process, picture encoders on every core of the edge's own process, or
-// garbage made in it. Each cell is the whole edge in a process of its own (part.go), against one
-// real lean-server and a simulated arm in another process, whose threads come before all others
-// because real motors do not share the edge's CPUs. It runs for a few seconds, in turned order, so
-// that other work of the machine affects all cells.
+// machine: idle, another process, picture encoders on every core of the edge's own process, or
+// garbage made in it. Each cell is the whole edge in a process of its own (part.go), with one real
+// lean-server and a simulated arm in another process, whose threads have precedence over all others
+// because real motors do not share the edge's CPUs. It runs for a few seconds, in rotating order,
+// so that other work of the machine affects all cells.
 //
-// It is the experiment behind docs/real-time.md: bytes of a tty reach their reader through ordinary
-// kernel workers, so real-time threads beside the tick can starve the very bus that the tick waits
-// for.
+// The result is in docs/real-time.md: bytes of a tty reach their reader through ordinary kernel
+// workers, so real-time threads beside the tick can starve the very bus that the tick waits for.
 package recipe
 
 import (
@@ -54,14 +53,13 @@ func (c *Config) check() ([]Cell, error) {
 	return cellsOf(c.Others, c.GC, c.Load)
 }
 
-// classes are those that the threads beside the tick may have.
+// classes are the classes of the threads beside the tick.
 var classes = []string{"nice-10", "nice0", "rr40"}
 
 // collectors are the settings of Go's collector while the arm moves.
 var collectors = []string{"off", "on"}
 
-// loadNames are what keeps the machine busy: outside in a process at nice 0, or
-// inside the edge's own process.
+// loadNames are the loads: outside in a process at nice 0, or inside the edge's own process.
 var loadNames = []string{"none", "stress", "encode", "alloc"}
 
 // Cell is one recipe under one load.
@@ -100,8 +98,8 @@ func cellsOf(others, gcs, loads []string) ([]Cell, error) {
 	return all, nil
 }
 
-// Slice is one cell in one round. Failed is why it has no result: a recipe may
-// keep the bus from answering at all.
+// Slice is one cell in one round. Failed is the reason why it has no result: a recipe may keep the
+// bus from answering at all.
 type Slice struct {
 	Cell
 	Round  int     `json:"round"`
@@ -109,8 +107,8 @@ type Slice struct {
 	Result *Result `json:"result,omitempty"`
 }
 
-// Measure runs every cell in every round. When ctx ends early the report is of
-// the slices that were complete.
+// Measure runs every cell in every round. When ctx ends early the report covers the complete
+// slices.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	cells, err := cfg.check()
 	if err != nil {
@@ -129,7 +127,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := server.Start(ctx); err != nil {
 		return nil, err
 	}
-	defer server.Stop() // a second time does nothing
+	defer server.Stop() // a second Stop does nothing
 	arm, err := startArm(cfg.Bin, filepath.Join(dir, "arm"))
 	if err != nil {
 		return nil, err
@@ -141,8 +139,8 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 			cfg.Progress("round %d of %d, %d of %d: others %s, collector %s, load %s, %v\n",
 				round+1, cfg.Rounds, i+1, len(cells), cell.Others, cell.GC, cell.Load, cfg.Slice)
 			s := Slice{Cell: cell, Round: round + 1}
-			// The edge refuses a bus that is too slow, and on a busy machine the
-			// simulated one is now and then.
+			// The edge refuses a bus that is too slow, as the simulated bus sometimes is on a busy
+			// machine.
 			for try := 1; ; try++ {
 				if s.Result, err = cfg.slice(ctx, cell, server.Endpoint, arm, dir); err == nil || try == startTries || ctx.Err() != nil {
 					break
@@ -169,12 +167,12 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return newReport(cfg, cells, machine, all), nil
 }
 
-// errSetup is of a load or a bus that does not run, which leaves nothing to
-// measure.
+// errSetup is the error of a load or a bus that does not run, without which nothing can be
+// measured.
 var errSetup = errors.New("nothing to measure with")
 
-// simArm is the simulated arm in a process of its own. Real motors do not share
-// the edge's CPUs, so its threads come before all others.
+// simArm is the simulated arm in a process of its own. Real motors do not share the edge's CPUs, so
+// its threads have precedence over all others.
 type simArm struct {
 	*bench.Child
 	link string
@@ -190,8 +188,8 @@ func startArm(bin, link string) (*simArm, error) {
 	return &simArm{sim, link}, nil
 }
 
-// prioritize puts the simulator's threads before all others; new ones come with
-// time.
+// prioritize gives the simulator's threads precedence over all others. Call it repeatedly, since
+// new threads appear.
 func (a *simArm) prioritize() error {
 	if !a.Running() {
 		return fmt.Errorf("%w: edge-rt sim-bus ended: %s", errSetup, a.LastWords())
@@ -220,7 +218,7 @@ func (c *Config) slice(ctx context.Context, cell Cell, endpoint string, arm *sim
 	defer load.Stop()
 	cmd := bench.Part("edge", "--fps", strconv.FormatFloat(c.FPS, 'g', -1, 64),
 		"--duration", c.Slice.String(), "--connect", endpoint, "--bus", arm.link, "--calibration", c.Calibration, "--others", cell.Others, "--gc", cell.GC, "--load", cell.Load)
-	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir) // its id stays out of the user's
+	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir) // its id is kept out of the user's state
 	part, err := bench.Start(cmd)
 	if err != nil {
 		return nil, err

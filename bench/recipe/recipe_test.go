@@ -91,7 +91,7 @@ func TestScheduleGivesTheClass(t *testing.T) {
 	ready, leave := make(chan int), make(chan struct{})
 	var all sync.WaitGroup
 	all.Go(func() {
-		runtime.LockOSThread() // and so it ends with the goroutine, class and all
+		runtime.LockOSThread() // never unlocked: the thread ends with the goroutine, class included
 		ready <- threadID()
 		<-leave
 	})
@@ -116,7 +116,7 @@ func TestScheduleGivesTheClass(t *testing.T) {
 	if fresh := (Part{Cell: Cell{Others: "rr40"}}).schedule(one, map[int]bool{}); len(fresh) != 1 {
 		t.Errorf("schedule saw %d new threads, want 1", len(fresh))
 	}
-	if got := class(); got != "1 RR 40" && got != "1 OTHER nice 3" { // the latter where the kernel refuses
+	if got := class(); got != "1 RR 40" && got != "1 OTHER nice 3" { // the second where the kernel refuses
 		t.Errorf("after rr40 the thread is %s", got)
 	}
 }

@@ -11,8 +11,8 @@ import (
 	"edgert/edge"
 )
 
-// Report is the result of Measure; its JSON is the table's content, and the slices that it comes
-// from.
+// Report is the result of Measure; its JSON has the table's content and the slices that it is
+// computed from.
 type Report struct {
 	Bench   string        `json:"bench"`
 	Version string        `json:"version"`
@@ -26,7 +26,7 @@ type Report struct {
 // Total is one cell over all rounds.
 type Total struct {
 	Cell
-	Rounds       int             `json:"rounds"` // that have a result
+	Rounds       int             `json:"rounds"` // rounds with a result
 	Failed       []string        `json:"failed,omitempty"`
 	Ticks        uint64          `json:"ticks"`
 	Lateness     bench.Quantiles `json:"lateness_us"`
@@ -54,7 +54,7 @@ func newReport(cfg Config, cells []Cell, machine bench.Machine, slices []Slice) 
 	return r
 }
 
-// totalOf pools a cell's latenesses; of the bus, the worst slice counts.
+// totalOf pools a cell's latenesses; for the bus it takes the worst slice.
 func totalOf(cell Cell, slices []Slice) Total {
 	t := Total{Cell: cell}
 	var late bench.Tally
@@ -138,5 +138,5 @@ func (t *Total) cells() []string {
 		fmt.Sprint(t.GCCycles), fmt.Sprintf("%.1f%%", 100*t.RTShare), fmt.Sprintf("%.1f%%", 100*t.RTPeak), whole(t.StealMS), t.Children}
 }
 
-// motors is how many the simulated arm has.
+// motors is the number of motors of the simulated arm.
 const motors = 6

@@ -7,12 +7,12 @@ import (
 	"edgert/bench"
 )
 
-// shareMeter sums what the process's real-time threads take of the CPUs.
+// shareMeter sums the CPU time of the process's real-time threads.
 type shareMeter struct {
 	used        map[int]time.Duration // by thread, at the last reading
 	sum, before time.Duration         // since began; at marked
 	began       time.Time
-	marked      time.Time // the last reading that was not held up
+	marked      time.Time // the last reading without a delay
 	peak        float64
 }
 
@@ -33,7 +33,7 @@ func (m *shareMeter) read(threads []bench.Thread) {
 		}
 		m.used[t.TID] = used
 	}
-	// A reader that is kept from reading would count more than the interval had.
+	// A delayed reader would count more time than the interval has.
 	if d := now.Sub(m.marked); d >= shareEvery && time.Since(now) < shareEvery/25 {
 		m.peak = max(m.peak, bench.ShareOfCPUs(m.sum-m.before, d))
 		m.marked, m.before = now, m.sum
