@@ -5,14 +5,14 @@ import (
 	"math"
 )
 
-// Axis takes values to places in a drawing, in SVG units.
+// Axis maps values to positions in a drawing, in SVG units.
 type Axis struct {
 	Low, High float64 // values at its ends
-	From, To  float64 // their places
-	Log       bool    // by the logarithm; Low is above 0
+	From, To  float64 // their positions
+	Log       bool    // logarithmic; Low is above 0
 }
 
-// share is where a value lies between the ends, 0 to 1 of it.
+// share returns the position of a value between the ends, 0 to 1.
 func (a Axis) share(v float64) float64 {
 	if a.Log {
 		return math.Log(v/a.Low) / math.Log(a.High/a.Low)
@@ -20,8 +20,8 @@ func (a Axis) share(v float64) float64 {
 	return (v - a.Low) / (a.High - a.Low)
 }
 
-// At returns the place of a value, the nearer end's for one beyond. An axis
-// whose ends are one has all at its beginning.
+// At returns the position of a value; a value beyond an end is at that end. On an axis whose ends
+// are equal every value is at the beginning.
 func (a Axis) At(v float64) float64 {
 	if a.High <= a.Low {
 		return a.From
@@ -38,10 +38,10 @@ func (a Axis) value(share float64) float64 {
 	return a.Low + share*(a.High-a.Low)
 }
 
-// linearTicks is into how many parts an axis without a logarithm is divided.
+// linearTicks is the number of parts of a linear axis.
 const linearTicks = 8
 
-// ticks are the values to write beside the axis: powers of ten, or equal parts.
+// ticks returns the values to write beside the axis: powers of ten, or equal parts.
 func (a Axis) ticks() (values []float64) {
 	if a.Log {
 		for d := math.Ceil(math.Log10(a.Low) - 1e-9); d <= math.Log10(a.High)+1e-9; d++ {
@@ -55,7 +55,7 @@ func (a Axis) ticks() (values []float64) {
 	return values
 }
 
-// microseconds writes so many of them, whole milliseconds and seconds as such.
+// microseconds formats a time, as milliseconds or seconds where these are whole.
 func microseconds(us float64) string {
 	switch {
 	case us >= 1e6 && math.Mod(us, 1e6) == 0:

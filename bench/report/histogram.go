@@ -8,20 +8,19 @@ import (
 	"edgert/bench"
 )
 
-// The layout of a histogram, in SVG units: what lies around the drawing itself.
+// The margins around the drawing of a histogram, in SVG units.
 const (
 	left, right = 50, 34
 	top, bottom = 56, 38
 	height      = 300
 )
 
-// XAxis is one for the times of histograms that are so wide, in microseconds.
+// XAxis returns the axis of times, in microseconds, for histograms of that width.
 func XAxis(width int, low, high float64, log bool) Axis {
 	return Axis{Low: low, High: high, From: left, To: float64(width - right), Log: log}
 }
 
-// Histogram draws distributions of times over one x axis; y is the logarithm of
-// how many there were.
+// Histogram draws distributions of times over one x axis; y is the logarithm of the count.
 type Histogram struct {
 	x, y    Axis
 	bins    int
@@ -29,8 +28,8 @@ type Histogram struct {
 	svg     strings.Builder
 }
 
-// NewHistogram begins a drawing with so many bins along x, the fullest of which
-// holds most.
+// NewHistogram begins a drawing with that number of bins along x; most is the largest count of a
+// bin.
 func NewHistogram(title, label string, x Axis, bins int, most float64) *Histogram {
 	h := &Histogram{x: x, bins: bins, y: Axis{Low: 0.5, High: max(most, 1), From: height - bottom, To: top, Log: true}}
 	fmt.Fprintf(&h.svg, `<svg viewBox="0 0 %.0f %d" role="img" aria-label="%s"><text x="%d" y="16">%s</text>`, x.To+right, height, escape(title), left, escape(title))
@@ -48,8 +47,8 @@ func NewHistogram(title, label string, x Axis, bins int, most float64) *Histogra
 	return h
 }
 
-// Counts divides an axis into so many bins and counts a tally's times in each;
-// those beyond its ends are left out.
+// Counts divides an axis into bins and counts a tally's times in each; times beyond its ends are
+// left out.
 func Counts(t *bench.Tally, x Axis, bins int) []float64 {
 	counts := make([]float64, bins)
 	for us, n := range t.Bins() {
@@ -78,13 +77,13 @@ func (h *Histogram) Add(class, name string, t *bench.Tally, q bench.Quantiles) {
 	h.legends++
 }
 
-// Line draws a line at a time.
+// Line draws a vertical line at a time.
 func (h *Histogram) Line(class string, us float64) {
 	at := h.x.At(us)
 	fmt.Fprintf(&h.svg, `<line class="%s" x1="%.1f" x2="%.1f" y1="%.0f" y2="%.0f"/>`, class, at, at, h.y.To, h.y.From)
 }
 
-// SVG returns the drawing, which holds numbers and escaped names only.
+// SVG returns the drawing, which contains only numbers and escaped names.
 func (h *Histogram) SVG() template.HTML { return template.HTML(h.svg.String() + "</svg>") }
 
 func escape(text string) string { return template.HTMLEscapeString(text) }

@@ -1,6 +1,6 @@
-// Package report is how all measurements write what they found: as JSON, as a
-// table for a terminal, and as a page for a browser (page.go) with plots over
-// one kind of axis (axis.go) and histograms (histogram.go).
+// Package report writes the results of all measurements: as JSON, as a table for a terminal, and as
+// a page for a browser (page.go) with plots over one kind of axis (axis.go) and histograms
+// (histogram.go).
 package report
 
 import (
@@ -24,7 +24,7 @@ func WriteJSON(w io.Writer, report any) error {
 type Table struct {
 	Columns []string // empty: rows only
 	Rows    [][]string
-	Left    int // columns from the left that hold words; all others hold figures, aligned right
+	Left    int // number of columns from the left that are words; all others are figures, aligned right
 }
 
 // Add appends a row.
@@ -65,12 +65,13 @@ func (t *Table) Write(w io.Writer) error {
 	return err
 }
 
-// Facts begins a report for a terminal: the subject, and the machine's facts.
+// Facts begins a report for a terminal with the subject and the machine's facts.
 func Facts(name, what string, machine [][]string) *Table {
 	return &Table{Left: 2, Rows: append([][]string{{name, what}}, machine...)}
 }
 
-// Median is the middle value, of an even number the mean of the two; 0 of no values.
+// Median returns the middle value, of an even number the mean of the two middle ones; 0 without
+// values.
 func Median(values []float64) float64 {
 	if len(values) == 0 {
 		return 0

@@ -39,7 +39,7 @@ func TestMicroseconds(t *testing.T) {
 	}
 }
 
-// Every time between the ends of the axis is counted once, no other.
+// Every time between the ends of the axis is counted once, and no other.
 func TestCounts(t *testing.T) {
 	var tally bench.Tally
 	for _, us := range []float64{0, 1, 5, 5, 99, 100, 101, 5000} {
