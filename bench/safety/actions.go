@@ -23,10 +23,10 @@ var notFinite = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(mat
 // notNumbers fills a chunk with NaN and infinities.
 func notNumbers(c *wire.ActionChunk) { fill(c, notFinite) }
 
-// jumps fills a chunk with places beyond the joints' ends, in turn.
+// jumps fills a chunk with positions beyond the joints' ends, in turn.
 func jumps(c *wire.ActionChunk) { fill(c, []float32{-400, 400}) }
 
-// fill writes values over a chunk, the same to all of a row.
+// fill overwrites a chunk with values, the same for all joints of a row.
 func fill(c *wire.ActionChunk, values []float32) {
 	for _, m := range []*wire.Matrix{&c.ChunkModel, &c.ChunkRobot} {
 		m.Data = slices.Clone(m.Data)
@@ -65,13 +65,13 @@ func garbage(r *run) error {
 			m := wire.Matrix{Rows: 2, Cols: 3, Data: []float32{1, 2, 3, 4, 5, 6}}
 			body = wire.AppendActionChunk(nil, &wire.ActionChunk{ChunkModel: m, ChunkRobot: m})
 		}
-		_ = p.Put(body, head) // a lost one does no harm
+		_ = p.Put(body, head) // a lost sample does no harm
 		r.sleep(5 * time.Millisecond)
 	}
 	return nil
 }
 
-// secondRobot runs another robot of the same id, as a cloned SD card would.
+// secondRobot runs another robot with the same id, as with a cloned SD card.
 func secondRobot(r *run) error {
 	dir := filepath.Join(r.dir, "second")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -107,7 +107,7 @@ func secondRobot(r *run) error {
 	return nil
 }
 
-// limpRobot is an SO-101 whose gripper is let go when it is overloaded.
+// limpRobot is an SO-101 whose gripper is released when it is overloaded.
 const limpRobot = `name: so101
 calibration: [so_follower, so101_follower]
 baud: 1000000
@@ -126,7 +126,7 @@ func limpGripper(r *run) error {
 	return os.WriteFile(filepath.Join(r.dir, "robot.yaml"), []byte(limpRobot), 0o600)
 }
 
-// pictures puts a folder of pictures where the camera is.
+// pictures makes a folder of pictures the camera.
 func pictures(r *run) error {
 	dir := filepath.Join(r.dir, "pictures")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -139,7 +139,7 @@ func pictures(r *run) error {
 	return os.WriteFile(filepath.Join(dir, "1.jpg"), b, 0o600)
 }
 
-// strayBytes puts a picture as a Logitech C270 sends it where the camera is.
+// strayBytes makes a picture as a Logitech C270 sends it the camera.
 func strayBytes(r *run) error {
 	bad, err := spoiltPicture()
 	if err != nil {
@@ -148,8 +148,8 @@ func strayBytes(r *run) error {
 	return os.WriteFile(filepath.Join(r.dir, "bad.jpg"), bad, 0o600)
 }
 
-// spoiltPicture has stray bytes before its end: 16, of which a decoder may take up to 7
-// for the picture's own, 64 bits at a time, without a word.
+// spoiltPicture has stray bytes before its end: 16, of which a decoder may silently take up to 7
+// for the picture's own, because it reads 64 bits at a time.
 func spoiltPicture() ([]byte, error) {
 	good, err := picture()
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"edgert/bench"
 )
 
-// tickPriority is of edge-rt's tick.
+// tickPriority is the priority of edge-rt's tick.
 const tickPriority = 80
 
 // errNotHere means that this machine cannot play a fault.
@@ -35,15 +35,15 @@ func waitDeath(pid int, waited <-chan struct{}) {
 	}
 }
 
-// traceTick interrupts the edge's tick thread, and no other, as a debugger would,
-// and has trace handle it until over is closed, when the fault is over.
+// traceTick interrupts the edge's tick thread only, as a debugger would, and makes trace handle it
+// until over is closed at the end of the fault.
 func traceTick(r *run, trace func(tid int, over <-chan struct{})) error {
 	tid, ok := bench.TickThread(bench.ThreadsOf(r.edge.PID()), tickPriority)
 	if !ok {
 		return fmt.Errorf("%w: edge-rt has no thread at SCHED_FIFO %d to be traced", errNotHere, tickPriority)
 	}
 	stopped, over, done := make(chan error, 1), make(chan struct{}), make(chan struct{})
-	go func() { // ptrace(2): all of it from one thread
+	go func() { // ptrace(2): all calls must come from one thread
 		defer close(done)
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
@@ -86,7 +86,7 @@ func keepStopped(tid int, over <-chan struct{}) {
 // clockStep is more than any time-out of the programs.
 const clockStep = 10 * time.Second
 
-// stepClock sets the machine's clock, if it may, and back.
+// stepClock sets the machine's clock, if permitted, and restores it.
 func stepClock(r *run) error {
 	if !r.cfg.StepClock {
 		return fmt.Errorf("%w: only with --step-clock, since the clock is the whole machine's", errNotHere)
@@ -105,7 +105,7 @@ func stepClock(r *run) error {
 	return nil
 }
 
-// smallDisk mounts one of 64 KiB at the run's folder full.
+// smallDisk mounts a disk of 64 KiB at the folder full of the run's folder.
 func smallDisk(r *run) error {
 	at := filepath.Join(r.dir, "full")
 	if err := os.MkdirAll(at, 0o700); err != nil {

@@ -20,9 +20,9 @@ const (
 
 const (
 	robotName = "so101"
-	gripper   = 6 // its id
+	gripper   = 6 // the gripper's id
 	countsMax = 4095
-	arc       = 360. // degrees of these counts, as LeRobot has it
+	arc       = 360. // degrees of these counts, as in LeRobot
 )
 
 // The calibration of every run, in counts: narrower than the encoders' range, so that a goal can be
@@ -32,8 +32,8 @@ var (
 	gripperRange = [2]int{1000, 3000}
 )
 
-// loads are what hangs on the six joints of a small arm whose upper arm is level,
-// from its base to its gripper. An arm that is let go falls.
+// loads are the loads on the six joints of a small arm whose upper arm is level, from its base to
+// its gripper. A released arm falls.
 var loads = []motor.Load{
 	{Backlash: 8},
 	{Backlash: 8, Gravity: 0.9, Level: 2048, StopMin: 1000, StopMax: 3100},
@@ -43,7 +43,7 @@ var loads = []motor.Load{
 	{Backlash: 8},
 }
 
-// arm is a simulated arm, its referee, and what happened to it.
+// arm is a simulated arm with its referee and its history.
 type arm struct {
 	bus     *servosim.Bus
 	referee *referee.Referee
@@ -67,7 +67,7 @@ func openArm(dir string, change func(*servosim.Config)) (*arm, error) {
 	for _, m := range r.Motors {
 		cfg.Servos = append(cfg.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name})
 		ends := rangeOf(m.ID)
-		unit := countsMax / arc // counts of the robot's unit
+		unit := countsMax / arc // counts per unit of the robot
 		if m.Norm == robot.Range0100 {
 			unit = float64(ends[1]-ends[0]) / 100
 		}

@@ -11,34 +11,34 @@ import (
 	"edgert/servo/servosim/motor"
 )
 
-// safeState is when an arm counts as safe after a fault.
+// safeState is the condition under which an arm counts as safe after a fault.
 type safeState uint8
 
 const (
-	safeOn   safeState = iota // it may go on
-	safeHeld                  // when the joints that the fault hits are driven no more: two ticks
-	safeOff                   // when all are limp, 300 ms after the program is gone
+	safeOn   safeState = iota // the arm may continue
+	safeHeld                  // within two ticks the joints of the fault are no longer driven
+	safeOff                   // all joints are limp 300 ms after the program's end
 )
 
 // fault is one row of the table: the fault and its effects. A new fault is a new row; Do is for
 // faults that the other fields cannot express.
 type fault struct {
-	Name  string // as --only takes it
+	Name  string // its name for --only
 	Title string // in the table
 	Safe  safeState
-	For   time.Duration // the fault lasts; then it is undone
+	For   time.Duration // duration of the fault, after which it is undone
 
-	Joints []uint8          // the joints that it hits; empty: all
+	Joints []uint8          // the affected joints; empty: all
 	Script []servosim.Fault // on the bus, times counted from the fault
 	Do     func(*run) error // other actions; run.onRevert undoes them
-	Soak   bool             // it may come in a soak too
+	Soak   bool             // it may occur in a soak too
 
 	Lean    bool                        // served by lean-server and the demo policy
 	Args    []string                    // edge-rt's flags; DIR is the run's folder
-	Bus     func(*servosim.Config)      // the arm's bus is another one
+	Bus     func(*servosim.Config)      // changes the arm's bus
 	Before  func(*run) error            // before the edge starts
 	Grip    func(time.Duration) float64 // the policy's goal of the gripper, in percent
-	Unarmed bool                        // the fault is there before the arm is armed
+	Unarmed bool                        // the fault begins before the arm is armed
 }
 
 const (
@@ -76,8 +76,8 @@ var supply = []fault{
 		Script: []servosim.Fault{{Kind: "unplug", Until: 2 * s}, {Kind: "power", From: 500 * time.Millisecond, Until: 1500 * time.Millisecond}}},
 }
 
-// object is where the gripper meets something hard, and when the policy closes and
-// opens it, from its first chunk on.
+// The position at which the gripper meets a hard object, and when the policy closes and opens it,
+// from its first chunk on.
 const (
 	object = 1600 // counts: 30 percent
 	closes = 5 * s
@@ -117,13 +117,13 @@ func squeeze(t time.Duration) float64 {
 	return 80
 }
 
-// low is an arm whose shoulder hangs below its calibrated range.
+// low puts the shoulder below its calibrated range.
 func low(c *servosim.Config) {
 	c.Loads = slices.Clone(c.Loads)
 	c.Loads[1] = motor.Load{Backlash: 8, Gravity: 0.9, Level: 1700, StopMin: 600, StopMax: 3100}
 }
 
-// spoilt is a share of the replies lost or spoilt for 4 s.
+// spoilt is a fault in which a share of the replies is lost or damaged for 4 s.
 func spoilt(name, title, kind string, share float64) fault {
 	return fault{Name: name, Title: title, For: 4 * s, Soak: true, Script: []servosim.Fault{{Kind: kind, Probability: share, Until: 4 * s}}}
 }
@@ -194,7 +194,7 @@ var servers = []fault{
 		Args: []string{"--camera", "top=DIR/bad.jpg:320x240@10,rotate=180"}, Before: strayBytes},
 }
 
-// pause is the operator's; the fault begins once the edge has answered.
+// pause is the operator's pause; the fault begins once the edge has answered.
 func pause(r *run) error {
 	if err := r.edge.ctl("pause"); err != nil {
 		return err

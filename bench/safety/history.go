@@ -13,8 +13,8 @@ import (
 )
 
 const (
-	slotTime = 50 * time.Millisecond  // in which an arm moves or does not
-	moving   = 4                      // counts that all goals travel in a slot of motion
+	slotTime = 50 * time.Millisecond  // time in which an arm moves or does not
+	moving   = 4                      // sum in counts of all goals' movement in a slot of motion
 	phaseMin = 250 * time.Millisecond // a shorter one belongs to the phase before
 	slotsMax = 20 * 60 * 20           // 20 minutes
 	goalsMax = 20 * 60 * fps
@@ -29,14 +29,14 @@ type history struct {
 	start  rt.Instant
 	slots  []slot
 	motors map[uint8]*motorHistory
-	offAt  rt.Instant    // when the last servo let go
-	trace  *bufio.Writer // gets every event; nil: no recipient
+	offAt  rt.Instant    // when the last servo was released
+	trace  *bufio.Writer // every event is written here; nil: nowhere
 }
 
-// motorHistory is one motor's.
+// motorHistory is the history of one motor.
 type motorHistory struct {
 	driven []rt.Instant // when a goal changed, or came without torque
-	goal   int          // the newest that was sent, received or not
+	goal   int          // the newest goal sent, received or not
 	torque bool
 }
 
@@ -54,7 +54,7 @@ func (h *history) open(r robot.Robot) {
 	}
 }
 
-// traceTo has every event written.
+// traceTo makes every event be written to w.
 func (h *history) traceTo(w *bufio.Writer) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -97,7 +97,7 @@ func (h *history) mark(text string) {
 	}
 }
 
-// goalOf is the goal that a write to a Feetech servo holds.
+// goalOf returns the goal in a write to a Feetech servo.
 func goalOf(e *servosim.Event) (goal int, ok bool) {
 	const at = 42
 	if i := at - e.Addr; i >= 0 && i+2 <= len(e.Data) {
@@ -110,7 +110,7 @@ func (h *history) index(t rt.Instant) int {
 	return min(max(int(t.Sub(h.start)/slotTime), 0), slotsMax)
 }
 
-// slot returns the slot of an instant, and adds those that lack before it.
+// slot returns the slot of an instant, and adds missing slots before it.
 func (h *history) slot(t rt.Instant) *slot {
 	i := h.index(t)
 	for len(h.slots) <= i {
@@ -123,7 +123,7 @@ func (h *history) slot(t rt.Instant) *slot {
 	return &h.slots[i]
 }
 
-// lastDriven is when a servo of ids was last driven in (after, before]; 0: never.
+// lastDriven returns when a servo of ids was last driven in (after, before]; 0: never.
 func (h *history) lastDriven(ids []uint8, after, before rt.Instant) (last rt.Instant) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -157,7 +157,7 @@ func (h *history) moves(since, now rt.Instant) bool {
 	return busy >= 3
 }
 
-// phase is a stretch of time in which the arm did one thing.
+// phase is a span of time with one action of the arm.
 type phase struct {
 	what   string
 	length time.Duration
@@ -178,7 +178,7 @@ func (h *history) phases(from, to rt.Instant) (all []phase) {
 	return merged(all)
 }
 
-// did returns the arm's action in slot i; a goal that moves in every other slot moves.
+// did returns the arm's action in slot i; a goal that moves in every other slot counts as moving.
 func (h *history) did(i int) string {
 	s := h.slots[i]
 	moves := s.travel >= moving || i > 0 && i+1 < len(h.slots) && h.slots[i-1].travel >= moving && h.slots[i+1].travel >= moving
@@ -204,8 +204,8 @@ func (h *history) did(i int) string {
 	return what
 }
 
-// merged takes the shortest phases out, but for an end without torque: an arm that turns round
-// pauses for a moment.
+// merged removes the shortest phases, except an end without torque: an arm that reverses pauses for
+// a moment.
 func merged(all []phase) (kept []phase) {
 	for i, p := range all {
 		n := len(kept)

@@ -16,7 +16,7 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// How long the programs may take.
+// Longest times of the programs.
 const (
 	armLimit  = 20 * time.Second // from an edge's start to an arm under torque
 	exitLimit = 8 * time.Second  // from SIGTERM to the end: it parks
@@ -46,8 +46,8 @@ func startEdge(bin string, a *arm, endpoint string, args ...string) (e *edgeProc
 	return e, nil
 }
 
-// ended reports whether the edge has ended. Its watchdog process may still run and
-// hold the edge's outputs open, for which Exited waits too.
+// ended reports whether the edge has ended. Its watchdog process may still run and hold the edge's
+// outputs open, for which Exited waits too.
 func (e *edgeProcess) ended() bool {
 	select {
 	case <-e.gone:
@@ -57,7 +57,7 @@ func (e *edgeProcess) ended() bool {
 	}
 }
 
-// close ends an edge that runs, also a stopped one.
+// close ends a running edge, also a stopped one.
 func (e *edgeProcess) close() {
 	if e.Running() {
 		_ = e.signal(syscall.SIGCONT)
@@ -65,13 +65,13 @@ func (e *edgeProcess) close() {
 	}
 }
 
-// signal sends a signal to the edge alone; its watchdog process does not get it.
+// signal sends a signal to the edge only; its watchdog process does not get it.
 func (e *edgeProcess) signal(s syscall.Signal) error { return syscall.Kill(e.PID(), s) }
 
-// signalNames are those that end an edge here.
+// signalNames are the signals that end an edge here.
 var signalNames = map[syscall.Signal]string{syscall.SIGKILL: "SIGKILL", syscall.SIGTERM: "SIGTERM", syscall.SIGABRT: "SIGABRT"}
 
-// exit is the exit code, or the signal that ended it.
+// exit returns the exit code, or the signal that ended the edge.
 func (e *edgeProcess) exit() string {
 	<-e.Exited()
 	state := e.State()
@@ -81,7 +81,7 @@ func (e *edgeProcess) exit() string {
 	return fmt.Sprint(state.ExitCode())
 }
 
-// reason is the edge's message at its end, in one line.
+// reason returns the edge's last message, in one line.
 func (e *edgeProcess) reason() string {
 	const most = 300
 	words := e.LastWords()
@@ -94,7 +94,7 @@ func (e *edgeProcess) reason() string {
 	return words
 }
 
-// ctl runs edge-rt ctl, again until the edge listens.
+// ctl runs edge-rt ctl, repeatedly until the edge listens.
 func (e *edgeProcess) ctl(word string) error {
 	var err error
 	var out []byte
@@ -134,7 +134,7 @@ func openLean(ctx context.Context, bin, dir, bundle string, first func(rt.Instan
 	return l, nil
 }
 
-// serve starts the server on a bundle, again where it was killed.
+// serve starts the server on a bundle, also after it was killed.
 func (l *leanServer) serve(ctx context.Context, bundle string) error {
 	if _, err := bench.WriteManifest(l.dir, bundle); err != nil {
 		return err

@@ -18,7 +18,7 @@ type proxy struct {
 	conns []net.Conn   // guarded by mu
 	up    bool         // guarded by mu: the edge's bytes pass
 	down  bool         // guarded by mu: the server's bytes pass
-	moved *sync.Cond   // a direction came back
+	moved *sync.Cond   // signals that a direction is open again
 	ended bool         // guarded by mu
 }
 
@@ -62,7 +62,7 @@ func (p *proxy) connect(c net.Conn) {
 	p.copy(c, s, &p.down)
 }
 
-// copy copies one direction and reads nothing while it is cut: TCP tries again.
+// copy copies one direction, and reads nothing while it is cut: TCP retransmits.
 func (p *proxy) copy(to, from net.Conn, open *bool) {
 	defer to.Close()
 	defer from.Close()
@@ -85,7 +85,7 @@ func (p *proxy) copy(to, from net.Conn, open *bool) {
 	}
 }
 
-// pass sets which directions get through.
+// pass sets the directions that are open.
 func (p *proxy) pass(up, down bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -93,7 +93,7 @@ func (p *proxy) pass(up, down bool) {
 	p.moved.Broadcast()
 }
 
-// unplug ends all connections and takes no more.
+// unplug ends all connections and refuses new ones.
 func (p *proxy) unplug() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -107,7 +107,7 @@ func (p *proxy) unplug() {
 	p.conns = nil
 }
 
-// replug takes connections again.
+// replug accepts connections again.
 func (p *proxy) replug() error {
 	l, err := net.Listen("tcp", strings.TrimPrefix(p.endpoint, "tcp/"))
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"edgert/servo/referee"
 )
 
-// The actor that gets the arm to move again after a fault.
+// The actor that makes the arm move again after a fault.
 const (
 	whoItself   = "by itself"
 	whoOperator = "an operator: `ctl resume`"
@@ -23,36 +23,36 @@ const (
 	whoNobody   = "unknown: `ctl resume` did not help"
 )
 
-// Result is what came of one fault.
+// Result is the result of one fault.
 type Result struct {
 	Name  string `json:"name"`
 	Title string `json:"fault"`
 	Did   string `json:"did"` // the arm's actions from the fault on
 
-	StepCounts  int     `json:"step_counts"` // the longest of a goal in the whole run
+	StepCounts  int     `json:"step_counts"` // the longest step of a goal in the whole run
 	StepDegrees float64 `json:"step_degrees"`
 	StepJoint   string  `json:"step_joint"`
 
-	// Safe is how long it took until the arm was safe, negative where the question does not arise;
-	// SafeMax is its limit.
+	// Safe is the time until the arm was safe, negative where that does not apply; SafeMax is its
+	// limit.
 	SafeMS    float64 `json:"safe_ms"`
 	SafeMaxMS float64 `json:"safe_max_ms"`
-	Exit      string  `json:"exit"` // code or signal; of SIGTERM at the end unless it came by itself
+	Exit      string  `json:"exit"` // exit code or signal, after the SIGTERM at the end unless it ended by itself
 	ByItself  bool    `json:"ended_by_itself"`
 	Reason    string  `json:"reason"` // the program's own words
 	Who       string  `json:"who"`
-	Goals     int     `json:"goals"` // that were judged
+	Goals     int     `json:"goals"` // number of goals checked
 
-	Violations map[string]int `json:"violations"` // per rule, those above 0
-	Kept       []string       `json:"kept"`       // the first violations, in words
+	Violations map[string]int `json:"violations"` // per rule, without those that are 0
+	Kept       []string       `json:"kept"`       // texts of the first violations
 	Note       string         `json:"note"`
-	Failed     bool           `json:"failed"` // it could not be played; note holds the reason
+	Failed     bool           `json:"failed"` // it could not be played; the note gives the reason
 
 	Began, Over rt.Instant `json:"-"` // the fault, on the machine's clock, which is the record's, too
 	Seconds     float64    `json:"seconds"`
 }
 
-// Broken is the number of violations, too slow ends included.
+// Broken returns the number of violations, including ends that were too slow.
 func (r *Result) Broken() (n int) {
 	for _, c := range r.Violations {
 		n += c
@@ -77,10 +77,10 @@ func (r *Result) progress() string {
 	return text
 }
 
-// keptMost is how many violations of a run are kept in words.
+// keptMost is the number of violations of a run whose texts are kept.
 const keptMost = 12
 
-// judged fills in the referee's findings, their instants counted from an instant.
+// judged sets the referee's findings, with their instants relative to from.
 func (r *Result) judged(v referee.Verdict, from rt.Instant) {
 	r.StepCounts, r.StepDegrees, r.StepJoint, r.Goals = v.Longest.Counts, tenth(v.Longest.Degrees), v.Longest.Joint, v.Goals
 	r.Violations = map[string]int{}
@@ -128,13 +128,13 @@ func (r *run) judge() {
 }
 
 const (
-	heldMax = 2*period + 10*time.Millisecond // two ticks, and a host that is late
+	heldMax = 2*period + 10*time.Millisecond // two ticks, and the lateness of a host
 	offMax  = 300 * time.Millisecond
 )
 
 func (r *run) did() string {
 	all := r.arm.history.phases(r.at, r.until)
-	// The last motion before an end of its own was the parking.
+	// The last motion before an end of its own is the parking.
 	if n := len(all); r.ended != 0 && r.ended < r.until && n > 1 && all[n-1].what == "limp" && r.edge.exit() != "SIGKILL" {
 		all[n-2].what = strings.Replace(all[n-2].what, "went on", "parked", 1)
 	}
@@ -147,11 +147,11 @@ func tenth(v float64) float64 { return float64(int(v*10+0.5)) / 10 }
 type Report struct {
 	Bench   string   `json:"bench"`
 	Version string   `json:"version"`
-	Seed    uint64   `json:"seed"` // a soak's
+	Seed    uint64   `json:"seed"` // of a soak
 	Results []Result `json:"results"`
 }
 
-// Broken is the number of violations in all.
+// Broken returns the number of all violations.
 func (r *Report) Broken() (n int) {
 	for i := range r.Results {
 		n += r.Results[i].Broken()
@@ -159,7 +159,7 @@ func (r *Report) Broken() (n int) {
 	return n
 }
 
-// WriteTable writes it for people at a terminal.
+// WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
 	b := &strings.Builder{}
 	fmt.Fprintf(b, "%-26s %-10s %-12s %-7s %-10s %s\n", "fault", "longest", "safe after", "exit", "violations", "what the arm did")
@@ -200,7 +200,7 @@ func (r *Report) WriteMarkdown(w io.Writer) error {
 // tableHeading is the heading of the table on its page.
 const tableHeading = "\n## The table\n"
 
-// above is the text above the table on a page, heading and all.
+// above returns the text above the table on a page, including its heading.
 func above(name string) (string, error) {
 	page, err := os.ReadFile(name)
 	if err != nil {
@@ -213,13 +213,13 @@ func above(name string) (string, error) {
 	return text + tableHeading + "\n", nil
 }
 
-// CheckInto refuses a page that WriteInto would.
+// CheckInto refuses a page that WriteInto would refuse.
 func CheckInto(name string) error {
 	_, err := above(name)
 	return err
 }
 
-// WriteInto puts the table below its heading in a page that has one.
+// WriteInto puts the table below its heading in a page with that heading.
 func (r *Report) WriteInto(name string) error {
 	text, err := above(name)
 	if err != nil {

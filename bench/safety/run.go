@@ -19,16 +19,16 @@ import (
 	"edgert/wire"
 )
 
-// Times of a run that are not the fault's.
+// Times of a run that do not depend on the fault.
 const (
 	warmUp     = 2 * time.Second // motion before the fault
-	afterwards = 2 * time.Second // judged for so long once the fault is over
+	afterwards = 2 * time.Second // time of checking after the fault
 	resumeTime = 2500 * time.Millisecond
 	torqueTime = 500 * time.Millisecond // after the end, until all must be off
 	settleStep = 200 * time.Millisecond
 	settleMax  = 20
-	gripAhead  = 100 * time.Millisecond // by which the robot may run a row early
-	stillTime  = 600 * time.Millisecond // an arm without motion for so long holds
+	gripAhead  = 100 * time.Millisecond // time by which the robot may run a row early
+	stillTime  = 600 * time.Millisecond // an arm without motion for this time holds
 )
 
 // AuditFile is the name of the server's audit in a folder of Config.Records.
@@ -44,21 +44,21 @@ type run struct {
 	arm   *arm
 	edge  *edgeProcess
 	proxy *proxy
-	sine  *sineServer // or lean: which of the two serves
+	sine  *sineServer // either this or lean is the server
 	lean  *leanServer
 
-	server  string     // endpoint
+	server  string     // the server's endpoint
 	at      rt.Instant // when the fault began
 	over    rt.Instant // when the fault was over
 	ended   rt.Instant // when the edge ended, 0 while it runs
-	until   rt.Instant // the arm's actions up to then are the fault's
+	until   rt.Instant // the arm's actions up to this instant belong to the fault
 	result  Result
-	undo    []func()         // changed by the fault
-	other   *referee.Verdict // the second robot's
+	undo    []func()         // restore the changes of the fault
+	other   *referee.Verdict // verdict on the second robot
 	cleanup []func()
 }
 
-// now is the bus's clock.
+// now returns the time of the bus's clock.
 func now() rt.Instant { return rt.KernelClock().Now() }
 
 func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error) {
@@ -67,7 +67,7 @@ func play(ctx context.Context, cfg *Config, dir string, f *fault) (Result, error
 	defer r.close()
 	err := os.MkdirAll(dir, 0o700)
 	if records := filepath.Join(cfg.Records, f.Name); err == nil && cfg.Records != "" {
-		err = errors.Join(os.RemoveAll(records), os.MkdirAll(records, 0o700)) // of a try before
+		err = errors.Join(os.RemoveAll(records), os.MkdirAll(records, 0o700)) // records of a try before
 	}
 	if err == nil {
 		err = r.open()
@@ -135,7 +135,7 @@ func (r *run) openArm() (err error) {
 	return err
 }
 
-// openTrace has the servos' writes and actions written to a file, if the user asks for it.
+// openTrace writes the servos' writes and actions to a file, if the user asks for it.
 func (r *run) openTrace() error {
 	if r.cfg.Trace == "" {
 		return nil
@@ -172,7 +172,7 @@ func (r *run) startEdge(endpoint string, args ...string) (err error) {
 	return err
 }
 
-// settle waits until an arm that nothing holds yet hangs where it will stay.
+// settle waits until an arm without torque hangs at rest.
 func (r *run) settle() {
 	var before []servosim.State
 	for range settleMax {
@@ -222,7 +222,7 @@ func (r *run) steps() error {
 		r.until = min(r.until, r.ended.Add(afterwards))
 	}
 	_ = until(torqueTime, func() bool { r.arm.referee.CheckAt(now()); return false })
-	_ = r.edge.Wait(exitLimit) // for its watchdog process; how the edge ended is in the report
+	_ = r.edge.Wait(exitLimit) // for its watchdog process; the report shows how the edge ended
 	return nil
 }
 
@@ -250,7 +250,7 @@ func (r *run) waitArmed() error {
 
 func (r *run) onRevert(do func()) { r.undo = append(r.undo, do) }
 
-// revert undoes what the fault did, the last of it first.
+// revert undoes the fault's changes, the last one first.
 func (r *run) revert() {
 	for i := len(r.undo) - 1; i >= 0; i-- {
 		r.undo[i]()
@@ -258,12 +258,12 @@ func (r *run) revert() {
 	r.undo = nil
 }
 
-// sleep waits, or until ctx ends, and has the referee check the time.
+// sleep waits, or until ctx ends, and lets the referee check the time.
 func (r *run) sleep(d time.Duration) {
 	until(d, func() bool { r.observe(); return r.ctx.Err() != nil })
 }
 
-// observe records the end of the edge, and has the referee check the time.
+// observe records the end of the edge, and lets the referee check the time.
 func (r *run) observe() {
 	if r.ended == 0 && r.edge.ended() {
 		r.ended = r.edge.endedAt
@@ -281,7 +281,7 @@ func (r *run) observe() {
 // instant.
 func (r *run) movesSince(t rt.Instant) bool { return r.arm.armed() && r.arm.history.moves(t, now()) }
 
-// resume is `ctl resume`. A program that ends by itself meanwhile is no error.
+// resume runs `ctl resume`. A program that ends by itself meanwhile is not an error.
 func (r *run) resume() error {
 	r.arm.referee.Consent(now())
 	r.arm.referee.Paused(now(), false)
@@ -291,7 +291,8 @@ func (r *run) resume() error {
 	return nil
 }
 
-// findWho finds out who gets the arm to move: itself, an operator, or a new start.
+// findWho finds the actor that makes the arm move again: the edge itself, an operator, or a new
+// start.
 func (r *run) findWho() error {
 	who := &r.result.Who
 	switch {
@@ -333,7 +334,7 @@ func (r *run) stopEdge() error {
 	return nil
 }
 
-// close ends the remaining programs, the last that was started first.
+// close ends the remaining programs, the last started first.
 func (r *run) close() {
 	r.revert()
 	for _, do := range slices.Backward(r.cleanup) {
@@ -343,7 +344,7 @@ func (r *run) close() {
 
 func (r *run) onClose(do func()) { r.cleanup = append(r.cleanup, do) }
 
-// corruptChunks has every chunk changed for as long as the fault lasts.
+// corruptChunks changes every chunk for as long as the fault lasts.
 func corruptChunks(change func(*wire.ActionChunk)) func(*run) error {
 	return func(r *run) error {
 		r.sine.setChange(change)
@@ -352,7 +353,7 @@ func corruptChunks(change func(*wire.ActionChunk)) func(*run) error {
 	}
 }
 
-// until waits at most d for something; false when it did not come.
+// until waits at most d until ok; it returns false after that.
 func until(d time.Duration, ok func() bool) bool {
 	for end := time.Now().Add(d); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(end) {

@@ -1,18 +1,16 @@
-// Package safety puts the real edge-rt on a simulated arm, lets one thing go wrong
-// at a time, and holds every byte that the servos receive against the rules of
-// servo/referee.
+// Package safety runs the real edge-rt on a simulated arm with one fault at a time, and checks
+// every byte that the servos receive by the rules of servo/referee.
 //
-// A fault is a row of data (faults.go): what happens to the bus, the network, the
-// server, the camera or the program (actions.go), for how long, and when the arm
-// counts as safe. Run takes each through the same steps (run.go): the arm is armed
-// and moves, the fault begins and ends, the arm goes on by itself or an operator
-// is asked; then referee and history judge it (report.go). A soak (soak.go) plays
-// many on one arm.
+// A fault is a row of data (faults.go): its effect on the bus, the network, the server, the camera
+// or the program (actions.go), its duration, and when the arm counts as safe. Run takes each
+// through the same steps (run.go): the arm is armed and moves, the fault begins and ends, the arm
+// continues by itself or after an operator's command; then referee and history evaluate it
+// (report.go). A soak (soak.go) plays many on one arm.
 //
-// A run has the arm (arm.go) with its history (history.go), edge-rt and
-// lean-server (programs.go), and the cable between them (proxy.go). Faults about
-// the server use lean-server and the demo policy; the others a server that keeps
-// all joints moving (sineserver.go), so that a jump has somewhere to go.
+// A run has the arm (arm.go) with its history (history.go), edge-rt and lean-server (programs.go),
+// and the cable between them (proxy.go). Faults about the server use lean-server and the demo
+// policy; the others a server that keeps all joints moving (sineserver.go), so that a jump is
+// visible.
 package safety
 
 import (
@@ -46,8 +44,8 @@ type Config struct {
 }
 
 const (
-	// tries bounds how often a fault is played whose run did not come up: on a
-	// busy host the simulated motors may answer too late.
+	// tries bounds how often a fault is played whose run did not start: on a busy host the
+	// simulated motors may answer too late.
 	tries = 3
 )
 
@@ -67,13 +65,13 @@ func (c *Config) check() error {
 	return nil
 }
 
-// selected are the faults that --only names, or all.
+// selected returns the faults that --only names, or all.
 func (c *Config) selected() []fault {
 	return slices.DeleteFunc(slices.Clone(faults), func(f fault) bool { return len(c.Only) > 0 && !slices.Contains(c.Only, f.Name) })
 }
 
-// Run plays the faults, or a soak, and returns what came of them, in the table's
-// order. On return every process it started has ended.
+// Run plays the faults, or a soak, and returns their results, in the table's order. On return every
+// process it started has ended.
 func Run(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -108,7 +106,7 @@ func Run(ctx context.Context, cfg Config) (*Report, error) {
 	return report, context.Cause(ctx)
 }
 
-// playAndRetry plays a fault until its run comes up.
+// playAndRetry plays a fault until its run starts.
 func playAndRetry(ctx context.Context, cfg *Config, dir string, f *fault) (res Result) {
 	for try := 1; ; try++ {
 		var err error

@@ -18,7 +18,7 @@ import (
 	"edgert/servo/servosim"
 )
 
-// programs builds edge-rt where a test finds it.
+// programs builds edge-rt for the tests.
 func programs(t *testing.T) (bin string) {
 	t.Helper()
 	bin = t.TempDir()
@@ -51,12 +51,12 @@ func TestTheSpoiltPictureIsSpoilt(t *testing.T) {
 	}
 }
 
-// soakTime is of the short soak, soakFaults what comes in it.
+// soakTime is the length of the short soak, soakFaults its faults.
 const soakTime = 25 * time.Second
 
 var soakFaults = []string{"blip-one", "blip-all", "silent-one", "unplug", "unplug-power", "encoder", "lost-5", "garbage", "pause", "router-loss", "sigkill"}
 
-// The real edge-rt in some faults, one after the other: no rule is broken.
+// The real edge-rt breaks no rule in some faults, one after the other.
 func TestShortSoak(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -80,7 +80,7 @@ func TestShortSoak(t *testing.T) {
 	t.Logf("seed %d\n%s", seed, &log)
 }
 
-// A row's JSON holds all columns of the table.
+// A row's JSON has all columns of the table.
 func TestFaults(t *testing.T) {
 	if len(faults) < 25 {
 		t.Errorf("%d faults, want at least 25", len(faults))
@@ -161,7 +161,7 @@ func TestHistory(t *testing.T) {
 	}
 }
 
-// The table goes below its heading, and nothing else of the page changes.
+// The table is written below its heading, and the rest of the page does not change.
 func TestWriteInto(t *testing.T) {
 	name := filepath.Join(t.TempDir(), "page.md")
 	if err := os.WriteFile(name, []byte("# Page\n\ntext\n\n## The table\n\nold\n"), 0o600); err != nil {

@@ -13,34 +13,34 @@ import (
 )
 
 // sineServer is a server that keeps every joint moving: it lifts the arm from its first position
-// and moves it in slow sines. It answers with the keys that the wire demands and no more, as an old
-// server does.
+// and moves it in slow sines. Like an old server, it answers with only the keys that the wire
+// demands.
 type sineServer struct {
 	session   wire.Session
 	endpoint  string
 	prefix    string
 	publisher wire.Publisher
 	first     func(rt.Instant)            // called before a chunk leaves
-	grip      func(time.Duration) float64 // where the gripper goes, since the first chunk; nil: a sine too
+	grip      func(time.Duration) float64 // the gripper's goal by the time since the first chunk; nil: a sine too
 
 	mu     sync.Mutex
-	silent bool                    // guarded by mu: nothing is answered
+	silent bool                    // guarded by mu: it does not answer
 	begun  time.Time               // guarded by mu
-	from   []float32               // guarded by mu: where the arm was seen first
+	from   []float32               // guarded by mu: the arm's first position
 	chunks int                     // guarded by mu
-	change func(*wire.ActionChunk) // guarded by mu: of every chunk; nil: absent
+	change func(*wire.ActionChunk) // guarded by mu: changes every chunk; nil: no change
 }
 
 const (
 	sineRows   = 50
 	sineWidth  = 25. // degrees either way, and percent of the gripper
 	sinePeriod = 3.0 // seconds
-	sineLift   = 1.5 // seconds from where the arm was to its sine
+	sineLift   = 1.5 // seconds from the arm's position to its sine
 	gripMiddle = 50.
 	sineModel  = "bench/sway"
 )
 
-// robotID is what every robot here is called.
+// robotID is the id of every robot here.
 const robotID = "arm"
 
 func openSineServer(ctx context.Context, grip func(time.Duration) float64, first func(rt.Instant)) (s *sineServer, err error) {
@@ -93,7 +93,7 @@ func (s *sineServer) setChange(change func(*wire.ActionChunk)) {
 	s.change = change
 }
 
-// sinceFirst is the time since the first chunk, if there was one.
+// sinceFirst returns the time since the first chunk, if there was one.
 func (s *sineServer) sinceFirst() (t time.Duration, begun bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -111,7 +111,7 @@ func (s *sineServer) open(q wire.Query) {
 	_ = q.Reply(q.Key(), wire.AppendSessionAck(nil, &ack))
 }
 
-// observe answers one observation; its first row is a tick after now.
+// observe answers one observation; its first row is one tick from now.
 func (s *sineServer) observe(sample wire.Sample) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -141,7 +141,7 @@ func (s *sineServer) observe(sample wire.Sample) {
 	go s.publisher.Put(body, header) // a callback must not wait
 }
 
-// place is where joint j of n is to be, in degrees or percent.
+// place returns the goal of joint j of n, in degrees or percent.
 func (s *sineServer) place(j, n int, t time.Duration) float32 {
 	if j == n-1 && s.grip != nil {
 		return float32(s.grip(t))

@@ -15,14 +15,14 @@ import (
 
 // Bounds of a soak.
 const (
-	backLimit = 10 * time.Second // for an arm to move again, once an operator agreed
+	backLimit = 10 * time.Second // for an arm to move again, once an operator has agreed
 	pauseMax  = 2 * time.Second  // between two faults
-	scaleMin  = 0.2              // shares of a fault's own length
+	scaleMin  = 0.2              // smallest and largest share of a fault's own duration
 	scaleMax  = 1.3
-	soakKept  = 400 // results
+	soakKept  = 400 // number of results kept
 )
 
-// soak is one under way.
+// soak is a soak under way.
 type soak struct {
 	run
 	random  *rand.Rand
@@ -63,7 +63,7 @@ func playSoak(ctx context.Context, cfg *Config, dir string) ([]Result, error) {
 	return s.results, context.Cause(ctx)
 }
 
-// startArmed starts the edge, again where the motors did not answer a busy host.
+// startArmed starts the edge, again when the motors of a busy host did not answer.
 func (s *soak) startArmed() (err error) {
 	for range tries {
 		s.arm.referee.NewRun(now())
@@ -82,7 +82,7 @@ func (s *soak) startArmed() (err error) {
 	return fmt.Errorf("%w%s", err, s.lastLines())
 }
 
-// playOne plays one fault, scaled in time, and brings the arm back.
+// playOne plays one fault, scaled in time, and makes the arm move again.
 func (s *soak) playOne(f fault) error {
 	scale := scaleMin + (scaleMax-scaleMin)*s.random.Float64()
 	scaled := func(d time.Duration) time.Duration { return time.Duration(float64(d) * scale) }
@@ -111,7 +111,7 @@ func (s *soak) playOne(f fault) error {
 	return err
 }
 
-// bringBack gets an arm to move: by itself, as the operator, or by a new start.
+// bringBack makes an arm move: by itself, by the operator's command, or by a new start.
 func (s *soak) bringBack() error {
 	moves := func(limit time.Duration) bool {
 		came := until(limit, func() bool { s.observe(); return s.ended != 0 || s.movesSince(now().Add(-stillTime)) })

@@ -9,15 +9,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// asleep is how long the machine seems to have slept.
+// asleep is the apparent length of the machine's sleep.
 const asleep = time.Hour
 
 // syscallStop is SIGTRAP of a stop at a system call, with PTRACE_O_TRACESYSGOOD.
 const syscallStop = syscall.SIGTRAP | 0x80
 
-// suspend stops the edge for a second, and afterwards CLOCK_BOOTTIME has gone on by
-// an hour and CLOCK_MONOTONIC has not: what clock_gettime returns to the tick is
-// changed.
+// suspend stops the edge for a second. Afterwards CLOCK_BOOTTIME appears to have advanced by an
+// hour and CLOCK_MONOTONIC not: the tick's results of clock_gettime are changed.
 func suspend(r *run) error {
 	if err := r.edge.signal(syscall.SIGSTOP); err != nil {
 		return err
@@ -27,7 +26,7 @@ func suspend(r *run) error {
 	return errors.Join(err, r.edge.signal(syscall.SIGCONT))
 }
 
-// shiftClock adds to every reading of CLOCK_BOOTTIME of a thread until over is closed.
+// shiftClock adds to every reading of CLOCK_BOOTTIME by a thread until over is closed.
 func shiftClock(tid int, over <-chan struct{}) {
 	var status unix.WaitStatus
 	set := false
@@ -35,7 +34,7 @@ func shiftClock(tid int, over <-chan struct{}) {
 		if n, err := unix.Wait4(tid, &status, unix.WALL, nil); err == unix.EINTR {
 			continue
 		} else if err != nil || n == tid && !status.Stopped() {
-			return // it has ended
+			return // the thread has ended
 		}
 		if !set {
 			set = unix.PtraceSetOptions(tid, unix.PTRACE_O_TRACESYSGOOD) == nil
