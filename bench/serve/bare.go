@@ -15,7 +15,7 @@ import (
 	"edgert/rt"
 )
 
-// bare is ONNX Runtime alone: the same policy, on rows that are ready.
+// bare is ONNX Runtime alone: the same policy, on prepared rows.
 type bare struct {
 	*policy.Model
 	random *rand.Rand
@@ -43,8 +43,8 @@ func openBare(b *policy.Bundle, cfg Config) (*bare, error) {
 	return s, nil
 }
 
-// run runs batches of these sizes, as often as each was run, mixed, and returns how
-// many rows of requests a second.
+// run runs batches of these sizes, each as often as in batches, mixed, and returns the rows per
+// second.
 func (s *bare) run(ctx context.Context, batches map[int]*load, slice time.Duration) (perS float64, err error) {
 	var sizes []int
 	var requests []float64
@@ -82,16 +82,16 @@ type auditLog struct {
 	readings                     int
 }
 
-// load is what ran in batches of one size.
+// load is the work in batches of one size.
 type load struct {
 	requests int
-	runs     int // by the lowest row that was seen
+	runs     int // counted by the lowest row of a batch
 }
 
 // taken is the result of one reading.
 type taken struct{ batches map[int]*load }
 
-// read reads the lines that came since the last reading.
+// read reads the lines since the last reading.
 func (l *auditLog) read() (t taken, err error) {
 	time.Sleep(100 * time.Millisecond) // the server writes them after the answers
 	file, err := os.Open(l.name)
@@ -106,7 +106,7 @@ func (l *auditLog) read() (t taken, err error) {
 	lines := bufio.NewReader(file)
 	for {
 		text, err := lines.ReadBytes('\n')
-		if err != nil { // half a line is read again
+		if err != nil { // half a line is read again later
 			break
 		}
 		l.at += int64(len(text))

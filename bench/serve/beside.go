@@ -19,18 +19,18 @@ import (
 )
 
 const (
-	// besideLoads is how long a program beside ours may take until it can be asked.
+	// besideLoads is the longest time until a program beside ours accepts requests.
 	besideLoads = 10 * time.Minute
-	// besideLate is how much longer than its turn it may take.
+	// besideLate is the longest time beyond its turn.
 	besideLate = 2 * time.Minute
-	// besideLine bounds its answer for a turn: a number for each chunk.
+	// besideLine bounds its answer for a turn in bytes: a number for each chunk.
 	besideLine = 16 << 20
 )
 
-// beside is another project's server with its client, as a program that is given turns.
+// beside is another project's server with its client, as a program that gets turns.
 type beside struct {
 	name, command string
-	absent        string // why it is not measured; empty: it is
+	absent        string // why it is not measured; empty: it is measured
 	child         *bench.Child
 	turns         io.WriteCloser
 	lines         chan string // its output; closed at its end
@@ -54,8 +54,8 @@ func parseBeside(flags []string) (list []*beside, err error) {
 	return list, nil
 }
 
-// start starts the program, in a folder of pictures, and waits until it can be asked. One that
-// cannot is absent.
+// start starts the program, in a folder of pictures, and waits until it is ready. A program that
+// does not get ready is reported as absent.
 func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
 	if b.absent != "" {
 		return nil
@@ -121,7 +121,8 @@ func (b *beside) line(ctx context.Context, limit time.Duration) (string, error) 
 	}
 }
 
-// turn lets the program ask its server for a slice. One that fails has no more turns.
+// turn lets the program send requests to its server for a slice. A program that fails gets no more
+// turns.
 func (b *beside) turn(ctx context.Context, slice time.Duration) error {
 	if b.absent != "" {
 		return nil
@@ -130,7 +131,7 @@ func (b *beside) turn(ctx context.Context, slice time.Duration) error {
 		Seconds float64   `json:"seconds"`
 		TripMs  []float64 `json:"trip_ms"`
 	}
-	_, _ = fmt.Fprintf(b.turns, "%g\n", slice.Seconds()) // the reason of an ended program
+	_, _ = fmt.Fprintf(b.turns, "%g\n", slice.Seconds()) // line reports why a program has ended
 	line, err := b.line(ctx, slice+besideLate)
 	if err == nil {
 		err = json.Unmarshal([]byte(line), &said)
@@ -154,7 +155,7 @@ func (b *beside) end() error {
 		return nil
 	}
 	b.turns.Close()
-	if b.absent != "" { // its results do not count from now on
+	if b.absent != "" { // its results are not used from now on
 		b.child.Kill()
 		return nil
 	}

@@ -10,7 +10,7 @@ import (
 	"edgert/bench/report"
 )
 
-// Report is what Measure found.
+// Report is the result of Measure.
 type Report struct {
 	Bench      string        `json:"bench"`
 	Version    string        `json:"version"`
@@ -30,25 +30,25 @@ type Report struct {
 	Steady     Steady        `json:"steady"`
 }
 
-// Quantiles of times in milliseconds.
+// Quantiles of times, in milliseconds.
 type Quantiles struct {
 	P50 float64 `json:"p50"`
 	P99 float64 `json:"p99"`
 	Max float64 `json:"max"`
 }
 
-// Crowd is robots that ask as fast as they are answered.
+// Crowd is a number of robots that send requests as fast as they are answered.
 type Crowd struct {
 	Robots     int       `json:"robots"`
 	Rounds     int       `json:"rounds"`
 	ChunksPerS float64   `json:"chunks_per_s"` // median of the rounds
 	BarePerS   float64   `json:"bare_per_s"`   // of ONNX Runtime alone with the same batches
 	Ratio      float64   `json:"ratio"`        // median of the rounds
-	Busy       float64   `json:"busy"`         // share of the server's turns in which it inferred
-	MeanBatch  float64   `json:"mean_batch"`   // requests that shared an inference
+	Busy       float64   `json:"busy"`         // share of the server's turns with an inference
+	MeanBatch  float64   `json:"mean_batch"`   // mean number of requests in an inference
 	Answered   int       `json:"answered"`
 	Lost       int       `json:"lost"`
-	Jain       float64   `json:"jain"` // of the robots' chunks
+	Jain       float64   `json:"jain"` // Jain's fairness index of the robots' chunks
 	Own        Quantiles `json:"own_ms"`
 	Wait       Quantiles `json:"queue_wait_ms"`
 	Decode     Quantiles `json:"decode_ms"`
@@ -66,7 +66,7 @@ type Many struct {
 	RoundTrip Quantiles `json:"round_trip_ms"`
 }
 
-// Scheduler is robots whose actions run out, under one scheduler.
+// Scheduler is the result of one scheduler for robots whose actions run out.
 type Scheduler struct {
 	Scheduler string  `json:"scheduler"`
 	Robots    int     `json:"robots"`
@@ -75,10 +75,10 @@ type Scheduler struct {
 	Requests  int     `json:"requests"`
 	Lost      int     `json:"lost"`
 	StarvedMs float64 `json:"starved_ms"` // all robots together
-	Busy      int     `json:"busy"`       // processes that computed beside
+	Busy      int     `json:"busy"`       // number of computing processes beside
 }
 
-// Beside is a server of another make, with one robot that asks as fast as it is
+// Beside is another project's server, with one robot that sends requests as fast as they are
 // answered, in turn with ours.
 type Beside struct {
 	Name       string    `json:"name"`
@@ -90,7 +90,7 @@ type Beside struct {
 
 func round(v float64) float64 { return math.Round(v*1e3) / 1e3 }
 
-// WriteTable writes what a person reads.
+// WriteTable writes the report for a terminal.
 func (r *Report) WriteTable(w io.Writer) error {
 	facts := report.Facts("bench serve", fmt.Sprintf("%s (%s, %.12s) on %s, %d threads, batches up to %d, ONNX Runtime %s", r.Bundle, r.Policy, r.SHA256, r.Device, r.Threads, r.MaxBatch, r.Runtime), r.Machine.Rows())
 	if r.Steady.Seconds > 0 {

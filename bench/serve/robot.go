@@ -19,25 +19,25 @@ import (
 )
 
 const (
-	// answerLimit is how long a robot waits for a chunk before it counts as lost, at least:
-	// of a slow policy answerTurns turns of all robots.
+	// answerLimit is the least time after which a chunk counts as lost; for a slow policy it is
+	// answerTurns turns of all robots.
 	answerLimit = 10 * time.Second
 	answerTurns = 3
 	queryLimit  = 10 * time.Second
-	// longestInference bounds what is believed of a server.
+	// longestInference bounds the inference time that a server reports.
 	longestInference = 10 * time.Minute
 	imagePrefix      = "observation.images."
 	jpegQuality      = 90
 	prefixRows       = 3
 )
 
-// robot asks a server over a link of its own.
+// robot sends requests to a server over a link of its own.
 type robot struct {
 	link   wire.Session
 	prefix string // of the service
 	obs    wire.Publisher
 
-	// Owner: the goroutine that asks.
+	// Owner: the goroutine that sends requests.
 	observation wire.Observation
 	body, head  []byte
 	seq         uint64
@@ -45,7 +45,7 @@ type robot struct {
 	lost        int
 	trips       []float64 // ms
 	timer       *time.Timer
-	inference   time.Duration // of the policy, as the server says
+	inference   time.Duration // of the policy, as the server reports it
 	limit       time.Duration // of an answer
 
 	// Owner: the link's receiver.
@@ -58,7 +58,7 @@ type robot struct {
 	rows    int           // of a chunk
 }
 
-// crowd is some robots of one server.
+// crowd is the robots of one server.
 type crowd struct{ robots []*robot }
 
 // join opens the sessions of n robots.
@@ -86,7 +86,7 @@ func (c *crowd) leave() {
 	}
 }
 
-// observation is what every robot sends: pictures of waves, as JPEG.
+// observation returns every robot's observation: pictures of waves, as JPEG.
 func (s *stand) observation() (o wire.Observation, err error) {
 	meta := &s.bundle.Meta
 	o.State = make([]float32, len(meta.StateNames))
@@ -115,8 +115,7 @@ func (s *stand) observation() (o wire.Observation, err error) {
 	return o, nil
 }
 
-// writePictures writes what the robots' pictures decode to, for a client that sends them
-// raw.
+// writePictures writes the decoded pictures of the robots, for a client that sends them raw.
 func (s *stand) writePictures() (folder string, err error) {
 	o, err := s.observation()
 	if err != nil {
@@ -232,7 +231,7 @@ func (r *robot) receive(sample wire.Sample) {
 	}
 }
 
-// ask sends an observation and waits for its chunk; false without one.
+// ask sends an observation and waits for its chunk; it returns false without one.
 func (r *robot) ask(ctx context.Context) bool {
 	r.seq++
 	r.awaited.Store(r.seq)
@@ -260,8 +259,8 @@ func (r *robot) ask(ctx context.Context) bool {
 	return false
 }
 
-// flood lets all robots ask as fast as they are answered, and returns how many chunks
-// a second came.
+// flood lets all robots send requests as fast as they are answered, and returns the chunks per
+// second.
 func (c *crowd) flood(ctx context.Context, slice time.Duration) (perS float64, err error) {
 	before, begin := c.answered(), time.Now()
 	var all sync.WaitGroup
@@ -285,7 +284,7 @@ func (c *crowd) answered() (n int) {
 	return n
 }
 
-// lost is how many requests got no chunk.
+// lost returns the number of requests without a chunk.
 func (c *crowd) lost() (n int) {
 	for _, r := range c.robots {
 		n += r.lost + int(r.refused.Load()+r.strange.Load())
@@ -293,7 +292,7 @@ func (c *crowd) lost() (n int) {
 	return n
 }
 
-// fill adds what the robots saw.
+// fill adds the robots' counts to a Crowd.
 func (c *crowd) fill(to *Crowd) {
 	var trips []float64
 	var sum, squares float64
@@ -308,7 +307,7 @@ func (c *crowd) fill(to *Crowd) {
 	}
 }
 
-// served is how many robots are still served: each asks once more.
+// served returns how many robots are still served: each sends one more request.
 func (c *crowd) served(ctx context.Context) (n int) {
 	var all sync.WaitGroup
 	var served atomic.Int64

@@ -1,8 +1,7 @@
-// Package serve measures lean-server as a fleet sees it: robots with real messages and
-// pictures, each on a link of its own, ask a server that is a process of its own
-// (robot.go). Beside it, taking turns, ONNX Runtime runs the same batches alone
-// (bare.go). Robots whose actions run out in real time show what the scheduler is
-// worth (starving.go).
+// Package serve measures lean-server under a fleet: robots with real messages and pictures, each on
+// a link of its own, send requests to a server that is a process of its own (robot.go). Beside it,
+// taking turns, ONNX Runtime runs the same batches alone (bare.go). Robots whose actions run out in
+// real time show the value of the scheduler (starving.go).
 package serve
 
 import (
@@ -52,7 +51,7 @@ type stand struct {
 	beside []*beside
 }
 
-// check refuses what cannot be measured.
+// check refuses a configuration that cannot be measured.
 func (cfg *Config) check() error {
 	for _, n := range cfg.Robots {
 		if n < 1 || n > maxRobots {
@@ -73,8 +72,8 @@ func (cfg *Config) check() error {
 	return nil
 }
 
-// Measure measures the server with each number of robots, with many sessions, and
-// with robots that run dry under each scheduler.
+// Measure measures the server with each number of robots, with many sessions, and with robots that
+// run dry under each scheduler.
 func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	if err := cfg.check(); err != nil {
 		return nil, err
@@ -141,7 +140,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return r, nil
 }
 
-// compare compares the schedulers alone, after a look at how long a chunk takes.
+// compare compares only the schedulers, after it has measured the time of a chunk.
 func (s *stand) compare(ctx context.Context, r *Report) error {
 	crowd, err := s.saturate(ctx, s.cfg.Robots[len(s.cfg.Robots)-1], min(s.cfg.Duration/starvingShare, starvingLook))
 	if err != nil {
@@ -152,7 +151,7 @@ func (s *stand) compare(ctx context.Context, r *Report) error {
 	return err
 }
 
-// server starts lean-server for so many sessions.
+// server starts lean-server for that many sessions.
 func (s *stand) server(ctx context.Context, name string, sessions int, scheduler string, audit string, more ...string) (*bench.Server, error) {
 	path, err := filepath.Abs(s.bundle.Dir)
 	if err != nil {
@@ -178,8 +177,8 @@ func (s *stand) server(ctx context.Context, name string, sessions int, scheduler
 	return server, server.Start(ctx)
 }
 
-// saturate lets n robots ask as fast as they are answered, and ONNX Runtime alone run
-// the same batches, in turn.
+// saturate lets n robots send requests as fast as they are answered, and ONNX Runtime alone run the
+// same batches, in turn.
 func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Crowd, err error) {
 	s.cfg.Progress("%d robots that ask as fast as they are answered\n", n)
 	lines := filepath.Join(s.dir, fmt.Sprintf("audit-%d.jsonl", n))
@@ -232,8 +231,8 @@ func (s *stand) saturate(ctx context.Context, n int, limit time.Duration) (c Cro
 	return c, server.Alive()
 }
 
-// many opens the sessions of many robots, lets all ask for some slices, and looks who
-// still has one.
+// many opens the sessions of many robots, lets all send requests for some slices, and counts the
+// sessions that are left.
 func (s *stand) many(ctx context.Context) (m Many, err error) {
 	s.cfg.Progress("%d sessions\n", s.cfg.Sessions)
 	server, err := s.server(ctx, "many", s.cfg.Sessions, "runway", "")
@@ -257,7 +256,7 @@ func (s *stand) many(ctx context.Context) (m Many, err error) {
 	return m, server.Alive()
 }
 
-// quantiles are those of times in milliseconds.
+// quantiles returns the quantiles of times in milliseconds.
 func quantiles(ms []float64) Quantiles {
 	if len(ms) == 0 {
 		return Quantiles{}

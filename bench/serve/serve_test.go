@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// The robots that run dry ask for their load, whatever the time of a chunk.
+// The robots that run dry demand the given load, with any time of a chunk.
 func TestFleetAsksForTheLoad(t *testing.T) {
 	for took, targetLoad := range map[time.Duration]float64{time.Millisecond: 0.95, 30 * time.Millisecond: 0.5, 2 * time.Second: 2} {
 		load := 0.0
@@ -25,8 +25,8 @@ func TestFleetAsksForTheLoad(t *testing.T) {
 	}
 }
 
-// A line is read once, half a line is read when it is whole, and the first reading, of the warm-up,
-// does not count.
+// A line is read once, half a line is read when it is complete, and the first reading, of the
+// warm-up, is not used.
 func TestAuditLogGrows(t *testing.T) {
 	l := &auditLog{name: filepath.Join(t.TempDir(), "audit")}
 	grow := func(text string) taken {
@@ -68,7 +68,7 @@ func TestQuantiles(t *testing.T) {
 	}
 }
 
-// Each thing that is not steady is named.
+// Each unsteady figure is named.
 func TestBroken(t *testing.T) {
 	good := Steady{Robots: 8, Seconds: 300, Requests: 60_000, Shared: 100, ScrapeCost: 300, Allocations: 20, RSSBeginMB: 50, RSSMostMB: 50.5, RSSEndMB: 50.2, Provoked: Provoked{Collections: 9, ByHand: 9, PauseMaxMs: 0.1}}
 	for _, tt := range []struct {

@@ -12,28 +12,28 @@ import (
 	"edgert/bench"
 )
 
-// schedulers are compared, the default first.
+// schedulers are the compared schedulers, the default first.
 var schedulers = []string{"runway", "round_robin"}
 
-// Bounds of the shares of the server's time that robots ask for.
+// Bounds of the shares of the server's time that robots demand.
 const loadLeast, loadMost = 0.05, 4.0
 
-// With Config.Starving the time of a chunk is measured for this share of all time, and not
-// longer than starvingLook.
+// With Config.Starving the time of a chunk is measured for this share of the whole time, and at
+// most starvingLook.
 const starvingShare, starvingLook = 8, 6 * time.Second
 
-// dry is a robot whose actions run out. Times are in multiples of an inference, as in
-// the simulation of server/queue's tests.
+// dry is a robot whose actions run out. Times are in multiples of an inference, as in the
+// simulation of server/queue's tests.
 type dry struct {
 	*robot
-	lasts, ahead, way time.Duration // of a chunk; how early it asks; one way of the link
+	lasts, ahead, way time.Duration // duration of a chunk's actions; how early it asks; one way of the link
 	offset            time.Duration
 	starved           time.Duration
 }
 
-// fleet is robots that together ask for that load of a server that takes so long for a
-// chunk: half have actions for 15 inferences, half for 200, and links of up to three
-// inferences each way. One of a higher load begins with the same robots.
+// fleet returns robots that together demand that load of a server that takes the time took for a
+// chunk: half have actions for 15 inferences, half for 200, and links of up to three inferences
+// each way. A fleet of a higher load begins with the same robots.
 func fleet(took time.Duration, load float64) (list []dry) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for asked := 0.0; asked < load; {
@@ -48,15 +48,15 @@ func fleet(took time.Duration, load float64) (list []dry) {
 	return list
 }
 
-// trial is robots of one load under one scheduler, on a machine with so many busy processes.
+// trial is a fleet of one load under one scheduler, on a machine with a number of busy processes.
 type trial struct {
 	Scheduler
 	robots []dry
 }
 
-// starve lets the same robots run dry under each scheduler, at each load, on a quiet machine
-// and on a busy one. All take turns of a slice, in an order that turns round, so that what
-// the machine does meanwhile is the same for all.
+// starve lets the same robots run dry under each scheduler, at each load, on a quiet machine and on
+// a busy one. All take turns of a slice, in rotating order, so that the machine's other work
+// affects all of them equally.
 func (s *stand) starve(ctx context.Context, tookS float64, limit time.Duration) (list []Scheduler, err error) {
 	took := time.Duration(tookS * float64(time.Second))
 	most := len(fleet(took, slices.Max(s.cfg.Loads)))
@@ -93,7 +93,7 @@ func (s *stand) starve(ctx context.Context, tookS float64, limit time.Duration) 
 	return list, nil
 }
 
-// trials are all that is compared: of each load and machine one for each scheduler.
+// trials returns all compared trials: for each load and machine one for each scheduler.
 func (s *stand) trials(took time.Duration, joined []*crowd) (list []trial) {
 	machines := []int{0}
 	if s.cfg.Busy > 0 {
@@ -135,7 +135,7 @@ func (t *trial) play(ctx context.Context, slice time.Duration) (err error) {
 	return context.Cause(ctx)
 }
 
-// count is how many requests the trial's robots made so far, in all trials that they are in.
+// count returns the requests of the trial's robots so far, in all trials that they take part in.
 func (t *trial) count() (answered, lost int) {
 	for _, d := range t.robots {
 		answered, lost = answered+d.answered, lost+d.lost
@@ -151,7 +151,7 @@ func (t *trial) sum() Scheduler {
 	return t.Scheduler
 }
 
-// occupy starts n processes that do nothing but compute, until stop.
+// occupy starts n processes that only compute, until stop.
 func occupy(n int) (stop func(), err error) {
 	var children []*bench.Child
 	stop = func() {
@@ -170,10 +170,10 @@ func occupy(n int) (stop func(), err error) {
 	return stop, nil
 }
 
-// play runs actions and asks for the next in time, for a slice.
+// play runs actions and asks for the next chunk in time, for a slice.
 func (d *dry) play(ctx context.Context, begin time.Time, slice time.Duration) {
 	asks := begin.Add(d.offset)
-	ends := asks.Add(d.ahead) // of its actions
+	ends := asks.Add(d.ahead) // when its actions end
 	d.observation.HasRunway = true
 	for time.Since(begin) < slice && ctx.Err() == nil {
 		time.Sleep(time.Until(asks.Add(d.way)))

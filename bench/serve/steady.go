@@ -18,20 +18,20 @@ import (
 const (
 	// provokedShare of the steady time is played again with garbage, see provoke.
 	provokedShare = 4
-	// scrapeEvery is how often the metrics are asked for then: each time makes 17 kB of
+	// scrapeEvery is the interval of readings of the metrics in that part: each makes 17 kB of
 	// garbage, so that the server collects every few seconds.
 	scrapeEvery = 5 * time.Millisecond
-	// scrapesAlone are made one after the other, to know the allocations of one.
+	// scrapesAlone is the number of readings in a row that measure the allocations of one.
 	scrapesAlone = 5
-	// pauseMax is how long the collector may hold up a request, and noise what else
-	// grows without being a leak: Go's own pages, and those that C touches late.
+	// pauseMax is the longest time for which the collector may delay a request, and noise the
+	// growth that is not a leak: Go's own pages, and pages that C touches late.
 	pauseMax   = 200 * time.Microsecond
 	noiseMB    = 2.0
 	rssNoiseMB = 4.0
 )
 
-// Steady is a server that robots keep busy for long, with batches and an audit: the allocations of
-// its paths and the cost of its collector.
+// Steady is the result of a server that robots keep busy for long, with batches and an audit: the
+// allocations of its paths and the cost of its collector.
 type Steady struct {
 	Robots      int     `json:"robots"`
 	Seconds     float64 `json:"seconds"`
@@ -39,7 +39,7 @@ type Steady struct {
 	Lost        int     `json:"lost"`
 	Shared      int     `json:"shared"` // inferences of more than one request
 	Allocations int     `json:"allocations"`
-	ScrapeCost  int     `json:"scrape_allocations"` // of each of the two looks at the counters, which are in no other figure
+	ScrapeCost  int     `json:"scrape_allocations"` // allocations of each of the two readings of the counters, which are in no other figure
 	Collections int     `json:"collections"`
 	HeapGrewMB  float64 `json:"heap_grew_mb"`
 	RSSBeginMB  float64 `json:"rss_begin_mb"`
@@ -49,17 +49,16 @@ type Steady struct {
 	Provoked Provoked `json:"provoked"`
 }
 
-// Provoked is the same with garbage that others make: metrics that are asked for far
-// too often.
+// Provoked is the same with garbage from outside: metrics that are read far too often.
 type Provoked struct {
 	Seconds     float64 `json:"seconds"`
 	Requests    int     `json:"requests"`
 	Collections int     `json:"collections"`
-	ByHand      int     `json:"by_hand"`      // between two requests; the others came by themselves
-	PauseMaxMs  float64 `json:"pause_max_ms"` // the longest that one stopped all else
+	ByHand      int     `json:"by_hand"`      // between two requests; the other collections started by themselves
+	PauseMaxMs  float64 `json:"pause_max_ms"` // the longest time for which one stopped everything else
 }
 
-// Broken returns the defects, "" when there is no defect.
+// Broken returns the defects, "" when there are no defects.
 func (s *Steady) Broken() string {
 	var broken []string
 	check := func(ok bool, format string, args ...any) {
@@ -68,7 +67,7 @@ func (s *Steady) Broken() string {
 		}
 	}
 	if s.Seconds == 0 {
-		return "" // not asked for
+		return "" // not measured
 	}
 	check(s.Requests > 0 && s.Lost == 0, "%d of %d requests are lost, want none", s.Lost, s.Requests+s.Lost)
 	check(s.Shared > 0, "no inference had more than one request, want some: give --max-batch and several --robots")
@@ -81,8 +80,8 @@ func (s *Steady) Broken() string {
 	return strings.Join(broken, "; ")
 }
 
-// slack is how many objects may seem to be allocated: Go's counters lag by a span of each
-// size for each processor, and a look at them costs what no two cost alike.
+// slack returns how many objects may seem to be allocated: Go's counters lag by a span of each size
+// for each processor, and the cost of reading them varies.
 func (s *Steady) slack() int { return 2 * s.ScrapeCost }
 
 // steady keeps a server busy for a time.
@@ -92,7 +91,7 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 		return r, err
 	}
 	_, port, _ := strings.Cut(strings.TrimPrefix(health, "tcp/"), ":")
-	server, err := s.server(ctx, "steady", n, "runway", os.DevNull, "--health-port", port) // lines are made, and fill no disk
+	server, err := s.server(ctx, "steady", n, "runway", os.DevNull, "--health-port", port) // lines are written, but to no disk
 	if err != nil {
 		return r, err
 	}
@@ -145,7 +144,7 @@ func (s *stand) steady(ctx context.Context, n int, limit time.Duration) (r Stead
 	return r, server.Alive()
 }
 
-// provoke keeps the server busy while its metrics are asked for far too often.
+// provoke keeps the server busy while its metrics are read far too often.
 func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration, flood func(time.Duration) (int, int, error)) (p Provoked, err error) {
 	s.cfg.Progress("and for %v with garbage\n", limit)
 	asking, stop := context.WithCancel(ctx)
@@ -182,19 +181,19 @@ func (s *stand) provoke(ctx context.Context, page *page, limit time.Duration, fl
 
 func mb(bytes float64) float64 { return round(bytes / (1 << 20)) }
 
-// page is a server's metrics.
+// page reads a server's metrics.
 type page struct {
 	http.Client
 	url string
 }
 
-// newPage returns those at a port of this machine. Each reading has a connection of its
-// own, so that all cost the server the same.
+// newPage returns the metrics at a port of this machine. Each reading has a connection of its own,
+// so that all cost the server the same.
 func newPage(port string) *page {
 	return &page{http.Client{Transport: &http.Transport{DisableKeepAlives: true}}, "http://127.0.0.1:" + port + "/metrics"}
 }
 
-// read reads them all, by name and labels.
+// read returns all metrics, by name and labels.
 func (p *page) read() (map[string]float64, error) {
 	answer, err := p.Get(p.url)
 	if err != nil {
@@ -221,8 +220,8 @@ func cutLast(line string) (name, value string, ok bool) {
 	return line[:i], line[i+1:], true
 }
 
-// cost is how many objects a server that does nothing else allocates from one reading
-// to the next: the most of some.
+// cost returns how many objects an otherwise idle server allocates from one reading to the next:
+// the most of some readings.
 func (p *page) cost() (objects int, err error) {
 	last := 0
 	for i := range scrapesAlone {
@@ -239,7 +238,7 @@ func (p *page) cost() (objects int, err error) {
 	return objects, nil
 }
 
-// watchRSS looks at a process's resident size every second until the returned function is called,
+// watchRSS reads a process's resident size every second until the returned function is called,
 // which returns the sizes, in bytes, at least one.
 func watchRSS(pid int) (stop func() []float64) {
 	look := func() float64 {
