@@ -16,24 +16,23 @@ type End struct {
 	Role     string `arg:"" enum:"ping,pong"`
 	How      string `arg:"" enum:"listen,connect"`
 	Endpoint string `arg:""` // tcp/host:port
-	Key      string `arg:""` // this pair's
+	Key      string `arg:""` // key of this pair
 }
 
-// answer is one line of any end.
+// answer is one line of output of any end.
 type answer struct {
 	NS       []int64 `json:"ns,omitempty"`       // time of each round trip, or of the whole flood
 	Received *uint64 `json:"received,omitempty"` // messages of a flood that arrived
 	Mallocs  *uint64 `json:"mallocs,omitempty"`  // objects allocated meanwhile, or so far
 }
 
-// echo is the other end as a ping sees it. Owner: the ping's goroutine.
+// echo is a ping's view of the other end. Owner: the ping's goroutine.
 type echo interface {
-	// trip sends payload and returns when as much has come back.
+	// trip sends payload and returns when the same number of bytes has come back.
 	trip(payload []byte) error
 	// send is for floods: the other end counts the messages.
 	send(payload []byte) error
-	// count returns when the other end has read all that was sent, and how many
-	// messages that were.
+	// count returns when the other end has read everything sent, with the number of messages.
 	count() (uint64, error)
 }
 
@@ -69,7 +68,7 @@ func (e End) Run(ctx context.Context, in io.Reader, out io.Writer) error {
 	return lines.Err()
 }
 
-// The bounds of one command. A test holds those of bytes and those of --size together.
+// The bounds of one command. A test compares those of bytes with those of --size.
 const (
 	minBytes = 8 // one byte ends a flood
 	maxBytes = 8 << 20
@@ -98,7 +97,7 @@ func execute(other echo, line string) (answer, error) {
 	return a, err
 }
 
-// mallocs is how many objects this process has allocated so far.
+// mallocs returns how many objects this process has allocated so far.
 func mallocs() uint64 {
 	var m runtime.MemStats
 	runtime.ReadMemStats(&m)

@@ -2,7 +2,7 @@
 // Python, and beside a plain TCP echo.
 //
 // On a shared machine the same program takes 40 us in one minute and 260 us in the next. All
-// subjects therefore live at the same time, two processes each, and take turns: a round asks every
+// subjects therefore run at the same time, two processes each, and take turns: a round asks every
 // subject for some round trips of every size, the next round in another order. The result is the
 // ratio of two subjects in the same round.
 //
@@ -58,12 +58,12 @@ type Turn struct {
 	Subject string  `json:"subject"`
 	Path    string  `json:"path"`
 	Bytes   int     `json:"bytes"`
-	Flood   bool    `json:"flood"` // one way, as fast as possible; else round trips
+	Flood   bool    `json:"flood"` // one way, as fast as possible; false: round trips
 	Count   int     `json:"count"` // messages of a flood, or round trips
 	Lost    int     `json:"lost,omitempty"`
 	Seconds float64 `json:"seconds"`
 	P50     float64 `json:"p50_us,omitempty"` // a round trip's median
-	CPU     float64 `json:"cpu_us"`           // CPU time of both ends, for each
+	CPU     float64 `json:"cpu_us"`           // CPU time of both ends, for each message or trip
 	Mallocs *uint64 `json:"mallocs,omitempty"`
 
 	ns []int64
@@ -102,7 +102,7 @@ func Measure(ctx context.Context, cfg Config) (*Report, error) {
 	return newReport(cfg, machine, f.missing, turns), nil
 }
 
-// round lets every pair do its share, in an order of its own.
+// round lets every pair take its turns, in an order of its own.
 func (f *fixture) round(ctx context.Context, n int) (turns []Turn, err error) {
 	for _, p := range bench.Turned(f.pairs, n) {
 		for _, size := range f.cfg.Sizes {

@@ -11,8 +11,8 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// pingQoS is what all subjects use: reliable, no message dropped, no waiting for
-// others to fill a batch.
+// pingQoS is the QoS of all subjects: reliable, no message dropped, no waiting for others to fill a
+// batch.
 var pingQoS = wire.QoS{Priority: wire.Data, Reliable: true, Block: true, Express: true}
 
 const (
@@ -73,7 +73,7 @@ func (e End) pong(s wire.Session) error {
 
 type nativePing struct {
 	pings, floods wire.Publisher
-	back          chan uint64 // the first bytes of what came back
+	back          chan uint64 // the first bytes of a returned message
 }
 
 func (p *nativePing) deposit(m wire.Sample) {
@@ -87,7 +87,7 @@ func (p *nativePing) deposit(m wire.Sample) {
 	}
 }
 
-// warm returns when pings come back and no late ones do any more.
+// warm returns when pings come back and no late ones come any more.
 func (p *nativePing) warm(ctx context.Context) error {
 	for {
 		if err := p.pings.Put(make([]byte, 8), nil); err != nil {
@@ -120,7 +120,7 @@ func (p *nativePing) trip(payload []byte) error {
 	if err := p.pings.Put(payload, nil); err != nil {
 		return err
 	}
-	<-p.back // bench ends a process that takes too long
+	<-p.back // without a limit: bench ends a process that takes too long
 	return nil
 }
 

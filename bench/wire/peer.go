@@ -14,13 +14,13 @@ import (
 	"edgert/bench"
 )
 
-// answerLimit is how long an end may take to start or to answer one command.
+// answerLimit is the longest time for an end to start or to answer one command.
 const answerLimit = 20 * time.Second
 
 // maxAnswer bounds one line of an end.
 const maxAnswer = 32 << 20
 
-// peer is one end of a pair, running.
+// peer is a running end of a pair.
 type peer struct {
 	*bench.Child
 	in    io.WriteCloser
@@ -28,7 +28,7 @@ type peer struct {
 	lines *bufio.Scanner // the lines of out
 }
 
-// startPeer starts an end, in a process group of its own against Ctrl-C, and
+// startPeer starts an end, in a process group of its own so that Ctrl-C does not reach it, and
 // waits until it is ready.
 func startPeer(ctx context.Context, argv []string) (*peer, error) {
 	if ctx.Err() != nil {

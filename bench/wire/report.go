@@ -9,8 +9,8 @@ import (
 	"edgert/bench/report"
 )
 
-// Report is the result of Measure; its JSON is the table's content, and the turns that it comes
-// from.
+// Report is the result of Measure; its JSON has the table's content and the turns that it is
+// computed from.
 type Report struct {
 	Bench      string        `json:"bench"`
 	Version    string        `json:"version"`
@@ -112,7 +112,7 @@ func newResult(mine []Turn) Result {
 
 func (t Turn) rate() float64 { return float64(t.Count-t.Lost) / t.Seconds }
 
-// ratio is the median quotient of turns of the same round; 0 without any.
+// ratio returns the median quotient of turns of the same round; 0 without such turns.
 func ratio(mine, theirs []Turn) float64 {
 	var all []float64
 	for _, m := range mine {
@@ -129,7 +129,7 @@ func ratio(mine, theirs []Turn) float64 {
 	return report.Median(all)
 }
 
-// trips is the table of round trips, floods that of floods.
+// trips returns the table of round trips, floods that of floods.
 func (r *Report) trips() report.Table {
 	t := report.Table{Left: 2, Columns: []string{"round trip", "path", "bytes", "trips", "min us", "p50 us", "p99 us", "x rust", "x tcp", "cpu us", "mallocs"}}
 	for i := range r.RoundTrips {
@@ -148,7 +148,7 @@ func (r *Report) floods() report.Table {
 	return t
 }
 
-// cells are a row of either table, own those that the other does not have.
+// cells returns a row of either table; own are the cells that the other table does not have.
 func (r *Result) cells(own ...string) []string {
 	quotient := func(x float64) string {
 		if x == 0 {

@@ -17,10 +17,10 @@ const (
 	Native = "native" // wire/zenoh
 	Rust   = "rust"   // the crate zenoh
 	Python = "python" // the wheel eclipse-zenoh
-	TCP    = "tcp"    // no protocol at all
+	TCP    = "tcp"    // without a protocol
 )
 
-// The ways between the ends of a pair.
+// The paths between the ends of a pair.
 const (
 	Direct = "direct" // one listens, the other dials
 	Routed = "router" // both dial an official router
@@ -29,16 +29,16 @@ const (
 //go:embed ping.py
 var pingScript string
 
-// pair is one subject on one way, both ends running. Owner: measure.
+// pair is one subject on one path, with both ends running. Owner: measure.
 type pair struct {
 	subject, path string
 	ping, pong    *peer
-	overhead      uint64 // allocations of the far end to report them
+	overhead      uint64 // allocations of the far end to report its count
 }
 
 func (p *pair) ends() []*peer { return []*peer{p.pong, p.ping} }
 
-// runTime is of both ends.
+// runTime returns the CPU time of both ends.
 func (p *pair) runTime() (sum time.Duration) {
 	for _, end := range p.ends() {
 		for _, t := range bench.RunTimes(end.PID()) {
@@ -48,7 +48,7 @@ func (p *pair) runTime() (sum time.Duration) {
 	return sum
 }
 
-// pongMallocs is how often the far end has allocated, if its implementation reports it.
+// pongMallocs returns how often the far end has allocated, if its implementation reports that.
 func (p *pair) pongMallocs(ctx context.Context) (n uint64, ok bool, err error) {
 	if p.subject != Native && p.subject != TCP {
 		return 0, false, nil
@@ -72,11 +72,11 @@ func (p *pair) calibrate(ctx context.Context) error {
 	return nil
 }
 
-// fixture is everything that runs.
+// fixture holds all running parts.
 type fixture struct {
 	cfg     Config
 	router  *peer
-	at      string // where the router listens
+	at      string // the router's endpoint
 	pairs   []*pair
 	missing []string // absent subjects, and how to get them
 }
@@ -156,7 +156,7 @@ func (f *fixture) startPair(ctx context.Context, subject, path string) (err erro
 	return p.calibrate(ctx)
 }
 
-// argv is the command for one end; all take the same four arguments.
+// argv returns the command for one end; all take the same four arguments.
 func (f *fixture) argv(subject string, end ...string) []string {
 	switch subject {
 	case Rust:

@@ -10,8 +10,7 @@ import (
 	"strings"
 )
 
-// Frames of the plain TCP echo: what to do with it, its length in four bytes,
-// and so many bytes.
+// Frames of the plain TCP echo: the operation, the length in four bytes, and that many bytes.
 const (
 	frameEcho   = 'e' // send it back
 	frameFlood  = 'f' // count it
@@ -43,7 +42,7 @@ func (e End) tcp(ctx context.Context) (echo, func(), error) {
 	return nil, func() { l.Close() }, nil
 }
 
-// tcpPong answers frames until the other end leaves.
+// tcpPong answers frames until the other end closes the connection.
 func tcpPong(conn net.Conn) {
 	in := bufio.NewReaderSize(conn, 64<<10)
 	var buf []byte

@@ -27,7 +27,7 @@ func serve(t *testing.T, e End, commands string) ([]answer, error) {
 	}
 }
 
-// Goal: what --size lets through, an end takes.
+// Goal: an end accepts every size that --size accepts.
 func TestSizesOfTheFlagAndOfAnEnd(t *testing.T) {
 	field, _ := reflect.TypeFor[Config]().FieldByName("Sizes")
 	if got, want := field.Tag.Get("range"), fmt.Sprintf("%d..%d;", minBytes, maxBytes); !strings.HasPrefix(got, want) {
