@@ -18,7 +18,7 @@ import (
 // StopLimit is how long a child may take to end when asked.
 const StopLimit = 8 * time.Second
 
-// waitMin lets a child that has ended be seen to have.
+// waitMin is the least time to notice a child that has ended.
 const waitMin = 10 * time.Millisecond
 
 // maxChildOutput bounds the stored part of each of a child's outputs.
@@ -42,8 +42,8 @@ func (c *capped) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// Start starts the command, and keeps its output and errors where the command has no
-// writer for them. The kernel ends the child when this program ends.
+// Start starts the command, and keeps its output and errors unless the command has writers for
+// them. The kernel ends the child when this program ends.
 func Start(cmd *exec.Cmd) (*Child, error) {
 	c := &Child{Name: filepath.Base(cmd.Args[0]), cmd: cmd, exited: make(chan struct{})}
 	if cmd.Stderr == nil {
@@ -59,8 +59,7 @@ func Start(cmd *exec.Cmd) (*Child, error) {
 	return c, nil
 }
 
-// StartGroup starts the command as a process group of its own, to be paused as
-// a whole.
+// StartGroup starts the command as a process group of its own, which can be paused as a whole.
 func StartGroup(cmd *exec.Cmd) (*Child, error) {
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	return Start(cmd)
@@ -82,10 +81,10 @@ func (c *Child) Running() bool {
 	}
 }
 
-// State is how the child ended. It must have.
+// State returns the state of the ended child.
 func (c *Child) State() *os.ProcessState { return c.cmd.ProcessState }
 
-// Stderr returns what the child wrote to its standard error. It must have ended.
+// Stderr returns the standard error of the ended child.
 func (c *Child) Stderr() []byte { return c.stderr.Bytes() }
 
 // Stdout returns what the child wrote to its standard output. The child must
@@ -117,15 +116,14 @@ func (c *Child) Wait(limit time.Duration) error {
 	return c.err
 }
 
-// LastWords is the first line of the ended child's last standard error, its name
-// off.
+// LastWords returns the first line of the ended child's last standard error, without its name.
 func (c *Child) LastWords() string {
 	text := strings.TrimSpace(c.stderr.String())
 	prefix := c.Name + ": "
 	if i := strings.LastIndex("\n"+text, "\n"+prefix); i >= 0 {
 		text = text[i+len(prefix):]
 	} else if i := strings.LastIndexByte(text, '\n'); i >= 0 {
-		text = text[i+1:] // not one of ours: its last line
+		text = text[i+1:] // the last line of a foreign program
 	}
 	first, _, more := strings.Cut(text, "\n")
 	if more {
@@ -137,7 +135,7 @@ func (c *Child) LastWords() string {
 // Interrupt asks the child to end; the caller waits for it.
 func (c *Child) Interrupt() { c.cmd.Process.Signal(syscall.SIGINT) }
 
-// Kill ends the child as a crash would, and returns when it has ended.
+// Kill ends the child with SIGKILL, and returns when it has ended.
 func (c *Child) Kill() {
 	c.cmd.Process.Kill()
 	<-c.exited
@@ -153,9 +151,8 @@ func (c *Child) Stop() error {
 	return err
 }
 
-// Pause stops every process of a child of StartGroup where it is, Resume lets
-// them go on.
+// Pause stops every process of a child of StartGroup; Resume continues them.
 func (c *Child) Pause() error { return syscall.Kill(-c.PID(), syscall.SIGSTOP) }
 
-// Resume lets a paused group go on.
+// Resume continues a paused group.
 func (c *Child) Resume() error { return syscall.Kill(-c.PID(), syscall.SIGCONT) }

@@ -10,15 +10,15 @@ import (
 	"edgert/rt"
 )
 
-// Host is a reading of how much of all cores' time since the machine started the
-// host of a virtual machine took, and how much was idle; 0 where the kernel
-// keeps no account. Reports show the difference of two.
+// Host is a reading of the kernel's account: how much of all cores' time since the machine started
+// the host of a virtual machine took, and how much was idle; 0 where the kernel keeps no account.
+// Reports use the difference of two readings.
 type Host struct {
 	at           rt.Instant
 	Stolen, Idle time.Duration
 }
 
-// idleMin is the share of the cores' time that a calm machine has to spare.
+// idleMin is the least idle share of the cores' time on a calm machine.
 const idleMin = 0.2
 
 // ReadHost reads the kernel's account.
@@ -47,19 +47,18 @@ func parseHost(stat []byte) (stolen, idle time.Duration) {
 	return ticks(8), ticks(4) + ticks(5)
 }
 
-// StealShare is the share of all cores' time since an earlier reading that the
-// host took.
+// StealShare returns the share of all cores' time since an earlier reading that the host took.
 func (h Host) StealShare(from Host) float64 {
 	return ShareOfCPUs(h.Stolen-from.Stolen, h.at.Sub(from.at))
 }
 
-// CalmSince reports whether since then the host took nothing and the cores had
-// idle time, so that other programs did not disturb the measured one.
+// CalmSince reports whether since an earlier reading the host took no time and the cores had idle
+// time, so that other programs did not disturb the measured one.
 func (h Host) CalmSince(from Host) bool {
 	return h.Stolen == from.Stolen && h.at > from.at && ShareOfCPUs(h.Idle-from.Idle, h.at.Sub(from.at)) >= idleMin
 }
 
-// ShareOfCPUs is the share of all cores' time in which used was.
+// ShareOfCPUs returns used as a share of all cores' time.
 func ShareOfCPUs(used, elapsed time.Duration) float64 {
 	if elapsed <= 0 {
 		return 0

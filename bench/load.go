@@ -14,7 +14,7 @@ import (
 	"edgert/internal/exit"
 )
 
-// Loads are what may run beside all subjects, at nice 0, in a process of its own.
+// Loads are the loads that may run beside all subjects, at nice 0, in a process of their own.
 var Loads = []string{"none", "cpu", "alloc", "stress"}
 
 // Load is a process group that keeps the machine busy; nil is no load.
@@ -23,8 +23,8 @@ type Load struct {
 	paused bool
 }
 
-// StartLoad starts the load of that name; the program that calls it has a command
-// `part load NAME` that is a LoadPart.
+// StartLoad starts the load of that name; the calling program must have a command `part load NAME`
+// that is a LoadPart.
 func StartLoad(name string) (*Load, error) {
 	var cmd *exec.Cmd
 	switch name {
@@ -48,21 +48,22 @@ func StartLoad(name string) (*Load, error) {
 	return &Load{child: c}, nil
 }
 
-// Pause stops the load where it is.
+// Pause stops the load.
 func (l *Load) Pause() {
 	if l != nil && !l.paused {
 		l.paused = l.child.Pause() == nil
 	}
 }
 
-// Resume lets a paused load go on.
+// Resume continues a paused load.
 func (l *Load) Resume() {
 	if l != nil && l.paused {
 		l.paused = l.child.Resume() != nil
 	}
 }
 
-// Stop ends the load. It must still be there: a measurement that is labelled as under load was.
+// Stop ends the load. It returns an error if the load has ended before, since the measurement's
+// label would be wrong.
 func (l *Load) Stop() error {
 	if l == nil {
 		return nil
@@ -74,7 +75,7 @@ func (l *Load) Stop() error {
 	return l.child.Stop()
 }
 
-// LoadPart is a load in a process of its own: what `bench part load` runs.
+// LoadPart is a load in a process of its own, `bench part load`.
 type LoadPart struct {
 	Name string `arg:"" enum:"cpu,alloc"`
 }
@@ -118,8 +119,7 @@ type allocation struct {
 	links []*allocation
 }
 
-// Allocate makes garbage at a steady rate, beside a live heap of so many bytes,
-// until ctx ends.
+// Allocate makes garbage at a steady rate, beside a live heap of liveBytes, until ctx ends.
 func Allocate(ctx context.Context, bytesPerSecond float64, liveBytes int) {
 	live := make([]*allocation, 2*liveBytes/(allocMin+allocMax))
 	for began, done := time.Now(), 0.0; ctx.Err() == nil; time.Sleep(allocPause) {

@@ -29,7 +29,7 @@ func TestLoadsEnd(t *testing.T) {
 	}
 }
 
-// A paused load does nothing, a resumed one goes on, and both end.
+// A paused load does nothing, a resumed one continues, and both end.
 func TestLoadRests(t *testing.T) {
 	if _, err := exec.LookPath("sh"); err != nil {
 		t.Skipf("no shell here: %v", err)

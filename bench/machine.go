@@ -9,8 +9,7 @@ import (
 	"strings"
 )
 
-// Machine holds the facts that a lateness depends on. Facts that the kernel does not report are
-// empty.
+// Machine holds the facts that affect a lateness. Facts that the kernel does not report are empty.
 type Machine struct {
 	Kernel      string `json:"kernel"`
 	Preempt     string `json:"preempt"` // PREEMPT_RT, PREEMPT_DYNAMIC (none), ...
@@ -23,7 +22,7 @@ type Machine struct {
 	RTRuntime   string `json:"sched_rt_runtime_us"`
 	RTPeriod    string `json:"sched_rt_period_us"`
 	FairServer  string `json:"fair_server_ns"`
-	DMALatency  string `json:"cpu_dma_latency_us"` // asked for by others, before cyclictest asks for 0
+	DMALatency  string `json:"cpu_dma_latency_us"` // requested by other programs, before cyclictest requests 0
 	Temperature string `json:"temperature_c"`
 	Load        string `json:"loadavg"` // before the first slice
 	Go          string `json:"go"`
@@ -54,7 +53,7 @@ func ReadMachine(root fs.FS) Machine {
 	return m
 }
 
-// preemptOf finds the model in `uname -v`, and for a dynamic kernel the one in
+// preemptOf returns the preemption model in `uname -v`, and for a dynamic kernel the model in
 // parentheses in its debug file.
 func preemptOf(version, realtime, dynamic string) string {
 	model := "none named"
@@ -73,7 +72,7 @@ func preemptOf(version, realtime, dynamic string) string {
 	return model
 }
 
-// cpuOf is the processor's name, on ARM boards the board's.
+// cpuOf returns the processor's name, on ARM boards the board's.
 func cpuOf(cpuinfo, board string) string {
 	if board = strings.Trim(board, "\x00"); board != "" {
 		return board
@@ -90,7 +89,7 @@ func cpuinfoField(cpuinfo, key string) string {
 	return ""
 }
 
-// virtualOf is the sign that the machine is virtual, else "no".
+// virtualOf returns the sign by which a machine is known to be virtual, otherwise "no".
 func virtualOf(cpuinfo, hypervisor, dmi string) string {
 	for _, maker := range []string{"QEMU", "KVM", "VMware", "VirtualBox", "Xen", "Amazon EC2", "Google Compute", "Virtual Machine"} {
 		if strings.Contains(dmi, maker) {
@@ -106,7 +105,7 @@ func virtualOf(cpuinfo, hypervisor, dmi string) string {
 	return "no"
 }
 
-// isolationOf keeps the words of the command line about CPUs set aside.
+// isolationOf returns the words of the kernel's command line about isolated CPUs.
 func isolationOf(cmdline string) string {
 	var kept []string
 	for _, word := range strings.Fields(cmdline) {
@@ -122,11 +121,11 @@ func isolationOf(cmdline string) string {
 	return strings.Join(kept, " ")
 }
 
-// noDMALimit is the kernel's value where there is no limit.
+// noDMALimit is the kernel's value for no limit.
 const noDMALimit = 2_000_000_000
 
-// dmaLatency is the wake-up latency, in microseconds, that some process asks the
-// idle CPUs to keep to.
+// dmaLatency returns the longest wake-up latency, in microseconds, that some process requests of
+// idle CPUs.
 func dmaLatency(root fs.FS) string {
 	f, err := root.Open("dev/cpu_dma_latency")
 	if err != nil {
@@ -152,7 +151,7 @@ func celsius(milli string) string {
 	return strconv.FormatFloat(float64(n)/1000, 'f', 1, 64)
 }
 
-// throttling is how much of the time real-time threads may take.
+// throttling returns the share of time that real-time threads may take.
 func throttling(runtime, period string) string {
 	switch runtime {
 	case "":
@@ -163,7 +162,7 @@ func throttling(runtime, period string) string {
 	return runtime + " of " + period + " us"
 }
 
-// Rows are the machine's facts for people, empty ones left out.
+// Rows returns the machine's facts for people, without empty ones.
 func (m Machine) Rows() [][]string {
 	all := [][]string{
 		{"kernel", strings.TrimPrefix(m.Kernel+", "+m.Preempt, ", ")},

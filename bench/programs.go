@@ -15,16 +15,16 @@ import (
 )
 
 const (
-	// ServerLimit is how long a server may take to listen: it loads the model,
-	// replays the golden set and warms up.
+	// ServerLimit is the longest time until a server listens: it loads the model, replays the
+	// golden set and warms up.
 	ServerLimit = 30 * time.Second
 
 	startPoll = 20 * time.Millisecond
 	busLimit  = 20 * time.Second // for a simulator to serve its bus
 )
 
-// Program returns one of our programs in the folder bin, or, where that is "",
-// beside this one. It is absolute: a bare name would be looked up in $PATH.
+// Program returns the path of one of our programs in the folder bin, or, with an empty bin, beside
+// this program. It is absolute: a bare name would be looked up in $PATH.
 func Program(bin, name string) string {
 	if bin == "" {
 		self, _ := os.Executable()
@@ -37,29 +37,29 @@ func Program(bin, name string) string {
 	return path
 }
 
-// Command is a command whose environment is scrubbed.
+// Command returns a command with a scrubbed environment.
 func Command(program string, args ...string) *exec.Cmd {
 	cmd := exec.Command(program, args...)
 	cmd.Env = scrubbed(os.Environ())
 	return cmd
 }
 
-// Edge is a command of bin's edge-rt that keeps its state in the folder dir.
+// Edge returns a command of bin's edge-rt that keeps its state in the folder dir.
 func Edge(bin, dir string, args ...string) *exec.Cmd {
 	cmd := Command(Program(bin, "edge-rt"), args...)
 	cmd.Env = append(cmd.Env, "STATE_DIRECTORY="+dir)
 	return cmd
 }
 
-// Part is the command of this program that runs a part of it, such as a load, as
-// a process of its own.
+// Part returns the command that runs a part of this program, such as a load, as a process of its
+// own.
 func Part(args ...string) *exec.Cmd {
 	self, _ := os.Executable()
 	return Command(self, append([]string{"part"}, args...)...)
 }
 
-// scrubbed is the environment without the variables that change how the programs
-// run, so that a measurement does not depend on the shell it is started from.
+// scrubbed removes the variables that change the programs' behaviour, so that a measurement does
+// not depend on the shell that started it.
 func scrubbed(environ []string) []string {
 	var kept []string
 	for _, v := range environ {
@@ -73,7 +73,7 @@ func scrubbed(environ []string) []string {
 	return kept
 }
 
-// StartSimBus starts bin's edge-rt sim-bus and returns when its port is at link.
+// StartSimBus starts bin's edge-rt sim-bus and returns once its port is at link.
 func StartSimBus(bin, link string, args ...string) (*Child, error) {
 	sim, err := Start(Command(Program(bin, "edge-rt"), append([]string{"sim-bus", "--link", link}, args...)...))
 	if err != nil {
@@ -87,15 +87,15 @@ func StartSimBus(bin, link string, args ...string) (*Child, error) {
 	return nil, errors.Join(errors.New("edge-rt sim-bus serves no bus"), sim.Stop())
 }
 
-// Server is a lean-server that can be killed and started again at its place.
+// Server is a lean-server that can be killed and started again at the same endpoint.
 type Server struct {
-	*Child   // from the last Start; nil before
+	*Child   // of the last Start; nil before
 	Endpoint string
 	Argv     []string  // the program and its arguments
 	Stderr   io.Writer // nil: kept for errors
 }
 
-// NewServer is bin's lean-server on the manifest, at a free port.
+// NewServer returns bin's lean-server on the manifest, at a free port.
 func NewServer(bin, manifest string, flags ...string) (*Server, error) {
 	endpoint, err := FreeEndpoint()
 	if err != nil {
@@ -108,8 +108,8 @@ func NewServer(bin, manifest string, flags ...string) (*Server, error) {
 	return &Server{Endpoint: endpoint, Argv: append(argv, flags...)}, nil
 }
 
-// WriteManifest writes one for lean-server into the folder dir, for a bundle of
-// the demo's policy.
+// WriteManifest writes a manifest for lean-server into the folder dir, for a bundle of the demo's
+// policy.
 func WriteManifest(dir, bundle string) (name string, err error) {
 	if bundle, err = filepath.Abs(bundle); err != nil {
 		return "", err
@@ -122,8 +122,7 @@ func WriteManifest(dir, bundle string) (name string, err error) {
 // The model and the service of the demo's policy.
 const DemoModel, DemoService = "demo/around-the-post", "demo"
 
-// Start starts the server, in a process group of its own, and returns when it
-// listens.
+// Start starts the server, in a process group of its own, and returns once it listens.
 func (s *Server) Start(ctx context.Context) (err error) {
 	cmd := Command(s.Argv[0], s.Argv[1:]...)
 	if s.Stderr != nil {
@@ -147,7 +146,7 @@ func (s *Server) Start(ctx context.Context) (err error) {
 	return fmt.Errorf("lean-server did not listen within %v", ServerLimit)
 }
 
-// Alive returns why the server is no longer there, nil while it is.
+// Alive returns why the server has ended, or nil while it runs.
 func (s *Server) Alive() error {
 	if s.Running() {
 		return nil

@@ -6,13 +6,13 @@ import (
 	"slices"
 )
 
-// Env is what every measurement has beside its own flags.
+// Env is the part that every measurement has beside its own flags.
 type Env struct {
 	Version string    `kong:"-"`
 	Log     io.Writer `kong:"-"` // gets lines of progress; nil: no progress
 }
 
-// Progress writes how far the measurement is.
+// Progress writes a line about the progress of the measurement.
 func (e *Env) Progress(format string, args ...any) {
 	if e.Log != nil {
 		fmt.Fprintf(e.Log, format, args...)

@@ -6,15 +6,15 @@ import (
 	"strings"
 )
 
-// demoTree is the demo's files in a checkout, and the default of flags.
+// demoTree is the folder of the demo's files in a checkout, and the default of flags.
 const demoTree = "testdata/demo"
 
-// shippedTrees are the demo's files from the program's folder: as `make install` puts them, and
-// in a checkout.
+// shippedTrees are the folders of the demo's files relative to the program's folder: as `make
+// install` puts them, and in a checkout.
 var shippedTrees = []string{"../share/edge-rt/demo", "../" + demoTree}
 
 // Shipped changes paths below testdata/demo that do not exist here to the same files of the
-// installation, or of the checkout, that this program is in.
+// installation or checkout that contains this program.
 func Shipped(paths ...*string) {
 	self, err := os.Executable()
 	if err == nil {

@@ -23,7 +23,7 @@ func TestShippedFiles(t *testing.T) {
 	t.Chdir(work)
 	for _, tt := range []struct{ root, path, want string }{
 		{installed, "testdata/demo/server.yaml", filepath.Join(installed, "share/edge-rt/demo/server.yaml")},
-		{installed, "testdata/demo", "testdata/demo"}, // here is one
+		{installed, "testdata/demo", "testdata/demo"}, // the working directory has such a file
 		{checkout, "testdata/demo/server.yaml", filepath.Join(checkout, "testdata/demo/server.yaml")},
 		{installed, "testdata/demo/so101.json", "testdata/demo/so101.json"},
 		{installed, "testdata/demolition/server.yaml", "testdata/demolition/server.yaml"},

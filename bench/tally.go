@@ -11,8 +11,7 @@ import (
 	"time"
 )
 
-// rankSlack keeps 0.07 x 100, a little above 7 in binary, from asking for the
-// 8th of 100.
+// rankSlack keeps 0.07 x 100, a little above 7 in binary, from selecting the 8th of 100.
 const rankSlack = 1e-6
 
 // Bounds of another program's output.
@@ -24,7 +23,7 @@ const (
 // Tally counts latenesses by the whole microsecond below them, as cyclictest
 // does. Its zero value is empty.
 type Tally struct {
-	bins map[int64]uint64 // us -> how many
+	bins map[int64]uint64 // us -> count
 	n    uint64
 	max  float64 // us, exact
 }
@@ -47,8 +46,8 @@ func (t *Tally) AddUS(us float64, n uint64) {
 	t.max = max(t.max, us)
 }
 
-// RaiseMax makes the longest at least us microseconds, where it is known more
-// exactly than by its bin.
+// RaiseMax sets the longest to at least us microseconds, where it is known more exactly than by its
+// bin.
 func (t *Tally) RaiseMax(us float64) { t.max = max(t.max, us) }
 
 // Merge adds all of other.
@@ -59,7 +58,7 @@ func (t *Tally) Merge(other *Tally) {
 	t.max = max(t.max, other.max)
 }
 
-// Count returns how many latenesses were counted.
+// Count returns the number of latenesses.
 func (t *Tally) Count() uint64 { return t.n }
 
 // Max returns the longest lateness in microseconds, 0 when nothing is recorded.
@@ -78,7 +77,7 @@ func (t *Tally) Quantile(q float64) float64 {
 	return t.max
 }
 
-// Above returns how many latenesses are at least limit.
+// Above returns the number of latenesses of at least limit.
 func (t *Tally) Above(limit time.Duration) (n uint64) {
 	for us, count := range t.bins {
 		if us >= limit.Microseconds() {
@@ -101,22 +100,21 @@ func (t *Tally) Bins() iter.Seq2[int64, uint64] {
 
 func (t *Tally) keys() []int64 { return slices.Sorted(maps.Keys(t.bins)) }
 
-// Quantiles are those of a tally, in microseconds.
+// Quantiles are the quantiles of a tally, in microseconds.
 type Quantiles struct {
 	P50  float64 `json:"p50"`
-	P90  float64 `json:"p90,omitempty"` // absent where only a summary was to be had
+	P90  float64 `json:"p90,omitempty"` // absent where only a summary was available
 	P99  float64 `json:"p99"`
 	P999 float64 `json:"p999"`
 	Max  float64 `json:"max"`
 }
 
-// Quantiles returns those of the whole tally.
+// Quantiles returns the quantiles of the whole tally.
 func (t *Tally) Quantiles() Quantiles {
 	return Quantiles{t.Quantile(0.5), t.Quantile(0.9), t.Quantile(0.99), t.Quantile(0.999), t.max}
 }
 
-// UpTo returns q with the exact longest lateness known: a bucket's upper bound
-// may lie above it.
+// UpTo limits q to the exact longest lateness: a bucket's upper bound may be above it.
 func (q Quantiles) UpTo(longest float64) Quantiles {
 	return Quantiles{min(q.P50, longest), min(q.P90, longest), min(q.P99, longest), min(q.P999, longest), longest}
 }

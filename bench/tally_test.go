@@ -124,8 +124,8 @@ func FuzzTally(f *testing.F) {
 	})
 }
 
-// An edge whose latest tick was 99.987 us late has its 99th percentile in a
-// bucket that ends at 100 us; a quantile above the maximum would be absurd.
+// An edge whose latest tick was 99.987 us late has its 99th percentile in a bucket that ends at 100
+// us; a quantile above the maximum would be absurd.
 func TestQuantilesNeverExceedTheLongest(t *testing.T) {
 	got := Quantiles{43, 78, 100, 100, 100}.UpTo(99.987)
 	if want := (Quantiles{43, 78, 99.987, 99.987, 99.987}); got != want {

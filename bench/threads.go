@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-// Thread is how the kernel schedules one thread, and its CPU time so far.
+// Thread is the kernel's scheduling of one thread, and its CPU time so far.
 type Thread struct {
 	TID, Policy, Priority, Nice int
 	CPU                         time.Duration // in user and kernel mode
@@ -27,7 +27,7 @@ var policies = map[int]string{0: "OTHER", 1: "FIFO", 2: "RR", 3: "BATCH", 5: "ID
 
 const policyFIFO = 1
 
-// ThreadsOf lists the threads of a process, and is empty when it is gone.
+// ThreadsOf lists the threads of a process; the list is empty when the process has ended.
 func ThreadsOf(pid int) (all []Thread) {
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", pid))
 	for _, name := range files {
@@ -40,7 +40,7 @@ func ThreadsOf(pid int) (all []Thread) {
 	return all
 }
 
-// Positions in /proc/PID/task/TID/stat after the name, which may hold anything.
+// Positions in /proc/PID/task/TID/stat after the name, which may contain any character.
 //
 // Source: proc_pid_stat(5), fields 14, 15, 19, 40 and 41; the state is field 3.
 const (
@@ -51,7 +51,7 @@ const (
 	statPolicy   = 41 - 3
 )
 
-// parseStat reads one thread's line; ok is false when it is not one.
+// parseStat reads one thread's line; ok is false for other text.
 func parseStat(b []byte) (t Thread, ok bool) {
 	tid, _, _ := bytes.Cut(b, []byte(" "))
 	end := bytes.LastIndexByte(b, ')')
@@ -71,8 +71,7 @@ func parseStat(b []byte) (t Thread, ok bool) {
 	return t, errs == [6]error{}
 }
 
-// TickThread finds the thread that ticks: the one at SCHED_FIFO with this
-// priority.
+// TickThread finds the thread that ticks, by SCHED_FIFO and this priority.
 func TickThread(threads []Thread, priority int) (tid int, ok bool) {
 	for _, t := range threads {
 		if t.Policy == policyFIFO && t.Priority == priority {
@@ -82,7 +81,7 @@ func TickThread(threads []Thread, priority int) (tid int, ok bool) {
 	return 0, false
 }
 
-// class is how the kernel schedules the thread, such as "OTHER nice -10".
+// class returns the thread's scheduling, such as "OTHER nice -10".
 func (t Thread) class() string {
 	class := policies[t.Policy]
 	switch {
@@ -96,7 +95,7 @@ func (t Thread) class() string {
 	return class
 }
 
-// ClassOf is how a thread is scheduled, from its stat file in /proc.
+// ClassOf returns a thread's scheduling from its stat file in /proc.
 func ClassOf(stat []byte) string {
 	t, ok := parseStat(stat)
 	if !ok {
@@ -105,8 +104,7 @@ func ClassOf(stat []byte) string {
 	return t.class()
 }
 
-// ClassesOf is how many threads are scheduled how, such as
-// "1 FIFO 80, 12 OTHER nice -10".
+// ClassesOf counts the threads of each scheduling, such as "1 FIFO 80, 12 OTHER nice -10".
 func ClassesOf(threads []Thread) string {
 	counts := map[string]int{}
 	for _, t := range threads {
@@ -122,7 +120,7 @@ func ClassesOf(threads []Thread) string {
 	return strings.Join(words, ", ")
 }
 
-// SleepsOf returns how often the thread went to sleep so far.
+// SleepsOf returns how often the thread has gone to sleep so far.
 func SleepsOf(pid, tid int) (uint64, error) {
 	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/status", pid, tid))
 	if err != nil {

@@ -73,5 +73,5 @@ func TestThreadsOfThisProcess(t *testing.T) {
 
 func FuzzParseStat(f *testing.F) {
 	f.Add([]byte(fifoStat))
-	f.Fuzz(func(t *testing.T, b []byte) { parseStat(b); parseSleeps(b) }) // no panic
+	f.Fuzz(func(t *testing.T, b []byte) { parseStat(b); parseSleeps(b) }) // must not panic
 }
