@@ -1,6 +1,6 @@
 // Calm waits until the host of this virtual machine leaves its processors alone, so that the next
-// measurement is about the program and not about its neighbours. It always succeeds: after the
-// limit, the caller tries its luck.
+// measurement shows the program and not its neighbours. It always succeeds: after the limit the
+// caller may try all the same.
 package main
 
 import (
