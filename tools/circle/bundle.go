@@ -14,17 +14,17 @@ import (
 	"edgert/tools/proc"
 )
 
-// bundled is what lean-server serves.
+// bundled describes the bundle that lean-server serves.
 type bundled struct {
 	Worst  float64 `json:"worst"` // deviations between the graph and LeRobot's own code
 	Limit  float64 `json:"limit"`
-	MS     float64 `json:"ms"`     // the graph takes for one robot, as edgert-export measured
+	MS     float64 `json:"ms"`     // the graph's time for one robot, measured by edgert-export
 	SHA256 string  `json:"sha256"` // from lean-server's output
 }
 
 const bundleLimit = 20 * time.Minute
 
-// makeBundle exports checkpoint n, and has lean-server answer its golden sets.
+// makeBundle exports checkpoint n, and makes lean-server reproduce its golden sets.
 func (r *round) makeBundle(ctx context.Context, n int) error {
 	cmd := exec.Command(r.tool("edgert-export"), r.checkpoint(n), r.bundle(n), "--dataset-info", r.dataset(n)+"/meta/info.json", "--units", units, "--simulation-only")
 	cmd.Env = append(os.Environ(), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1", fmt.Sprintf("OMP_NUM_THREADS=%d", r.threads), "OMP_WAIT_POLICY=PASSIVE")
@@ -102,7 +102,7 @@ func readBundle(dir string, chunk int) (b bundled, err error) {
 	return b, err
 }
 
-// manifest writes one for bundle n.
+// manifest writes a manifest for bundle n.
 func (r *round) manifest(n int) (name string, err error) {
 	name = r.plan.at(fmt.Sprintf("server-%d.yaml", n))
 	text := fmt.Sprintf("model: {repo_or_path: %q, id: circle/act-%d}\nservice: circle\ndefault_task: %s\n", r.bundle(n), n, task)

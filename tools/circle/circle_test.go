@@ -17,8 +17,8 @@ import (
 	"edgert/sim"
 )
 
-// The teacher takes over where the policy errs, not before its first chunk, and at last in
-// any case.
+// The teacher takes over when the policy errs, but not before its first chunk, and after some time
+// in any case.
 func TestWhenTheTeacherTakesOver(t *testing.T) {
 	near, far := sim.Point{X: 0.05}, sim.Point{X: 0.2}
 	for _, tt := range []struct {
@@ -231,7 +231,7 @@ func TestWhatLeanServerCheckSays(t *testing.T) {
 	}
 }
 
-// A bundle that does not fit the data that it was made of is refused.
+// A bundle that does not fit its data is refused.
 func TestWhatIsWrongWithABundle(t *testing.T) {
 	arm, err := robot.ByName(robotName)
 	if err != nil {
@@ -286,7 +286,7 @@ func TestWhatIsWrongWithARun(t *testing.T) {
 	}
 }
 
-// A round goes on after the stages that are done, and clears the leftovers of the others.
+// A round continues after the completed stages, and removes the leftovers of the others.
 func TestARoundGoesOn(t *testing.T) {
 	p := short
 	p.dir = t.TempDir()
@@ -333,7 +333,7 @@ func TestARoundGoesOn(t *testing.T) {
 	}
 }
 
-// The log's command does the same elsewhere: it names no folder of this machine.
+// The log's command works on other machines: it names no folder of this one.
 func TestTheCommandOfALog(t *testing.T) {
 	for _, tt := range []struct {
 		args []string

@@ -16,12 +16,12 @@ import (
 type corrected struct {
 	Corrections int            `json:"corrections"`
 	Takeovers   int            `json:"takeovers"`
-	Ticks       int            `json:"ticks"` // that the teacher drove
+	Ticks       int            `json:"ticks"` // ticks that the teacher drove
 	Chunks      int            `json:"chunks"`
 	Why         map[string]int `json:"why"`
 }
 
-// When the teacher takes the arm over: he needs 2 s for a leg himself.
+// The conditions under which the teacher takes the arm over: a leg takes the teacher 2 s.
 const (
 	legLimit      = 3500 * time.Millisecond
 	postNear      = 0.065 // metres from the post's centre, which has 0.050
@@ -34,7 +34,7 @@ const (
 	offlineMargin = "30s"
 )
 
-// correct runs the first policy, and has the teacher take over where it errs.
+// correct runs the first policy and lets the teacher take over when it errs.
 func (r *round) correct(ctx context.Context) (err error) {
 	if err := os.MkdirAll(r.correctionRecords(), 0o755); err != nil {
 		return err
@@ -76,7 +76,7 @@ func (r *round) correct(ctx context.Context) (err error) {
 	return r.checkCorrections(summary)
 }
 
-// checkCorrections holds the edge's summary against what the teacher did.
+// checkCorrections compares the edge's summary with the teacher's corrections.
 func (r *round) checkCorrections(summary string) error {
 	var s struct {
 		Chunks      int `json:"chunks"`
@@ -107,7 +107,7 @@ func (r *round) checkCorrections(summary string) error {
 	return nil
 }
 
-// watch has the teacher look on, and correct until there are enough corrections.
+// watch lets the teacher watch, and correct until there are enough corrections.
 func (r *round) watch(ctx context.Context, t *table, edge *bench.Child) error {
 	limit, back := time.Now().Add(r.plan.correct), time.Now()
 	running := false
@@ -123,7 +123,7 @@ func (r *round) watch(ctx context.Context, t *table, edge *bench.Child) error {
 		case time.Now().After(limit):
 			return fmt.Errorf("%d of %d corrections within %v", r.Found.Corrected.Corrections, r.corrections, r.plan.correct)
 		}
-		if !running { // the first chunk is awaited
+		if !running { // the first chunk has not come yet
 			s, err := r.ctl(ctx, "status")
 			if running = err == nil && s.State == "STREAMING"; running {
 				back = time.Now()
@@ -146,7 +146,7 @@ func (r *round) watch(ctx context.Context, t *table, edge *bench.Child) error {
 	return nil
 }
 
-// takeOver leads the arm to its target, perhaps to more targets after it, and gives it back.
+// takeOver leads the arm to its target, sometimes to further targets, and gives it back.
 func (r *round) takeOver(ctx context.Context, t *table) error {
 	if err := r.awaitHand(ctx); err != nil {
 		return err

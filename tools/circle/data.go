@@ -64,8 +64,8 @@ func (r *round) export(ctx context.Context, n int) error {
 	return err
 }
 
-// cuts is by how much the export's episodes are more than the recorded ones: a machine that is
-// busy for a tenth of a second leaves a gap in one, at which it is cut.
+// cuts returns the number of episodes that the export has more than the recording: a machine that
+// is busy for a tenth of a second leaves a gap in an episode, at which it is cut.
 func (e *exported) cuts() (n int) {
 	for why, count := range e.Left {
 		switch {
@@ -99,7 +99,7 @@ func (e *exported) check(n, episodes, corrections int) error {
 	return nil
 }
 
-// checkFeatures holds the dataset's description against the robot's.
+// checkFeatures compares the dataset's description with the robot's.
 func checkFeatures(dir string) error {
 	var info struct {
 		Features map[string]struct {
@@ -133,11 +133,11 @@ func checkFeatures(dir string) error {
 	return nil
 }
 
-// moves is the least deviation of a joint that was moved: some encoder counts.
+// moves is the least deviation of a moving joint: some encoder counts.
 const moves = 0.3
 
 // checkMoves refuses a dataset in which a joint does not move: a policy divides by its deviation,
-// and no demonstration shows its output for a count more.
+// and no demonstration shows its output for another count.
 func checkMoves(dir string) error {
 	type joints struct {
 		Std []float64 `json:"std"`

@@ -15,16 +15,16 @@ import (
 // demonstrated counts the teacher's episodes.
 type demonstrated struct {
 	Worlds   int `json:"worlds"`
-	Episodes int `json:"episodes"`  // that ended as success
-	Again    int `json:"again"`     // that were recorded again
+	Episodes int `json:"episodes"`  // episodes that ended as success
+	Again    int `json:"again"`     // episodes recorded again
 	Bytes    int `json:"bytes"`     // of the records
 	Teleops  int `json:"processes"` // of edge-rt teleop
 }
 
 const (
-	episodeTime = 20 * time.Second // the teacher needs two for a target
+	episodeTime = 20 * time.Second // the teacher needs 2 s for a target
 	resetTime   = time.Second
-	pollEvery   = 100 * time.Millisecond // a person's reaction, and a process each time
+	pollEvery   = 100 * time.Millisecond // a person's reaction time; each poll starts a process
 	firstSeed   = 11                     // of the demonstrations' worlds
 )
 
@@ -51,7 +51,7 @@ func (r *round) demonstrate(ctx context.Context) error {
 	return nil
 }
 
-// teachWorld has the teacher show n episodes in one world.
+// teachWorld lets the teacher show n episodes in one world.
 func (r *round) teachWorld(ctx context.Context, seed, n int) (err error) {
 	dir, err := os.MkdirTemp("", "circle-") // a socket's path is short
 	if err != nil {
@@ -110,7 +110,7 @@ func (r *round) teach(ctx context.Context, t *table, teleop *bench.Child, n int)
 			if last, err = r.show(ctx, t); err != nil {
 				return last, err
 			}
-		default: // it is starting, or there is time for the person between two
+		default: // it is starting, or in the pause between two episodes
 			pause(ctx, pollEvery)
 		}
 	}
@@ -118,7 +118,7 @@ func (r *round) teach(ctx context.Context, t *table, teleop *bench.Child, n int)
 }
 
 // show leads until the targets of an episode are reached, or one is not, and a little longer: until
-// edge-rt knows of it, so that no frame shows a hand at rest before a new target.
+// edge-rt has noticed, so that no frame shows a hand at rest before a new target.
 func (r *round) show(ctx context.Context, t *table) (s status, err error) {
 	begin, _, err := t.hand.sees()
 	if err != nil {
@@ -151,7 +151,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// folderBytes is the size of all files in a folder.
+// folderBytes returns the size of all files in a folder.
 func folderBytes(dir string) (n int, err error) {
 	err = filepath.WalkDir(dir, func(_ string, e os.DirEntry, err error) error {
 		if err != nil || e.IsDir() {

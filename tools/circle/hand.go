@@ -10,11 +10,11 @@ import (
 	"edgert/sim"
 )
 
-// handSpeed is in counts per second: each tick's goal is reached within the tick.
+// handSpeed is in counts per second, high enough to reach each tick's goal within the tick.
 const handSpeed = 6000
 
-// hand is the teacher's hand at the leader. It looks at the world, and moves the limp
-// shafts while it leads.
+// hand is the teacher's hand at the leader. It looks at the world, and moves the limp shafts while
+// it leads.
 type hand struct {
 	eye    *scene.Eye // owner: move, before it place
 	shafts *sim.Hand
@@ -25,7 +25,7 @@ type hand struct {
 	mu      sync.Mutex
 	leads   bool      // guarded by mu
 	seen    sim.View  // guarded by mu; the newest
-	err     error     // guarded by mu; the world is gone
+	err     error     // guarded by mu; the world has ended
 	legTime time.Time // guarded by mu; when the present leg began
 }
 
@@ -33,7 +33,7 @@ func newHand(eye *scene.Eye, shafts *sim.Hand) *hand {
 	return &hand{eye: eye, shafts: shafts, clock: rt.KernelClock(), ended: make(chan struct{}), stop: make(chan struct{})}
 }
 
-// place puts the leader where the arm is.
+// place moves the leader to the arm's position.
 func (h *hand) place() error {
 	v, err := h.eye.Look()
 	if err != nil {
@@ -56,7 +56,7 @@ func (h *hand) take(q [sim.DOF]float64, speed float64) {
 func (h *hand) move(ctx context.Context) {
 	defer close(h.ended)
 	var teacher sim.Teacher
-	var q [sim.DOF]float64 // where the hand is, while it leads
+	var q [sim.DOF]float64 // the hand's position while it leads
 	led := false
 	for every := time.NewTicker(tick); ; {
 		select {
@@ -74,23 +74,24 @@ func (h *hand) move(ctx context.Context) {
 			every.Stop()
 			return
 		}
-		if leads && !led { // it takes hold of the leader where that is
+		if leads && !led { // it grasps the leader at its position
 			now := h.clock.Now()
 			for j := range q {
 				q[j] = sim.AngleOf(j, h.shafts.Present(now, j))
 			}
 		}
 		if led = leads; leads {
-			// From its own place, not from the arm's, which follows some ticks later.
+			// The hand starts from its own position, not from the arm's, which follows some ticks
+			// later.
 			q = liftToo(teacher.Goal(sim.TipAt(q[0], q[2]), v.Target, v.Post, q[5]))
 			h.take(q, handSpeed)
 		}
 	}
 }
 
-// liftToo moves the shoulder's lift a little with its pan, as no person can help doing; the
-// tip is not where the lift puts it. A joint that never moves has no deviation, by which a
-// policy divides: one encoder count of it would drown all else.
+// liftToo moves the shoulder's lift a little with its pan, as a person cannot avoid; the tip's
+// position does not depend on the lift. A joint that never moves has no deviation, by which a
+// policy divides: one encoder count of it would dominate everything else.
 func liftToo(q [sim.DOF]float64) [sim.DOF]float64 {
 	const share, pan, lift = 0.15, 0, 1
 	q[lift] += share * (q[pan] - straightPan)
@@ -129,7 +130,7 @@ func (h *hand) sees() (v sim.View, leg time.Duration, err error) {
 	return h.seen, time.Since(h.legTime), h.err
 }
 
-// end takes the hand away.
+// end removes the hand.
 func (h *hand) end() error {
 	close(h.stop)
 	<-h.ended

@@ -18,12 +18,12 @@ type judged struct {
 	Reached  int     `json:"reached"`
 	Collided int     `json:"collided"`
 	TimedOut int     `json:"timed_out"`
-	Seconds  float64 `json:"seconds"` // that the arm ran
+	Seconds  float64 `json:"seconds"` // seconds that the arm ran
 	Chunks   int     `json:"chunks"`
 	Starved  int     `json:"starved_ticks"`
 }
 
-// rate is the share of legs that reached their target and never touched the post.
+// rate returns the share of legs that reached their target and never touched the post.
 func (j judged) rate() float64 {
 	if n := j.legs(); n > 0 {
 		return float64(j.Reached) / float64(n)
@@ -66,7 +66,7 @@ func (r *round) judge(ctx context.Context, n int) (err error) {
 	return nil
 }
 
-// runWorld runs the served policy in one world, and reads what its edge counted.
+// runWorld runs the served policy in one world, and reads its edge's counts.
 func (r *round) runWorld(ctx context.Context, endpoint string, n, seed int, summary string) (j judged, err error) {
 	edge, err := bench.Start(r.edge("--bus", "sim", "--robot", robotName, "--id", id, "--camera", "top=sim", "--task", task, "--connect", endpoint,
 		"--expect-model", r.Found.Bundled[n].SHA256, "--seed", strconv.Itoa(seed), "--duration", r.judged.String(), "--max-offline", offlineMargin,

@@ -8,7 +8,7 @@ import (
 	"strings"
 )
 
-// markdown is the round as a section of a document.
+// markdown returns the round as a section of a document.
 func (r *round) markdown(err error) string {
 	var b strings.Builder
 	line := func(format string, args ...any) { fmt.Fprintf(&b, format+"\n", args...) }
@@ -36,7 +36,7 @@ func (r *round) markdown(err error) string {
 	return b.String()
 }
 
-// of is the result of a stage, in a line.
+// of returns the result of a stage, in a line.
 func (f *found) of(stage string) string {
 	data := func(e exported) string {
 		return fmt.Sprintf("%d episodes, %d frames at %d per second, %d of them interventions", e.Episodes, e.Frames, e.FPS, e.Intervention)
@@ -72,7 +72,8 @@ func (f *found) of(stage string) string {
 	return ""
 }
 
-// command repeats a round like this one: without the places, which are a machine's own.
+// command returns the command for a round like this one, without paths, which belong to one
+// machine.
 func command(flags *flag.FlagSet) string {
 	var given []string
 	words := "make circle"
@@ -91,7 +92,7 @@ func command(flags *flag.FlagSet) string {
 	return words + " CIRCLE='" + strings.Join(given, " ") + "'"
 }
 
-// counts lists what happened how often, in the order of the words.
+// counts lists the words with their counts, in the order of the words.
 func counts(of map[string]int) string {
 	var parts []string
 	for _, what := range slices.Sorted(maps.Keys(of)) {

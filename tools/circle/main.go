@@ -1,10 +1,11 @@
-// Circle goes once around with the real programs: a scripted teacher teleoperates a simulated arm
-// for episodes, edge-rt dataset makes a LeRobotDataset of them, LeRobot's training script trains an
-// ACT, edgert-export makes a bundle, lean-server serves it, edge-rt runs it. Then the teacher
-// corrects the policy, it is trained on from its checkpoint, and judged in the same worlds again.
+// Circle runs the whole cycle with the real programs: a scripted teacher teleoperates a simulated
+// arm for episodes, edge-rt dataset makes a LeRobotDataset of them, LeRobot's training script
+// trains an ACT, edgert-export makes a bundle, lean-server serves it, edge-rt runs it. Then the
+// teacher corrects the policy, it is trained further from its checkpoint, and evaluated in the same
+// worlds again.
 //
 // Every hand-over from one program to the next is checked. The results of a stage stay in the
-// folder of --out, so that --from STAGE goes on after those that are done.
+// folder of --out, so that --from STAGE continues after the completed stages.
 package main
 
 import (
@@ -53,7 +54,7 @@ func main() {
 	}
 }
 
-// circle runs the stages, and writes the log also of a round that fails.
+// circle runs the stages, and also writes the log of a round that fails.
 func circle(ctx context.Context, o options) error {
 	if flag.NArg() > 0 {
 		return exit.Errorf(exit.Usage, "%q: want flags only", flag.Arg(0))

@@ -11,7 +11,7 @@ import (
 	"edgert/internal/exit"
 )
 
-// The values that are the same in every round.
+// The values common to all rounds.
 const (
 	fps         = 30
 	task        = "around the post"
@@ -20,29 +20,29 @@ const (
 	calibration = "testdata/demo/so101.json"
 	pictures    = ":80x60@30"
 	units       = "degrees,degrees,degrees,degrees,degrees,range_0_100"
-	worst       = 1e-4 // deviations: what edgert-export allows a graph in float32
+	worst       = 1e-4 // deviations: edgert-export's limit for a graph in float32
 	batch       = 8
 )
 
-// plan is how much a round does, and where.
+// plan is the size of a round, and its folder.
 type plan struct {
 	bin, env, dir string
 	threads       int
-	whole         bool // the success is judged, too
+	whole         bool // the success is evaluated, too
 
-	worlds, episodes int // demonstrations: so many worlds, so many episodes together
+	worlds, episodes int // demonstrations: number of worlds, and of episodes together
 	legs             int // targets of an episode
 	corrections      int
 	corrected        int // targets of a correction
 	steps, more      int // of both trainings
 	chunk            int
 	net              []string      // options that make the ACT small
-	judge            []int         // seeds of the worlds in which the policy is judged
+	judge            []int         // seeds of the worlds in which the policy is evaluated
 	judged           time.Duration // in each
 	teach, correct   time.Duration // limits of one world of demonstrations, and of all corrections
 }
 
-// full is the reduced configuration that a machine of two cores trains in minutes.
+// full is a reduced configuration, which a machine of two cores trains in minutes.
 var full = plan{
 	whole: true, worlds: 8, episodes: 40, legs: 3, corrections: 5, corrected: 2, steps: 3000, more: 1500, chunk: 30,
 	net:   []string{"--policy.dim_model=256", "--policy.dim_feedforward=512", "--policy.n_encoder_layers=2", "--policy.n_heads=8"},
@@ -50,7 +50,7 @@ var full = plan{
 	teach: 5 * time.Minute, correct: 10 * time.Minute,
 }
 
-// short checks the hand-overs.
+// short only checks the hand-overs.
 var short = plan{
 	worlds: 1, episodes: 4, legs: 1, corrections: 2, corrected: 1, steps: 20, more: 10, chunk: 30,
 	net:   []string{"--policy.dim_model=64", "--policy.dim_feedforward=128", "--policy.n_encoder_layers=1", "--policy.n_heads=4"},
@@ -70,7 +70,7 @@ func (p *plan) apply(o options) {
 	}
 }
 
-// check names missing things before anything begins.
+// check names missing programs and files before the first stage.
 func (p *plan) check() error {
 	if p.episodes < p.worlds || p.steps < 1 || p.more < 1 || p.threads < 1 {
 		return exit.Errorf(exit.Usage, "%d episodes, %d and %d steps, %d threads: want at least %d, 1, 1 and 1", p.episodes, p.steps, p.more, p.threads, p.worlds)
@@ -117,7 +117,7 @@ func (p *plan) dataset(n int) string      { return p.at(fmt.Sprintf("dataset-%d"
 func (p *plan) training(n int) string     { return p.at(fmt.Sprintf("training-%d", n)) }
 func (p *plan) bundle(n int) string       { return p.at(fmt.Sprintf("bundle-%d", n)) }
 
-// checkpoint is what training n wrote last.
+// checkpoint returns the last checkpoint of training n.
 func (p *plan) checkpoint(n int) string {
 	steps := p.steps
 	if n > 1 {

@@ -13,12 +13,12 @@ import (
 	"edgert/internal/exit"
 )
 
-// edge is a command of edge-rt, whose state is the round's own.
+// edge returns a command of edge-rt that keeps its state in the round's folder.
 func (p *plan) edge(args ...string) *exec.Cmd {
 	return bench.Edge(p.bin, p.at("state"), args...)
 }
 
-// finish waits for a child, which ends when ctx does or its time is over.
+// finish waits for a child, which ends when ctx does or after the limit.
 func finish(ctx context.Context, c *bench.Child, limit time.Duration) error {
 	select {
 	case <-c.Exited():
@@ -44,7 +44,7 @@ func output(ctx context.Context, cmd *exec.Cmd, limit time.Duration) ([]byte, er
 	return c.Stdout(), nil
 }
 
-// logged runs a program to its end, both outputs in a file, whose end an error shows.
+// logged runs a program to its end, with both outputs in a file, whose end is part of an error.
 func logged(ctx context.Context, cmd *exec.Cmd, file string, limit time.Duration) error {
 	f, err := os.Create(file)
 	if err != nil {

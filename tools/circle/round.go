@@ -17,14 +17,14 @@ import (
 // round is one round of the circle; its results are kept as JSON.
 type round struct {
 	plan
-	at string // the stage at hand
+	at string // the present stage
 
 	Began   time.Time          `json:"began"`
-	Seconds map[string]float64 `json:"seconds"` // of the stages that are done
+	Seconds map[string]float64 `json:"seconds"` // of the completed stages
 	Found   found              `json:"found"`
 }
 
-// found holds the results that the stages hand over to later stages, and to the log.
+// found holds the results that the stages pass to later stages, and to the log.
 type found struct {
 	Demonstrated demonstrated `json:"demonstrated"`
 	Exported     [3]exported  `json:"exported"` // [1] of the demonstrations, [2] with the corrections
@@ -34,7 +34,7 @@ type found struct {
 	Corrected    corrected    `json:"corrected"`
 }
 
-// stage is one step, and the files that it makes in the round's folder.
+// stage is one step, with the files that it makes in the round's folder.
 type stage struct {
 	name  string
 	what  string
@@ -57,7 +57,7 @@ var stages = []stage{
 	{"rerun", "the same worlds judge the second policy", []string{"run-2"}, func(r *round, ctx context.Context) error { return r.judge(ctx, 2) }},
 }
 
-// stageNames are the words of --from.
+// stageNames returns the words for --from.
 func stageNames() (names []string) {
 	for _, s := range stages {
 		names = append(names, s.name)
@@ -65,7 +65,7 @@ func stageNames() (names []string) {
 	return names
 }
 
-// load reads the folder of a round that shall go on, else begins one.
+// load reads the folder of a round that is to continue; otherwise it begins one.
 func load(p plan, from string) (*round, error) {
 	r := &round{plan: p, Began: time.Now().UTC().Truncate(time.Second), Seconds: map[string]float64{}}
 	if from == "" {
@@ -94,7 +94,7 @@ func load(p plan, from string) (*round, error) {
 
 func (r *round) file() string { return r.plan.at("circle.json") }
 
-// run goes from a stage to the end.
+// run runs the stages from one to the end.
 func (r *round) run(ctx context.Context, from string) error {
 	begin := max(0, slices.Index(stageNames(), from))
 	for i, s := range stages[begin:] {
@@ -116,7 +116,7 @@ func (r *round) run(ctx context.Context, from string) error {
 	return r.verdict()
 }
 
-// clear removes what stages that are to come have left of an earlier round.
+// clear removes the files that the coming stages have left in an earlier round.
 func (r *round) clear(coming []stage) (err error) {
 	for _, s := range coming {
 		delete(r.Seconds, s.name)
@@ -135,7 +135,7 @@ func (r *round) save() error {
 	return os.WriteFile(r.file(), append(text, '\n'), 0o644)
 }
 
-// verdict compares both policies, where enough was trained for that to mean something.
+// verdict compares both policies, if the training was long enough for a meaningful result.
 func (r *round) verdict() error {
 	before, after := r.Found.Judged[1], r.Found.Judged[2]
 	say("success before the corrections: %s", before)

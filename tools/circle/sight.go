@@ -10,8 +10,8 @@ import (
 // sight is the teacher's view of the run.
 type sight struct {
 	tip, post sim.Point
-	leg       time.Duration // that the policy has had the present target
-	since     time.Duration // that it has had the arm
+	leg       time.Duration // time since the policy got the present target
+	since     time.Duration // time since the policy got the arm
 }
 
 // trouble returns why the teacher takes the arm over, "" while the policy does well.

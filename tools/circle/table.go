@@ -30,7 +30,7 @@ func (t *table) lead() string   { return filepath.Join(t.dir, "leader") }
 func (t *table) socket() string { return filepath.Join(t.dir, "scene") }
 func (t *table) camera() string { return "top=sim:" + t.socket() }
 
-// arms are edge-rt's flags for both arms and the camera.
+// arms returns edge-rt's flags for both arms and the camera.
 func (t *table) arms(size string) []string {
 	return []string{
 		"--robot", robotName, "--bus", t.bus(), "--calibration", calibration, "--id", id,
@@ -38,8 +38,8 @@ func (t *table) arms(size string) []string {
 	}
 }
 
-// lay sets up the world of a seed: edge-rt sim-bus has the arm, this process the leader, which is
-// where the arm is.
+// lay sets up the world of a seed: edge-rt sim-bus serves the arm, this process the leader, at the
+// arm's position.
 func lay(ctx context.Context, p *plan, dir string, seed int) (t *table, err error) {
 	t = &table{dir: dir}
 	defer func() {
@@ -73,7 +73,7 @@ func lay(ctx context.Context, p *plan, dir string, seed int) (t *table, err erro
 	return t, nil
 }
 
-// clear takes everything off the table.
+// clear ends everything on the table.
 func (t *table) clear() (err error) {
 	if t.leader != nil {
 		err = t.hand.end()
@@ -85,8 +85,8 @@ func (t *table) clear() (err error) {
 	return err
 }
 
-// tick is how often the hand moves: the world's own rate.
+// tick is the interval of the hand's movements: the world's own rate.
 const tick = time.Second / 60
 
-// judgement returns how many legs have ended, whichever way.
+// judgement returns the number of ended legs, of any result.
 func judgement(v sim.Score) int { return v.Reached + v.Collided + v.Timeouts }

@@ -17,7 +17,7 @@ import (
 	"edgert/tools/proc"
 )
 
-// trained is a checkpoint.
+// trained describes a checkpoint.
 type trained struct {
 	Steps      int     `json:"steps"`
 	First      float64 `json:"loss_first"`
@@ -28,7 +28,7 @@ type trained struct {
 
 const trainLimit = 3 * time.Hour
 
-// train has LeRobot's own script train on dataset n: from nothing, or from checkpoint 1.
+// train runs LeRobot's own training script on dataset n: from scratch, or from checkpoint 1.
 func (r *round) train(ctx context.Context, n int) error {
 	t := trained{Steps: r.steps}
 	args := append([]string{"--policy.type=act", "--policy.pretrained_backbone_weights=null", "--policy.use_vae=false",
@@ -48,7 +48,7 @@ func (r *round) train(ctx context.Context, n int) error {
 	home := r.plan.at("huggingface")
 	cmd.Env = append(os.Environ(), "HF_HOME="+home, "HF_LEROBOT_HOME="+filepath.Join(home, "lerobot"), "HF_HUB_OFFLINE=1", "TRANSFORMERS_OFFLINE=1",
 		fmt.Sprintf("OMP_NUM_THREADS=%d", r.threads), "OMP_WAIT_POLICY=PASSIVE")
-	// The loader remembers a dataset by its path.
+	// The loader caches a dataset by its path.
 	if err := os.RemoveAll(home); err != nil {
 		return err
 	}
@@ -71,7 +71,7 @@ func (r *round) train(ctx context.Context, n int) error {
 	return r.checkTraining(n)
 }
 
-// checkTraining refuses weights that cannot be what the steps made of the data.
+// checkTraining refuses weights that the steps cannot have made from the data.
 func (r *round) checkTraining(n int) error {
 	t := r.Found.Trained[n]
 	switch {
@@ -104,7 +104,7 @@ func checkBegin(checkpoint, began string) error {
 	return nil
 }
 
-// lossInLog is how lerobot_train writes the mean loss of the last log_freq steps.
+// lossInLog matches the mean loss of the last log_freq steps in lerobot_train's log.
 var lossInLog = regexp.MustCompile(`\bloss:([0-9.]+|nan|inf)\b`)
 
 // losses returns the first and the last loss in a training's log.
