@@ -1,6 +1,6 @@
-// Cut puts a server and an edge into two network namespaces, takes the cable
-// between them away for a while, and checks how old the first observation is
-// that the server sees afterwards: newest wins to the last byte.
+// Cut puts a server and an edge into two network namespaces, removes the cable between them for a
+// while, and checks the age of the first observation that the server gets afterwards: newest wins
+// to the last byte.
 package main
 
 import (
@@ -114,8 +114,8 @@ func run(o options) error {
 	time.Sleep(settle)
 	var back []time.Time
 	for range o.cuts {
-		// The server's end goes down: the edge's carrier is lost with it, and no
-		// packet of either side gets through.
+		// The server's end goes down: the edge loses its carrier, too, and no packet of either side
+		// gets through.
 		if err := ip("-n", serverSpace, "link", "set", serverCable, "down"); err != nil {
 			edge.Kill()
 			return err
@@ -175,8 +175,8 @@ func read(path string) (lines []line, err error) {
 	return lines, nil
 }
 
-// bootTime is the wall clock at the zero of the monotonic clock, which both
-// namespaces share: this test alone may compare the two.
+// bootTime returns the wall clock at the zero of the monotonic clock, which both namespaces share:
+// only in this test may the two be compared.
 func bootTime() time.Time {
 	var ts unix.Timespec
 	unix.ClockGettime(unix.CLOCK_MONOTONIC, &ts)
