@@ -53,8 +53,7 @@ func runDemo(t *testing.T, manifest string, seconds time.Duration) (code int, ou
 	return cmd.ProcessState.ExitCode(), string(text), r
 }
 
-// The demo must be able to fail: a policy that answers the present position
-// reaches nothing.
+// The demo must be able to fail: a policy that answers with the present position reaches no target.
 func TestStandingStillFails(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -80,7 +79,8 @@ func TestTheDemoPolicyReachesTargets(t *testing.T) {
 	}
 }
 
-// A run that the machine spoiled says so; one that the programs spoiled blames nobody else.
+// The error of a run that the machine spoiled names the machine; the error of a run that the
+// programs spoiled does not.
 func TestJudgeNamesABusyMachine(t *testing.T) {
 	o := options{duration: 20 * time.Second, targets: 7, collisions: 1}
 	for _, tt := range []struct {

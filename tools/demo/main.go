@@ -1,6 +1,6 @@
-// Demo runs lean-server and edge-rt on this machine, the arm simulated, and checks
-// what the arm did. It judges real time: a failed run is made again where the host
-// of a virtual machine took its processors away.
+// Demo runs lean-server and edge-rt on this machine, with a simulated arm, and checks the arm's
+// motion. It measures real time: a failed run is repeated when the host of a virtual machine took
+// its processors away.
 package main
 
 import (
@@ -17,23 +17,24 @@ import (
 	"edgert/tools/proc"
 )
 
-// edgeLimit is how long the edge may wait for its server, and take to end.
+// edgeLimit is the longest time for which the edge may wait for its server, and take to end.
 const edgeLimit = 30 * time.Second
 
 const (
-	// stolenShare of processor time is enough to blame a failure of real time on the host,
-	// awayShare any other failure, such as a bus that was silent for too long.
+	// stolenShare is the share of processor time from which on a failure of real time is blamed on
+	// the host, awayShare the share for any other failure, such as a bus that was silent for too
+	// long.
 	stolenShare = 0.01
 	awayShare   = 0.05
 
-	// busyShare of late ticks is enough to name other programs as a cause.
+	// busyShare is the share of late ticks from which on other programs are named as a cause.
 	busyShare = 0.01
 
-	// calmLimit is how long another try waits for a calm host.
+	// calmLimit is the longest wait of another try for a calm host.
 	calmLimit = time.Minute
 )
 
-// errHost is a failed run of which the host took a share.
+// errHost marks a failed run in which the host took processor time.
 var errHost = errors.New("the host took processor time")
 
 type options struct {
@@ -104,7 +105,7 @@ func demo(o options) (err error) {
 		if err := edge.Wait(0); err != nil {
 			return blame(err, stolen(), awayShare, o)
 		}
-	case <-server.Exited(): // no arm could wait that out
+	case <-server.Exited(): // an arm cannot wait for a new server
 		edge.Stop()
 		return fmt.Errorf("during the run: %w", server.Alive())
 	case <-time.After(o.duration + 2*edgeLimit):
@@ -114,7 +115,7 @@ func demo(o options) (err error) {
 	return judge(summary, stolen(), o)
 }
 
-// blame adds to err that the host took its share of the run, if it did.
+// blame marks err with errHost if the host took its share of the run.
 func blame(err error, stolen time.Duration, share float64, o options) error {
 	if stolen.Seconds() < share*o.duration.Seconds() {
 		return err
@@ -161,7 +162,7 @@ func judge(path string, stolen time.Duration, o options) error {
 	return nil
 }
 
-// busy adds to err that the machine had other work, where many ticks were late for it.
+// busy adds to err that the machine was busy, if many ticks were late because of that.
 func busy(err error, r report) error {
 	if float64(r.OverrunsHost) < busyShare*float64(r.Ticks) {
 		return err
