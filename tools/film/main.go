@@ -1,5 +1,5 @@
-// Film makes the recording of the README: the simulated arm's camera in a run like make demo's,
-// as an animated GIF. ffmpeg makes it (Debian: apt install ffmpeg).
+// Film makes the recording of the README: the simulated arm's camera in a run like make demo's, as
+// an animated GIF. It needs ffmpeg (Debian: apt install ffmpeg).
 //
 //	make film
 package main
@@ -82,7 +82,7 @@ func film(ctx context.Context, o *options) (err error) {
 	return encode(ctx, o, dir)
 }
 
-// freeAddress is one of this machine at which nothing listens.
+// freeAddress returns an address of this machine without a listener.
 func freeAddress() (string, error) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -91,8 +91,8 @@ func freeAddress() (string, error) {
 	return l.Addr().String(), l.Close()
 }
 
-// takePictures saves the newest picture at each instant of the recording. One that does not come
-// is the one before it.
+// takePictures saves the newest picture at each instant of the recording. A missing picture is
+// replaced by the one before it.
 func takePictures(ctx context.Context, o *options, address, dir string) error {
 	var picture []byte
 	for end := time.Now().Add(startLimit); picture == nil; time.Sleep(100 * time.Millisecond) {
