@@ -1,5 +1,5 @@
-// Mutants breaks the arm's gate and its table of permissions, one line at a time,
-// and wants the tests to notice each: go run ./tools/mutants.
+// Mutants breaks the arm's gate and its table of permissions, one line at a time, and checks that
+// the tests notice each: go run ./tools/mutants.
 package main
 
 import (
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// mutant is one line of a file that is written otherwise.
+// mutant replaces one line of a file.
 type mutant struct {
 	file, old, new string
 	breaks         string // the defect
@@ -44,7 +44,8 @@ var mutants = []mutant{
 	{"arming.go", "case c&(Limp|EncoderFault) != 0, c&Torque != 0 && !f.rearmAll:", "case c&EncoderFault != 0, c&Torque != 0 && !f.rearmAll:", "an arm with a limp joint is never armed"},
 }
 
-// sights are those of what a position and a goal register must show before they count.
+// sights are the mutants of the conditions that a position and a goal register must meet before
+// they are used.
 var sights = []mutant{
 	{"cycle.go", "if a.agree(i, a.place(i), now) || a.robot.Leader", "if a.agree(i, a.place(i), now) || true", "one wrong position counts"},
 	{"cycle.go", "a.near(i, raw-before, at, now) || a.near(", "raw == before && at == 0 || a.near(", "a joint that has moved never counts again"},
@@ -54,7 +55,7 @@ var sights = []mutant{
 	{"verify.go", "if u.goalMismatches++; u.goalMismatches < mismatchReads {", "if u.goalMismatches++; false {", "one reading of a goal register counts"},
 }
 
-// suite is a package, its mutants, and those of its tests that have to notice them.
+// suite is a package, its mutants, and those of its tests that must notice them.
 type suite struct {
 	dir, tests string
 	mutants    []mutant
@@ -77,7 +78,7 @@ func main() {
 	defer os.RemoveAll(dir)
 	survived := 0
 	for _, s := range suites {
-		// Without a mutant the tests pass, or catching one means nothing.
+		// Without a mutant the tests must pass: otherwise catching one means nothing.
 		same := s.mutants[0]
 		same.new = same.old
 		if caught, err := s.try(root, dir, same); caught || err != nil {

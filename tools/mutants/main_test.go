@@ -7,7 +7,7 @@ import (
 	"testing"
 )
 
-// A mutant whose text has moved would be found only by `make mutants`.
+// Without this test only `make mutants` would find a mutant whose text has changed.
 func TestEveryMutantHasItsText(t *testing.T) {
 	for _, s := range suites {
 		for _, m := range s.mutants {
