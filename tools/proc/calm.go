@@ -6,16 +6,15 @@ import (
 	"edgert/bench"
 )
 
-// calmSteal is the share of one processor that the host may take from a machine
-// that is called calm, calmFor how long it must take no more.
+// calmSteal is the share of one processor that the host may take from a calm machine, calmFor the
+// time for which it must take no more.
 const (
 	calmSteal = 0.03
 	calmFor   = 4 * time.Second
 )
 
-// Calm waits until the host leaves this machine's processors alone for some
-// seconds; false at the limit. It keeps one busy: a host takes nothing from an
-// idle machine.
+// Calm waits until the host leaves this machine's processors alone for some seconds; it returns
+// false at the limit. It keeps one processor busy: a host takes nothing from an idle machine.
 func Calm(limit time.Duration) bool {
 	const step = time.Second
 	end, calm := time.Now().Add(limit), time.Duration(0)

@@ -11,7 +11,7 @@ import (
 	"edgert/bench"
 )
 
-// Start runs a command, its outputs on ours unless it names others.
+// Start runs a command with our outputs, unless it has others.
 func Start(cmd *exec.Cmd) (*bench.Child, error) {
 	cmd.Stdout = os.Stdout
 	if cmd.Stderr == nil {
@@ -20,7 +20,7 @@ func Start(cmd *exec.Cmd) (*bench.Child, error) {
 	return bench.Start(cmd)
 }
 
-// Folder makes the folder keep, or where that is "" a temporary folder that done removes.
+// Folder makes the folder keep, or without keep a temporary folder that done removes.
 func Folder(keep string) (dir string, done func(), err error) {
 	if keep != "" {
 		return keep, func() {}, os.MkdirAll(keep, 0o755)

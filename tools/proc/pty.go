@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Terminal opens a pseudo-terminal whose output is thrown away: a program that
-// is given it as stderr shows its status line as to a person.
+// Terminal opens a pseudo-terminal whose output is discarded: a program with it as stderr shows its
+// status line as to a person.
 func Terminal() (*os.File, error) {
 	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
