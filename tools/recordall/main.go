@@ -1,6 +1,6 @@
-// Recordall measures what --record all costs a robot: runs of the real edge-rt with two
-// 640x480 cameras, in turn with runs that record nothing, and beside them LeRobot's own
-// recording of the same pictures.
+// Recordall measures the cost of --record all for a robot: runs of the real edge-rt with two
+// 640x480 cameras, in turn with runs that record nothing, and beside them LeRobot's own recording
+// of the same pictures.
 package main
 
 import (
@@ -28,19 +28,20 @@ import (
 
 const (
 	fps       = 60
-	edgeLimit = 2 * time.Minute // beyond its duration: it waits for a server for one
-	// perChunk and perFile bound the allocations of a run in the thread that writes: those of the
-	// MCAP and zstd libraries for a chunk, one a second or each half MiB, and those for the
-	// beginning of a file. The runtime counts a thread's first few late.
+	edgeLimit = 2 * time.Minute // in addition to its duration: it waits this long for a server
+	// perChunk and perFile bound the allocations of a run in the writing thread: those of the MCAP
+	// and zstd libraries for a chunk, one a second or each half MiB, and those for the beginning of
+	// a file. The runtime counts a thread's first few late.
 	perChunk   = 8
 	perFile    = 1500
-	chunkBytes = 384 << 10 // a chunk is larger than this, but for one a second
-	// lerobotLimit is how long LeRobot may take, encoding included, in times of its recording.
+	chunkBytes = 384 << 10 // a chunk is larger than this, except the one of each second
+	// lerobotLimit is the longest time for LeRobot, encoding included, in multiples of its
+	// recording.
 	lerobotLimit = 8
 )
 
-// cameras are no inputs of the policy, and larger than its input. Each shows a folder of pictures,
-// as a webcam of MJPEG gives them.
+// cameras are not inputs of the policy, and larger than its input. Each plays a folder of pictures,
+// as a webcam delivers them in MJPEG.
 var cameras = []string{"left", "right"}
 
 type options struct {
@@ -116,7 +117,7 @@ func measure(ctx context.Context, o options) error {
 	var wrong []error
 	records := filepath.Join(dir, "records")
 	for n, modes := range o.plan() {
-		if slices.Contains(modes, "all") { // the newest is LeRobot's, too
+		if slices.Contains(modes, "all") { // LeRobot records the newest one, too
 			if err := os.RemoveAll(records); err != nil {
 				return err
 			}
@@ -140,7 +141,7 @@ func measure(ctx context.Context, o options) error {
 	return errors.Join(wrong...)
 }
 
-// plan is the value of --record in each run, of one robot or of two.
+// plan returns the values of --record in each run, of one robot or of two.
 func (o *options) plan() (runs [][]string) {
 	if o.beside {
 		return slices.Repeat([][]string{{"off", "all"}}, o.runs)
@@ -148,12 +149,12 @@ func (o *options) plan() (runs [][]string) {
 	return append([][]string{{"off"}}, slices.Repeat([][]string{{"all"}, {"off"}}, o.runs)...)
 }
 
-// together lets a robot run for each mode, all at once.
+// together runs a robot for each mode, all at once.
 func together(ctx context.Context, o options, dir, records string, modes []string) ([]slice, error) {
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	got := make([]slice, len(modes))
-	var failed atomic.Pointer[error] // the first: the other is stopped for it
+	var failed atomic.Pointer[error] // the first failure, after which the other run is stopped
 	var all sync.WaitGroup
 	for i, mode := range modes {
 		long := o.time
@@ -175,7 +176,7 @@ func together(ctx context.Context, o options, dir, records string, modes []strin
 	return got, nil
 }
 
-// run lets a robot run against a server of its own.
+// run runs a robot with a server of its own.
 func run(ctx context.Context, o options, dir, records, mode string, long time.Duration) (s slice, err error) {
 	s.mode = mode
 	server, err := bench.NewServer(o.bin, o.manifest)
@@ -214,7 +215,7 @@ func run(ctx context.Context, o options, dir, records, mode string, long time.Du
 	return s, proc.ReadJSON(file, &s.summary)
 }
 
-// wrong returns the forbidden effects of recording that this run had.
+// wrong returns the forbidden effects of recording in this run.
 func (s *slice) wrong() error {
 	r := &s.Record
 	switch allowed := perChunk*(uint64(s.Seconds)+r.Bytes/chunkBytes) + perFile*r.Files; {
@@ -245,7 +246,7 @@ func table(runs []slice) *report.Table {
 	return t
 }
 
-// besides has LeRobot record the pictures of the newest record, in each of its two ways.
+// besides makes LeRobot record the pictures of the newest record, in each of its two ways.
 func besides(ctx context.Context, o options, records string) error {
 	if _, err := exec.LookPath(o.python); err != nil {
 		fmt.Printf("LeRobot: left out, %v (make export-env)\n", err)

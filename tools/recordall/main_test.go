@@ -2,7 +2,7 @@ package main
 
 import "testing"
 
-// Goal: a run that records fails by each thing that recording must not do, and by nothing else.
+// Goal: a run that records fails for each forbidden effect of recording, and for no other reason.
 func TestWrong(t *testing.T) {
 	good := func() *slice {
 		s := &slice{mode: "all"}

@@ -11,12 +11,12 @@ import (
 
 const (
 	width, height = 640, 480
-	scenes        = 60 // pictures that a camera shows again and again: two seconds
-	quality       = 80 // as webcams compress: some 40 kB
+	scenes        = 60 // number of pictures in a camera's loop: two seconds
+	quality       = 80 // as in webcams: some 40 kB
 )
 
-// writeScenes writes what a camera sees, a picture for each file: ramps, edges, the noise of
-// a sensor, and something that moves.
+// writeScenes writes the pictures of a camera, one per file: ramps, edges, the noise of a sensor,
+// and a moving object.
 func writeScenes(folder string, seed uint32) error {
 	if err := os.MkdirAll(folder, 0o755); err != nil {
 		return err
