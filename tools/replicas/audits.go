@@ -14,7 +14,7 @@ type inferred struct {
 	Client  string    `json:"client_uuid"`
 	Seq     uint64    `json:"seq_id"`
 	Outcome string    `json:"outcome"`
-	Newer   int       `json:"superseded_seqs"` // observations in whose place it was
+	Newer   int       `json:"superseded_seqs"` // observations that it replaced
 
 	server *server
 }
@@ -24,8 +24,8 @@ type key struct {
 	seq    uint64
 }
 
-// readAudits counts the inferences by client and seq: a robot's seq grows over all its sessions, so
-// an observation that was inferred at two servers, or in two epochs, shows.
+// readAudits counts the inferences by client and seq: a robot's seq grows over all its sessions,
+// which reveals an observation that was inferred at two servers, or in two epochs.
 func (s *stand) readAudits(r *row) error {
 	seen, last, again := map[key]int{}, map[string]uint64{}, map[string][]inferred{}
 	for _, sv := range s.servers {
@@ -54,7 +54,7 @@ func (s *stand) readAudits(r *row) error {
 			r.twice++
 		}
 	}
-	delete(last, draftID) // a client of the draft goes on sending without a server until its time-out
+	delete(last, draftID) // a client of the draft continues to send without a server until its time-out
 	for client, to := range last {
 		for seq := uint64(1); seq <= to; seq++ {
 			if seen[key{client, seq}] == 0 {
@@ -68,7 +68,7 @@ func (s *stand) readAudits(r *row) error {
 }
 
 // moves returns how long robots that had to move were without a server, and which robots lost a
-// session though they had not to move.
+// session although they did not have to move.
 func (s *stand) moves(r *row, got map[string][]inferred) {
 	for _, rb := range s.robots {
 		had := 0
@@ -96,7 +96,7 @@ func (s *stand) moves(r *row, got map[string][]inferred) {
 	}
 }
 
-// endedBy reports whether the event ended the server: its last lines are no news.
+// endedBy reports whether the event ended the server, so that its last lines are expected.
 func (sv *server) endedBy(e event) bool { return sv.endedAt.Equal(e.at) }
 
 func readAudit(sv *server) (all []inferred, err error) {

@@ -16,16 +16,16 @@ import (
 	"edgert/wire/zenoh"
 )
 
-// The behaviour of a client of LeRobot's draft: it asks as often as it may, and opens again when no
-// chunk came for a while.
+// The behaviour of a client of LeRobot's draft: it asks as often as it may, and opens a new session
+// when no chunk came for a while.
 const (
 	draftPeriod   = 150 * time.Millisecond
 	draftPatience = time.Second
 	draftID       = "draft"
 )
 
-// draft is a robot as LeRobot's remote inference draft has it: it names no server, no instance and
-// no epoch, and knows no key of ours.
+// draft is a robot of LeRobot's remote inference draft: it names no server, no instance and no
+// epoch, and does not know our keys.
 type draft struct {
 	link   wire.Session
 	prefix string
@@ -37,12 +37,12 @@ type draft struct {
 
 	mu       sync.Mutex // guards the rest
 	chunks   map[uint64]int
-	last     time.Time // of a chunk
+	last     time.Time // when the last chunk came
 	opens    int
 	problems []string
 }
 
-// addDraft starts one, which streams when it returns.
+// addDraft starts a draft robot, and returns once it streams.
 func (s *stand) addDraft() (*draft, error) {
 	bundle, err := policy.LoadBundle(filepath.Join(s.o.bundles, "bundle"))
 	if err != nil {
@@ -99,8 +99,8 @@ func (d *draft) observe() error {
 	return nil
 }
 
-// open opens a session at the one server that answers. No answer is a moment in which each server
-// believes that another does.
+// open opens a session at the one server that answers. There is no answer at moments in which each
+// server assumes that another answers.
 func (d *draft) open() error {
 	o := wire.SessionOpen{ClientUUID: draftID, RobotType: "so101", FPS: d.meta.FPS, ActionNames: d.meta.ActionNames,
 		StateDim: len(d.meta.StateNames), SchemaVersion: wire.SchemaVersion}
@@ -151,7 +151,7 @@ func (d *draft) run() {
 	}
 }
 
-// server is the server of the robot's newest chunk.
+// server returns the server of the robot's newest chunk.
 func (d *draft) server(s *stand) *server {
 	var at *server
 	var when time.Time
@@ -163,7 +163,7 @@ func (d *draft) server(s *stand) *server {
 	return at
 }
 
-// judge is called when it should stream again.
+// judge checks that the robot got one chunk for each request, and one recently.
 func (d *draft) judge(s *stand) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()

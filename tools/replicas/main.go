@@ -1,8 +1,8 @@
 // Replicas runs robots and several lean-servers at the official router, lets servers join, drain,
-// die, hang, be full and be others, and the router restart, and checks that no robot loses its
-// session for another's sake, that no observation is inferred twice, and how soon the robots of an
-// ended server stream again. Every program is the real one; the inferences are read from the
-// servers' audits.
+// die, hang, be full or serve other bundles, and the router restart. It checks that no robot loses
+// its session because of another server's end, that no observation is inferred twice, and how soon
+// the robots of an ended server stream again. Every program is the real one; the inferences are
+// read from the servers' audits.
 package main
 
 import (
@@ -28,7 +28,7 @@ type options struct {
 	robots                int
 	fps                   float64
 	settle                time.Duration
-	again                 time.Duration // limit of streaming again
+	again                 time.Duration // longest time until robots stream again
 	only                  string
 	short                 bool
 	tries                 int
@@ -118,12 +118,12 @@ type row struct {
 	robots     int
 	lost       int           // robots that lost a session although their server had not ended
 	moved      int           // times that a robot's server ended
-	again      time.Duration // the longest until it had its next chunk
-	starved    uint64        // ticks, but those on which the bus was silent
+	again      time.Duration // the longest time until its next chunk
+	starved    uint64        // ticks, without those on which the bus was silent
 	inferred   int           // observations
 	twice      int           // of them
-	superseded int           // observations in whose place a newer one was inferred
-	missing    int           // observations without an inference, and without a newer one in their place
+	superseded int           // observations replaced by a newer one with an inference
+	missing    int           // observations neither inferred nor replaced
 	problems   []string
 }
 

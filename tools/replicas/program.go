@@ -27,7 +27,7 @@ type line struct {
 	text string
 }
 
-// program is one with its log.
+// program is a running program with its log.
 type program struct {
 	*bench.Child
 	name string
@@ -73,7 +73,7 @@ func (p *program) tail(n int) string {
 	return strings.Join(text, "\n")
 }
 
-// wait waits until ok, which is what names it.
+// wait waits until ok; what names the condition.
 func wait(what string, limit time.Duration, ok func() bool) error {
 	for end := time.Now().Add(limit); !ok(); time.Sleep(poll) {
 		if time.Now().After(end) {
@@ -83,13 +83,13 @@ func wait(what string, limit time.Duration, ok func() bool) error {
 	return nil
 }
 
-// serving is how a server differs from the others.
+// serving holds the settings in which a server differs from the others.
 type serving struct {
 	sessions int    // 0: all robots
 	bundle   string // "": the demo's
 	service  string
 	revision string
-	pin      string // the only task that it takes
+	pin      string // the only task that it accepts
 }
 
 // server is a lean-server's process.
@@ -98,7 +98,7 @@ type server struct {
 	of      serving
 	id      string // server_id
 	audit   string
-	endedAt time.Time // by the scenario; zero: it was not
+	endedAt time.Time // when the scenario ended it; zero: it did not
 }
 
 // serve starts a server and waits until it serves.
@@ -152,7 +152,7 @@ type robot struct {
 	summary string
 }
 
-// open is the server at which the robot's newest session is; empty when it was lost.
+// open returns the server of the robot's newest session; empty when the session was lost.
 func (r *robot) open() string {
 	opened, lost := r.said(openedLine), r.said(lostLine)
 	if len(opened) == 0 || len(lost) > 0 && lost[len(lost)-1].at.After(opened[len(opened)-1].at) {

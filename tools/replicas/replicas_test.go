@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// audited makes a stand of the inferences of two servers, as "server robot seq outcome ms", and of
-// a robot that had to move at 100 ms.
+// audited makes a stand from the inferences of two servers, as "server robot seq outcome ms", and
+// from a robot that had to move at 100 ms.
 func audited(t *testing.T, lines ...[]any) *stand {
 	t.Helper()
 	began := time.Now().Truncate(time.Millisecond)
@@ -36,7 +36,7 @@ func audited(t *testing.T, lines ...[]any) *stand {
 	return s
 }
 
-// The audits' content is counted right, and each wrong figure fails the scenario.
+// The audits' content is counted correctly, and each wrong figure fails the scenario.
 func TestJudge(t *testing.T) {
 	good := [][]any{{"a", "mover", 1, "ok", 50, 0}, {"a", "mover", 2, "ok", 110, 0}, {"b", "mover", 3, "ok", 300, 0}, {"b", "other", 1, "ok", 60, 0}, {"b", "other", 3, "ok", 90, 1}}
 	for _, tt := range []struct {

@@ -10,8 +10,8 @@ import (
 // scenario is a series of actions on servers while robots stream.
 type scenario struct {
 	name  string
-	again bool // robots move, and stream again in time
-	fed   bool // no tick starves
+	again bool // robots move, and must stream again in time
+	fed   bool // no tick may starve
 	dies  int  // observations that may be lost with a server, for each robot that moved
 	short bool // CI plays it
 	run   func(*stand) error

@@ -15,7 +15,7 @@ import (
 
 const (
 	startLimit = 40 * time.Second // for a program to be ready
-	endLimit   = 20 * time.Second // for one to end when asked
+	endLimit   = 20 * time.Second // for a program to end when asked
 	poll       = 20 * time.Millisecond
 )
 
@@ -30,11 +30,11 @@ type stand struct {
 	robots   []*robot
 	events   []event
 	problems []string
-	cut      bool      // the router was away, and with it every link
+	cut      bool      // the router was down, and with it every link
 	over     time.Time // when the robots got their signal to end
 }
 
-// event is something that was done to servers; those of moves have to go elsewhere.
+// event is an action on servers; the robots in moves have to change their server.
 type event struct {
 	at    time.Time
 	moves map[string]bool // ids of robots
@@ -50,7 +50,7 @@ func (s *stand) start(name string, cmd *exec.Cmd) (*program, error) {
 	return p, nil
 }
 
-// startRouter starts the official router, at the same place each time.
+// startRouter starts the official router, on the same endpoint each time.
 func (s *stand) startRouter() (err error) {
 	if s.at == "" {
 		if s.at, err = bench.FreeEndpoint(); err != nil {
@@ -95,7 +95,7 @@ func (s *stand) add(n int, flags ...string) error {
 			return err
 		}
 		s.robots, fresh = append(s.robots, r), append(fresh, r)
-		time.Sleep(100 * time.Millisecond) // arms are not switched on all at once
+		time.Sleep(100 * time.Millisecond) // arms are not armed all at once
 	}
 	for _, r := range fresh {
 		if err := wait(r.id+" streams", startLimit, func() bool { return r.open() != "" || !r.Running() }); err != nil {
@@ -116,7 +116,7 @@ func (s *stand) robotsAt(sv *server) map[string]bool {
 	return all
 }
 
-// busiest is the server with most robots that runs.
+// busiest returns the running server with most robots.
 func (s *stand) busiest() (best *server) {
 	most := -1
 	for _, sv := range s.servers {
@@ -127,7 +127,7 @@ func (s *stand) busiest() (best *server) {
 	return best
 }
 
-// note notes that robots have to go elsewhere from now on.
+// note notes that robots have to change their server from now on.
 func (s *stand) note(moves map[string]bool) time.Time {
 	s.events = append(s.events, event{time.Now(), moves})
 	return s.events[len(s.events)-1].at
@@ -150,14 +150,14 @@ func (s *stand) kill(sv *server) {
 	sv.Kill()
 }
 
-// settle watches for a while.
+// settle waits for a while.
 func (s *stand) settle() { time.Sleep(s.o.settle) }
 
 // play runs a scenario and returns its result.
 func (s *stand) play(sc scenario) (r row, err error) {
 	fmt.Printf("... %s\n", sc.name)
 	r.name = sc.name
-	if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o755)); err != nil { // audits of before are not ours
+	if err := errors.Join(os.RemoveAll(s.dir), os.MkdirAll(s.dir, 0o755)); err != nil { // earlier audits do not belong to this run
 		return r, err
 	}
 	defer s.end()
@@ -168,7 +168,7 @@ func (s *stand) play(sc scenario) (r row, err error) {
 		return r, err
 	}
 	s.over = time.Now()
-	for _, rb := range s.robots { // it ends as at Ctrl-C
+	for _, rb := range s.robots { // ends it like Ctrl-C
 		rb.Interrupt()
 	}
 	for _, rb := range s.robots {
@@ -192,7 +192,7 @@ func (s *stand) play(sc scenario) (r row, err error) {
 	return r, errors.Join(s.readSummaries(&r), s.readAudits(&r))
 }
 
-// end ends what still runs.
+// end ends the remaining programs.
 func (s *stand) end() {
 	for _, r := range s.robots {
 		r.Kill()
