@@ -1,6 +1,5 @@
-// Soak runs several edges against one server, kills the server now and then
-// with SIGKILL, and checks that every arm holds, comes back by itself and goes
-// on reaching targets.
+// Soak runs several edges with one server, kills the server from time to time with SIGKILL, and
+// checks that every arm holds, recovers by itself and continues to reach targets.
 package main
 
 import (
@@ -23,7 +22,7 @@ const (
 	watchEvery = 20 * time.Millisecond
 	backLimit  = time.Minute
 	edgeLimit  = 2 * time.Minute // for a robot to end by itself
-	noticeTime = 2 * time.Second // without a server, until every robot has left STREAMING
+	noticeTime = 2 * time.Second // without a server, for every robot to leave STREAMING
 )
 
 type options struct {
@@ -110,13 +109,13 @@ func (f *fleet) edge(args ...string) *exec.Cmd { return bench.Edge(f.o.bin, f.di
 
 func (f *fleet) end() {
 	for _, e := range f.edges {
-		e.Kill() // an ended one stays so
+		e.Kill() // no effect on an ended one
 	}
 	f.server.Stop()
 }
 
-// killing kills the server at even distances and returns how long, at worst, a
-// robot waited for its next chunk after the server was back.
+// killing kills the server at equal intervals and returns the longest time that a robot waited for
+// its next chunk after the server was back.
 func (f *fleet) killing() (slowest time.Duration, err error) {
 	pause := f.o.duration / time.Duration(f.o.kills+1)
 	for k := range f.o.kills {
@@ -143,7 +142,7 @@ func (f *fleet) killing() (slowest time.Duration, err error) {
 	return slowest, nil
 }
 
-// allBack waits until every robot has merged a chunk that it had not before.
+// allBack waits until every robot has merged a new chunk.
 func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error) {
 	for end := time.Now().Add(backLimit); time.Now().Before(end); time.Sleep(watchEvery) {
 		now, err := f.status()
@@ -163,7 +162,7 @@ func (f *fleet) allBack(before []status, since time.Time) (time.Duration, error)
 	return 0, fmt.Errorf("not every robot came back within %v", backLimit)
 }
 
-// holding checks that every robot waits, unless the server was away too briefly.
+// holding checks that every robot waits, unless the server was down too briefly.
 func (f *fleet) holding(now []status) error {
 	for i, s := range now {
 		if f.o.down >= noticeTime && s.State != "DEGRADED" && s.State != "RECONNECTING" {
@@ -173,7 +172,7 @@ func (f *fleet) holding(now []status) error {
 	return nil
 }
 
-// status is the part of an edge's answer to ctl status that is read.
+// status is the used part of an edge's answer to ctl status.
 type status struct {
 	State  string `json:"state"`
 	Chunks uint64 `json:"chunks"` // merged so far

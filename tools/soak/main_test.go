@@ -11,9 +11,9 @@ import (
 	"edgert/rt/rttest"
 )
 
-// Three edges and a server that is killed once, all of them as users run them: they hold, come back
-// by themselves, each in its own second session. Effects of a busy host, overruns and few targets,
-// are not judged here; make soak judges them.
+// Three edges and a server that is killed once, run as users run them: they hold and recover by
+// themselves, each in its own second session. Effects of a busy host, overruns and few targets, are
+// not checked here but by make soak.
 func TestAServerThatIsKilled(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
