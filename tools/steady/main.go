@@ -1,6 +1,6 @@
-// Steady proves that nothing allocates on a running robot's paths: not one heap
-// object or collection in the whole edge, with a second, larger camera and its
-// status line on, against the real server, over the window after warm-up.
+// Steady proves that a running robot's paths allocate nothing: no heap object and no collection in
+// the whole edge, with a second, larger camera and its status line on, against the real server,
+// over the window after warm-up.
 package main
 
 import (
@@ -21,30 +21,30 @@ import (
 
 const (
 	warmUp    = 8 * time.Second  // session, arming and the edge's own 5 s
-	edgeLimit = 2 * time.Minute  // beyond its duration: it waits for a server for one
+	edgeLimit = 2 * time.Minute  // in addition to its duration: it waits this long for a server
 	askLimit  = 30 * time.Second // for the metrics
 	fps       = 60
 	extraFPS  = 30
 
-	// A machine whose host takes its cores away skips grid points, which are ticks
-	// that did not happen, so a run is longer by this percentage than its ticks.
+	// spare is the percentage by which a run is longer than its ticks: a machine whose host takes
+	// its cores away skips grid points, which are ticks that did not happen.
 	spare = 5
 
 	// spareMore is added for each run that was too short.
 	spareMore = 40
 
-	// shortLimit is how often a run that came to nothing is made again.
+	// shortLimit is how often a run without a result is repeated.
 	shortLimit = 4
 )
 
-// extra is a camera that is no input of the policy, larger than the policy's.
+// extra is a camera that is not an input of the policy, larger than the policy's.
 const extra = "extra=sim:640x480@30"
 
-// errNotSteady is the defect that the tool looks for. Any other failure, such as an arm that did
-// not answer while the host was away, is a run to make again.
+// errNotSteady is the defect that the tool searches for. After any other failure, such as an arm
+// that did not answer while the host took the cores, the run is repeated.
 var errNotSteady = errors.New("not steady")
 
-// errShort is a run that shows nothing wrong in too few ticks.
+// errShort is the error of a run without a defect but with too few ticks.
 var errShort = errors.New("the machine skipped too many ticks")
 
 type options struct {
@@ -81,7 +81,7 @@ func main() {
 	}
 }
 
-// steady makes one run, longer by so many percent than its ticks.
+// steady makes one run, longer by that percentage than its ticks.
 func steady(o options, run, percent int) (err error) {
 	dir, err := os.MkdirTemp("", "edgert-steady-")
 	if err != nil {
@@ -106,7 +106,7 @@ func steady(o options, run, percent int) (err error) {
 		return err
 	}
 	defer screen.Close()
-	if err := scrape(port); err != nil { // allocates, so before the window and after it only
+	if err := scrape(port); err != nil { // it allocates, so only before and after the window
 		return err
 	}
 	duration := warmUp + time.Duration(int(o.ticks)*(100+percent)/100)*time.Second/fps
