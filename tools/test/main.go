@@ -1,6 +1,6 @@
-// Test runs go test over the module. Some tests judge real programs by real clocks, and a host that
-// takes the cores away for 100 ms fails them through no fault of the code. Such a test carries the
-// mark rttest.RealTime; where it fails it runs again by itself, once the host is calm, and is named
+// Test runs go test over the module. Some tests measure real programs by real clocks, and fail on a
+// host that takes the cores away for 100 ms although the code is correct. Such a test carries the
+// mark rttest.RealTime; when it fails it runs again by itself, once the host is calm, and is named
 // at the end. Any other failure is final.
 package main
 
@@ -20,12 +20,12 @@ import (
 )
 
 const (
-	anyway    = 2                // times that a failed test is run again on any host
-	atMost    = 6                // and while the host takes this machine's processors
-	taken     = 0.01             // the share of them from which it does
-	manyTests = 60               // failed at once are no host's doing
+	anyway    = 2                // repetitions of a failed test on any host
+	atMost    = 6                // and on a host that takes this machine's processors
+	taken     = 0.01             // the share of the processors from which on that applies
+	manyTests = 60               // so many failures at once are not caused by the host
 	calmFirst = time.Minute      // longest wait for the host, before the first
-	calmLater = 20 * time.Second // and every later time
+	calmLater = 20 * time.Second // and before every later repetition
 )
 
 // The variables that tests replace.
@@ -83,7 +83,7 @@ func run(args []string) error {
 	return nil
 }
 
-// split parts go test's flags from its packages, which begin with a dot here.
+// split separates go test's flags from its packages, which begin with a dot here.
 func split(args []string) (flags, packages []string) {
 	for _, a := range args {
 		if strings.HasPrefix(a, ".") {
@@ -121,8 +121,8 @@ func (f failures) String() string {
 	return strings.Join(parts, ", ")
 }
 
-// goTest runs the packages' tests, or only the named ones; the share is of the processors that the
-// host took. An error is a failure that no host can cause.
+// goTest runs the packages' tests, or only the named ones, and returns the share of the processors
+// that the host took. An error is a failure that no host can cause.
 func goTest(flags, packages, only []string) (failures, float64, error) {
 	args := append([]string{"test", "-json"}, flags...)
 	if only != nil {

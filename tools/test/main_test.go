@@ -13,8 +13,8 @@ import (
 	"edgert/tools/proc"
 )
 
-// fakeGo puts a go command before the real one that prints, in its n-th run, the n-th of the given
-// outputs, or the last; it returns how often it ran, and with which arguments.
+// fakeGo puts a go command before the real one in $PATH. In its n-th run it prints the n-th of the
+// given outputs, or the last; the returned function lists the arguments of its runs.
 func fakeGo(t *testing.T, says ...string) func() []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -47,7 +47,7 @@ cat $d/$n
 	}
 }
 
-// says makes the output of go test -json for a package: each test with its lines.
+// says returns an output of go test -json for a package: each test with its lines.
 func says(ok bool, tests ...string) string {
 	var b strings.Builder
 	line := func(action, test, output string) {
@@ -88,7 +88,7 @@ func TestOnlyWhatFailedIsRunAgain(t *testing.T) {
 	}
 }
 
-// A failure that no host can cause is not tried again, and no test is tried for ever.
+// A failure that no host can cause is not repeated, and no test is repeated for ever.
 func TestWhatIsNotRunAgain(t *testing.T) {
 	var many []string
 	for i := range manyTests + 1 {
@@ -122,7 +122,7 @@ func TestWhatIsNotRunAgain(t *testing.T) {
 	}
 }
 
-// The tests to run again are known by the attribute that rttest.RealTime sets.
+// The tests to repeat are recognised by the attribute that rttest.RealTime sets.
 func TestTheMark(t *testing.T) {
 	if realTime != rttest.RealTimeAttr {
 		t.Errorf("looks for %q, tests are marked %q", realTime, rttest.RealTimeAttr)

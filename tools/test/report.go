@@ -21,16 +21,16 @@ type event struct {
 	Key        string // an attribute's name
 }
 
-// report prints what go test would without -json, and keeps which tests failed.
+// report prints the output of go test without -json, and keeps the failed tests.
 type report struct {
 	out    io.Writer
 	failed failures
 	marked map[string]bool     // real-time tests, by package and test
-	hard   string              // the first failure that is not to be run again
-	lines  map[string][]string // output of tests that run, by package and test
+	hard   string              // the first failure that must not be repeated
+	lines  map[string][]string // output of running tests, by package and test
 }
 
-// realTime is rttest.RealTimeAttr, the attribute of a test that judges real time.
+// realTime is rttest.RealTimeAttr, the attribute of a test that measures real time.
 const realTime = "real-time"
 
 // never matches failures that a busy host does not cause.
@@ -92,7 +92,7 @@ func (r *report) take(e event) {
 	}
 }
 
-// end is of a package that failed: with a test, or by itself.
+// end notes the failure of a package, by a test or by itself.
 func (r *report) end(name, key string) {
 	r.print(key)
 	if len(r.failed[name]) > 0 {
