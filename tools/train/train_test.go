@@ -1,5 +1,5 @@
-// Package train holds the Python that trains and exports the demo policy; its tests
-// run with the others where Python has numpy, and skip what they cannot import.
+// Package train contains the Python that trains and exports the demo policy; its tests run with the
+// others where Python has numpy, and skip tests whose modules are missing.
 package train
 
 import (
