@@ -1,13 +1,13 @@
-// V4l2vm runs the real capture tests in a small machine of its own, because the
-// kernels of build machines have no video: QEMU, Debian's stock kernel, the
-// kernel's own test driver vivid, and v4l2loopback for motion JPEG.
+// V4l2vm runs the real capture tests in a small virtual machine, because the kernels of build
+// machines have no video: QEMU, Debian's stock kernel, the kernel's own test driver vivid, and
+// v4l2loopback for motion JPEG.
 //
 //	go run ./tools/v4l2vm --arch amd64
 //	go run ./tools/v4l2vm --whole
 //
-// With --whole the whole edge runs there on two of vivid's cameras instead.
-// The machine holds nothing but an init of ours, static test binaries and the
-// modules; it boots in seconds. It prints what ran and fails with the tests.
+// With --whole the whole edge runs there on two of vivid's cameras instead. The machine contains
+// only our own init, static test binaries and the modules; it boots in seconds. The tool lists the
+// tests and fails when one fails.
 package main
 
 import (
@@ -45,7 +45,7 @@ func main() {
 	}
 }
 
-// machine is what to boot.
+// machine is the machine to boot.
 type machine struct {
 	arch, cache, run string
 	whole            bool
@@ -54,8 +54,8 @@ type machine struct {
 	dir string // kernel, modules, built files
 }
 
-// emulators are QEMU's arguments. The processor is emulated, not borrowed: a
-// build machine seldom has /dev/kvm, and tests must not depend on it.
+// emulators are QEMU's arguments. The processor is emulated: a build machine seldom has /dev/kvm,
+// and tests must not depend on it.
 var emulators = map[string][]string{
 	"amd64": {"qemu-system-x86_64", "-cpu", "max", "-append", "console=ttyS0 quiet panic=-1 rdinit=/init mitigations=off nokaslr tsc=reliable"},
 	"arm64": {"qemu-system-aarch64", "-M", "virt", "-cpu", "cortex-a72", "-append", "console=ttyAMA0 quiet panic=-1 rdinit=/init nokaslr"},
@@ -148,7 +148,7 @@ var parameters = map[string]string{
 	"v4l2loopback": "devices=1 max_buffers=8 video_nr=10 exclusive_caps=1 card_label=LoopCam",
 }
 
-// follow shows what ran in the machine, and reports whether all of it passed.
+// follow shows the tests that ran in the machine, and reports whether all passed.
 func (m *machine) follow(out io.Reader) (passed bool) {
 	ran := 0
 	lines := bufio.NewScanner(out)
@@ -174,7 +174,7 @@ func (m *machine) follow(out io.Reader) (passed bool) {
 	return passed
 }
 
-// command runs a program of the host; it speaks only when it fails.
+// command runs a program of the host and shows its output only when it fails.
 func command(ctx context.Context, env []string, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Env = append(os.Environ(), env...)

@@ -62,7 +62,7 @@ func mount() {
 	os.Setenv("EDGERT_V4L2_MACHINE", "1")
 }
 
-// loopbackUp turns on the network interface that programs here talk over.
+// loopbackUp turns on the network interface over which programs here communicate.
 func loopbackUp() {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM, 0)
 	if err != nil {
@@ -103,7 +103,7 @@ func modules() bool {
 	return ok
 }
 
-// test runs one line; the words before the program that hold = are environment.
+// test runs one line; words with = before the program are environment variables.
 func test(line string) bool {
 	words := strings.Fields(line)
 	var env []string

@@ -30,8 +30,8 @@ const (
 	machineEnv = "EDGERT_V4L2_MACHINE"
 	endpoint   = "tcp/127.0.0.1:7447"
 
-	// The load that an emulated processor can bear. Without real-time priority: a slow tick starves
-	// the threads of the driver there.
+	// The load that an emulated processor can bear, without real-time priority: a slow tick would
+	// starve the driver's threads there.
 	fps            = 5
 	width, height  = 320, 180
 	pictures       = ":320x180@5,format=yuyv"
@@ -39,20 +39,19 @@ const (
 	attempts       = 10
 )
 
-// names are the cameras', on vivid's two devices. The driver of the first loses one
+// names are the names of the cameras, on vivid's two devices. The driver of the first loses one
 // frame in five.
 var (
 	names   = []string{"top", "wrist"}
 	options = []string{",percentage-of-dropped-buffers=20", ""}
 )
 
-// still is a policy that keeps the arm where it is. It looks whether its pictures
-// move.
+// still is a policy that keeps the arm where it is. It checks whether its pictures change.
 type still struct {
 	images                        [][]byte
 	state, noise, prefix, outputs []float32
 	seen                          []uint32 // checksum of each camera's last picture
-	changes                       []int    // how often it was another one
+	changes                       []int    // number of changes of each camera's picture
 }
 
 func newStill(m *policy.Meta) *still {
@@ -93,8 +92,8 @@ func (s *still) RunBuffer(int, int) error {
 	return nil
 }
 
-// serve serves still to SO-101s until the returned function is called, which
-// returns how often each camera's picture changed.
+// serve serves still to SO-101s until the returned function is called, which returns how often each
+// camera's picture changed.
 func serve(t *testing.T) (stop func() []int) {
 	t.Helper()
 	joints := []string{"shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos", "wrist_roll.pos", "gripper.pos"}
@@ -180,7 +179,7 @@ func held() (all []string) {
 	}
 	fds, _ := os.ReadDir("/proc/self/fd")
 	for _, fd := range fds {
-		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil { // not the one that lists them
+		if target, err := os.Readlink("/proc/self/fd/" + fd.Name()); err == nil { // not the descriptor of the list itself
 			kind, _, _ := strings.Cut(target, ":[")
 			all = append(all, "descriptor "+kind)
 		}
@@ -198,9 +197,9 @@ func held() (all []string) {
 	return all
 }
 
-// Goal: the whole edge for a minute on two real cameras of the kernel's: every gap in a camera's
-// numbers has a reason, both cameras' pictures reach the policy, and nothing remains. The first,
-// short run opens the descriptors that the process keeps.
+// Goal: the whole edge runs for a minute on two real cameras of the kernel: every gap in a camera's
+// numbers has a reason, both cameras' pictures reach the policy, and no resource is left. The
+// first, short run opens the descriptors that the process keeps.
 func TestWholeEdge(t *testing.T) {
 	if os.Getenv(machineEnv) == "" {
 		t.Skip("runs in the machine of make test-v4l2-edge")
