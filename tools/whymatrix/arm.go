@@ -14,7 +14,7 @@ import (
 
 const auditFile = safety.AuditFile
 
-// around is what belongs to a fault: it acts at once, and what it did may last.
+// The margins of a fault in time: it acts at once, and its effects may last.
 const (
 	before     = 200 * time.Millisecond
 	afterwards = 2 * time.Second
@@ -26,8 +26,8 @@ type armFault struct {
 	noRecord string
 }
 
-// armFaults are those of bench safety, in its order, with what each is to be called. One
-// that is not here is not played.
+// armFaults are the faults of bench safety, in its order, each with its expected causes. A fault
+// that is missing here is not played.
 var armFaults = []armFault{
 	{"blip-one", one(why.Restarted), ""},
 	{"blip-all", one(why.Restarted), ""},
@@ -41,7 +41,7 @@ var armFaults = []armFault{
 	{"unplug-power", one(why.Restarted), ""},
 	{"heat", one(why.HeatOrSupply), ""},
 	{"encoder", one(why.Encoder), ""},
-	{"overload", []why.Cause{why.Stalled, why.Overload}, ""}, // it closes, cannot, and is overloaded then
+	{"overload", []why.Cause{why.Stalled, why.Overload}, ""}, // the gripper cannot close and becomes overloaded
 	{"limp-unplug", []why.Cause{why.Limp, why.Unplugged}, ""},
 	{"stuck", one(why.Stalled), ""},
 	{"outside", one(why.OutsideRange), ""},
@@ -84,18 +84,18 @@ var armFaults = []armFault{
 	{"suspend", one(why.Suspended), ""},
 }
 
-// fromTheStart are faults that are there before the arm is armed.
+// fromTheStart are faults that begin before the arm is armed.
 var fromTheStart = []string{"outside", "bad-jpeg", "pause-early", "blip-tight"}
 
 func one(c why.Cause) []why.Cause { return []why.Cause{c} }
 
-// busFaults is up to which of armFaults it is the bus, or what hangs on it, that fails.
+// busFaults is the last of armFaults that is a fault of the bus, or of a device on it.
 const busFaults = "wrong-baud"
 
-// jointFaults are those of them that leave the bus alone.
+// jointFaults are those of them that do not affect the bus.
 var jointFaults = []string{"low-supply", "heat", "encoder", "overload", "stuck", "outside"}
 
-// allRows are the faults that o names.
+// allRows returns the faults that o names.
 func allRows(o options) (rows []row) {
 	bus := true
 	for _, f := range armFaults {
@@ -108,7 +108,7 @@ func allRows(o options) (rows []row) {
 	return slices.DeleteFunc(rows, func(r row) bool { return len(o.only) > 0 && !slices.Contains(o.only, r.name) })
 }
 
-// playArm plays the faults of bench safety among rows that are to be played.
+// playArm plays the faults of bench safety among the selected rows.
 func playArm(ctx context.Context, o options, dir string, rows []row) error {
 	var names []string
 	for i := range rows {

@@ -1,6 +1,6 @@
-// Whymatrix injects faults into the real edge-rt, one at a time, and holds what edge-rt
-// why says of the record against what was injected: those of bench safety on a simulated
-// arm, and scripts of bench faults on the messages between edge-rt and lean-server.
+// Whymatrix injects faults into the real edge-rt, one at a time, and compares the findings of
+// edge-rt why from the record with the injected faults: those of bench safety on a simulated arm,
+// and scripts of bench faults on the messages between edge-rt and lean-server.
 package main
 
 import (
@@ -65,17 +65,17 @@ func matrix(ctx context.Context, o options) error {
 	return nil
 }
 
-// row is one fault, what it is to be called, and what it was called.
+// row is one fault with its expected and its found causes.
 type row struct {
 	name, title string
-	want        []why.Cause // all of them; none: nothing is to be found
-	noRecord    string      // why there can be none
-	bus         bool        // it is one of the arm's bus
-	arm         bool        // it is bench safety's
+	want        []why.Cause // all of them must be found; empty: no cause may be found
+	noRecord    string      // why there can be no record
+	bus         bool        // a fault of the arm's bus
+	arm         bool        // a fault of bench safety
 	found       []why.Finding
-	disturbed   []why.Finding // that cannot be the fault's: the machine has starved the simulated motors
+	disturbed   []why.Finding // not caused by the fault: the machine has starved the simulated motors
 	played      bool
-	said        string // instead, where it could not be played or read
+	said        string // the error, when it could not be played or read
 }
 
 // play plays all faults that o names.
@@ -120,28 +120,27 @@ func play(ctx context.Context, o options) ([]row, error) {
 	return rows, nil
 }
 
-// again reports whether a fault is to be played again: its run did not come up, or it was
-// named wrongly and findings say that the machine starved the motors, which are simulated
-// on it.
+// again reports whether a fault must be played again: its run did not start, or its cause was wrong
+// and the findings show that the machine starved the motors, which are simulated on it.
 func (r *row) again() bool { return !r.played || len(r.disturbed) > 0 && !r.right() }
 
-// fail notes why there is nothing to judge, unless a try before had something.
+// fail notes why there is no result, unless an earlier try had one.
 func (r *row) fail(why string) {
 	if !r.played {
 		r.said = why
 	}
 }
 
-// busCauses are those of a bus that fails.
+// busCauses are the causes of a failing bus.
 var busCauses = []why.Cause{why.BusSilent, why.MotorSilent, why.RepliesLost, why.RepliesSpoilt, why.TickHung}
 
-// take judges the findings of a whole record: those from one instant to another are the
-// fault's. What the bus did before it, or at all where another thing was made to fail, is the
-// machine's doing.
+// take evaluates the findings of a whole record: those between the two instants belong to the
+// fault. Findings about the bus before it, or about the bus at all when another part was made to
+// fail, are attributed to the machine.
 func (r *row) take(all []why.Finding, from, to rt.Instant) {
 	r.found, r.disturbed, r.said, r.played = nil, nil, "", true
 	for _, f := range all {
-		mine := f.To >= from && f.From <= to || f.Kind == why.Exit // a death costs the last second
+		mine := f.To >= from && f.From <= to || f.Kind == why.Exit // a killed process loses the last second of its record
 		if mine {
 			r.found = append(r.found, f)
 		}
@@ -151,7 +150,7 @@ func (r *row) take(all []why.Finding, from, to rt.Instant) {
 	}
 }
 
-// findings are those of the record in a folder.
+// findings returns the findings of the record in a folder.
 func findings(dir string) ([]why.Finding, error) {
 	names, err := record.Files(dir, "")
 	if err != nil {
@@ -177,8 +176,8 @@ func findings(dir string) ([]why.Finding, error) {
 
 var errNoRecord = errors.New("no record")
 
-// main is the finding that a person would see first: what the arm showed before what it
-// did not. What the machine did beside counts only where that was injected.
+// main returns the finding that a person would notice first: visible effects on the arm before
+// invisible ones. Findings about the machine are considered only when they were injected.
 func (r *row) main() *why.Finding {
 	rank := []why.Kind{why.Exit, why.Stutter, why.Stale, why.Hold, why.Warning, why.Jump, why.Overrun}
 	var best *why.Finding
@@ -195,10 +194,10 @@ func (r *row) main() *why.Finding {
 	return best
 }
 
-// machines are causes that lie with the machine that plays the faults, and are true of it.
+// machines are causes that lie with the machine that plays the faults, and apply to it.
 var machines = []why.Cause{why.MachineBusy, why.HostSteal}
 
-// named are the causes that were found, the main one first, those of the machine last.
+// named returns the found causes, the main one first, those of the machine last.
 func (r *row) named() (causes []why.Cause) {
 	if m := r.main(); m != nil {
 		causes = append(causes, m.Cause)
@@ -211,9 +210,8 @@ func (r *row) named() (causes []why.Cause) {
 	return causes
 }
 
-// right reports whether what was injected is what was named: the main finding where one
-// cause is wanted, some finding each where several are. Of a fault that is none nothing may
-// be named but the machine.
+// right reports whether the found causes match: the main finding where one cause is expected, some
+// finding for each where several are. For a row without a fault only the machine may be named.
 func (r *row) right() bool {
 	named := r.named()
 	switch {
@@ -227,7 +225,7 @@ func (r *row) right() bool {
 	return !slices.ContainsFunc(r.want, func(c why.Cause) bool { return !slices.Contains(named, c) })
 }
 
-// table is the matrix as docs/lab/why.md has it.
+// table returns the matrix in the form of docs/lab/why.md.
 func table(rows []row) (text string, wrong int) {
 	out := &strings.Builder{}
 	fmt.Fprintf(out, "| injected | to be named | named | also found | |\n|---|---|---|---|---|\n")
@@ -280,7 +278,7 @@ func join(causes []why.Cause) string {
 	return strings.Join(words, ", ")
 }
 
-// matrixHeading is above the table, which is the last thing on its page.
+// matrixHeading is the heading of the table, which is the last part of its page.
 const matrixHeading = "## The matrix\n"
 
 func writeInto(name, text string) error {

@@ -13,11 +13,11 @@ import (
 	"edgert/rt/rttest"
 )
 
-// short are faults that a test has time for, one of each room, none of which needs a policy.
+// short are faults short enough for a test, one of each kind, which need no policy.
 var short = []string{"silent-all", "cut-down", "nan", "pause"}
 
-// The real edge-rt under some faults: what was injected is what is named, where the machine
-// leaves the simulated motors alone.
+// The real edge-rt under some faults: edge-rt why finds the injected fault, unless the machine
+// starves the simulated motors.
 func TestInjectedFaultsAreNamed(t *testing.T) {
 	rttest.RealTime(t)
 	if testing.Short() {
@@ -113,8 +113,8 @@ func TestTable(t *testing.T) {
 	}
 }
 
-// Every fault of bench safety but the clock's and the record's own is in the matrix; causes
-// that are wanted exist.
+// Every fault of bench safety, except the clock's and the record's own, is in the matrix; expected
+// causes exist.
 func TestTheMatrixIsWhole(t *testing.T) {
 	var names []string
 	for _, r := range allRows(options{}) {
@@ -138,7 +138,7 @@ func TestTheMatrixIsWhole(t *testing.T) {
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(string(page)) {
-		head, _, ok := strings.Cut(line, "`) |") // the name stands last in the first cell
+		head, _, ok := strings.Cut(line, "`) |") // the name is the last word of the first cell
 		if !ok {
 			continue
 		}

@@ -27,15 +27,15 @@ const (
 
 type messageFault struct {
 	name, title string
-	script      string // of bench faults, or YAML; empty: none
+	script      string // name in bench faults, or YAML; empty: no script
 	flags       []string
-	server      func(context.Context, *bench.Server) error // at outageAt
+	server      func(context.Context, *bench.Server) error // called at outageAt
 	bundle      string                                     // of the demo's folder; empty: bundle
 	want        []why.Cause
 }
 
-// messageFaults happen between edge-rt and lean-server: the scripts of bench faults, and
-// what happens to the server itself.
+// messageFaults act between edge-rt and lean-server: the scripts of bench faults, and actions on
+// the server itself.
 var messageFaults = []messageFault{
 	{name: "none", title: "no fault", script: "none"},
 	{name: "delay_8", title: "a delay of 8 ticks", script: "delay_8"},
@@ -68,7 +68,7 @@ func drainServer(ctx context.Context, s *bench.Server) error {
 	return s.Start(ctx)
 }
 
-// playMessages plays those among rows that are to be played, as many at once as there are
+// playMessages plays the message faults among the selected rows, as many at once as there are
 // workers.
 func playMessages(ctx context.Context, o options, dir string, rows []row) error {
 	free := make(chan struct{}, o.workers)
@@ -118,7 +118,7 @@ func playMessage(ctx context.Context, o options, dir string, i int) (err error) 
 	if err != nil {
 		return err
 	}
-	if f.bundle != "" { // which may be too slow to warm up
+	if f.bundle != "" { // its policy may be too slow to warm up
 		manifest, err = withoutWarmUp(manifest)
 		if err != nil {
 			return err
