@@ -127,7 +127,7 @@ func (c *Child) LastWords() string {
 	}
 	first, _, more := strings.Cut(text, "\n")
 	if more {
-		first += " (it says more when run alone)"
+		first += " (its output is longer when run alone)"
 	}
 	return first
 }

@@ -75,7 +75,7 @@ func newEstimator(name string, initial, k float64, constant time.Duration) (esti
 	case !isWindow:
 		return nil, fmt.Errorf("chunk: no latency estimator %q, want %s", name, strings.Join(Estimators, ", "))
 	case err != nil || n < 1:
-		return nil, fmt.Errorf("chunk: no latency estimator %q, want a number of round trips behind max_last_, such as max_last_10", name)
+		return nil, fmt.Errorf("chunk: no latency estimator %q, want a number of round trips after max_last_, such as max_last_10", name)
 	case n > maxWindow:
 		return nil, fmt.Errorf("chunk: the latency estimator remembers %d round trips, want 1 to %d", n, maxWindow)
 	default:

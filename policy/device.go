@@ -117,7 +117,7 @@ func openGPU(d Device) error {
 	case errors.As(err, &code) && code.Code == cuda.InsufficientDriver:
 		return fmt.Errorf("%w: no NVIDIA driver for CUDA 12 (%w): install driver 525 or newer (nvidia-smi shows it)", ErrNoProvider, err)
 	case err != nil:
-		return fmt.Errorf("%w: %s: %w: see what nvidia-smi says", ErrNoDevice, d, err)
+		return fmt.Errorf("%w: %s: %w: see the output of nvidia-smi", ErrNoDevice, d, err)
 	case d.ID >= n:
 		return fmt.Errorf("%w: %s: this machine has %d (numbered from 0; CUDA_VISIBLE_DEVICES counts too)", ErrNoDevice, d, n)
 	}

@@ -79,7 +79,7 @@ func externalFiles(file string) ([]string, error) {
 }
 
 var (
-	errNoGraph   = errors.New("not an ONNX graph, or one that was cut: copy it or export it again")
+	errNoGraph   = errors.New("not an ONNX graph, or a cut one: copy it or export it again")
 	errLocations = fmt.Errorf("its weights are in more than %d files", maxLocations)
 )
 

@@ -144,7 +144,7 @@ func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tol
 	}
 	dim := m.bundle.ActionDim
 	version, _ := RuntimeVersion()
-	return fmt.Errorf("%w: %s: %s[%d, %d, %d] (%s) = %v, want %v: off by %.3g, tolerance %.3g (ONNX Runtime %s on %s/%s); another library version or machine computes too differently, or the graph is not the one that was recorded: export the bundle again",
+	return fmt.Errorf("%w: %s: %s[%d, %d, %d] (%s) = %v, want %v: off by %.3g, tolerance %.3g (ONNX Runtime %s on %s/%s); another library version or machine computes too differently, or the graph is not the recorded one: export the bundle again",
 		ErrGolden, set.name, output, r, worst/dim, worst%dim, m.bundle.ActionNames[worst%dim], got[worst], want[worst], off, tolerance, version, runtime.GOOS, runtime.GOARCH)
 }
 

@@ -47,7 +47,7 @@ func (a *awake) check() error {
 	}
 	why := a.child.LastWords()
 	if why == "" {
-		why = "somebody ended the program that kept them"
+		why = "the program that kept them was ended from outside"
 	}
 	return exit.Errorf(exit.Failure, "--awake: the cores were left to sleep: %s", why)
 }

@@ -24,7 +24,7 @@ import (
 // Config configures a measurement; its tags are the flags of `bench bus`.
 type Config struct {
 	Robot    string        `default:"so101" help:"An arm that edge-rt knows, or a description FILE.yaml."`
-	Port     string        `name:"bus" help:"Serial port of a real arm; default: edge-rt sim-bus. Goals are where it stands; some servos take torque by them until the end: support the arm." placeholder:"PORT"`
+	Port     string        `name:"bus" help:"Serial port of a real arm; default: edge-rt sim-bus. Goals are its position; some servos take torque by them until the end: support the arm." placeholder:"PORT"`
 	Baud     int           `help:"Of the simulator; default: the arm's own." placeholder:"N"`
 	Plain    bool          `help:"Simulated Dynamixel motors that do not know fast sync reads."`
 	FPS      float64       `range:"1..1000" name:"fps" default:"100" help:"Cycles per second."`

@@ -62,7 +62,7 @@ func parseEcho(text string, cycles, bytesIn int) (all []sample, err error) {
 		var took, cpu int64
 		var have int
 		if _, err := fmt.Sscanf(lines.Text(), "%d %d %d", &took, &cpu, &have); err != nil || took < 0 || cpu < 0 {
-			return nil, fmt.Errorf("the C echo says %q, want three numbers", lines.Text())
+			return nil, fmt.Errorf("the C echo wrote %q, want three numbers", lines.Text())
 		}
 		all = append(all, sample{time.Duration(took), time.Duration(cpu), cleanFrames, have, have != bytesIn})
 	}

@@ -75,7 +75,7 @@ func WriteList(w io.Writer) error {
 		}
 		fmt.Fprintf(list, "%-16s %s\n", name, s.Script.Name)
 	}
-	fmt.Fprintf(list, "\nschedules: %s\noptions, each behind a schedule and a +, as in rtc+compat:\n", strings.Join(chunk.Schedules, " "))
+	fmt.Fprintf(list, "\nschedules: %s\noptions, each after a schedule and a +, as in rtc+compat:\n", strings.Join(chunk.Schedules, " "))
 	for _, name := range slices.Sorted(maps.Keys(options)) {
 		fmt.Fprintf(list, "  %-14s %s\n", name, options[name].says)
 	}

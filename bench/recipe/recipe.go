@@ -33,7 +33,7 @@ type Config struct {
 	FPS         float64       `range:"1..1000" name:"fps" default:"60" help:"Ticks per second; the demo policy was trained at 60."`
 	Others      []string      `default:"nice-10,nice0,rr40" help:"Classes of all threads but the tick's: nice-10 (what edge-rt does), nice0, rr40 (SCHED_RR 40)."`
 	GC          []string      `name:"gc" default:"off,on" help:"Go's collector while the arm moves: off (what edge-rt does), on."`
-	Load        []string      `default:"none,stress,encode,alloc" help:"What else happens: none, stress (stress-ng on every core), encode (pictures on every core, in the edge's process), alloc (20 MB/s of garbage in it)."`
+	Load        []string      `default:"none,stress,encode,alloc" help:"The load meanwhile: none, stress (stress-ng on every core), encode (pictures on every core, in the edge's process), alloc (20 MB/s of garbage in it)."`
 	Rounds      int           `range:"1..1000" default:"2" help:"How often each combination runs."`
 	Slice       time.Duration `range:"2s..;the arm is armed after half a second" default:"10s" help:"How long each time; the first five seconds after arming warm up and do not count for the collector."`
 	Bin         string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`

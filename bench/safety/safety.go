@@ -39,7 +39,7 @@ type Config struct {
 	Bin       string        `help:"Folder of edge-rt and lean-server; default: where bench is." placeholder:"DIR"`
 	StepClock bool          `help:"Play clock-step too: it sets this machine's wall clock for 2 s (root)."`
 	Records   string        `help:"Keep what the flight recorder has of each run, and of the server's audit, in a folder of the fault's name below this one: for edge-rt why." placeholder:"DIR"`
-	Trace     string        `help:"Write all that the servos heard and did, a file for each fault, to this folder." placeholder:"DIR"`
+	Trace     string        `help:"Write all that the servos received and did, a file for each fault, to this folder." placeholder:"DIR"`
 	bench.Env
 }
 

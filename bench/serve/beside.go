@@ -96,7 +96,7 @@ func (b *beside) start(ctx context.Context, s *stand, pictures string) error {
 		return context.Cause(ctx)
 	}
 	if line != "ready" {
-		b.absent = fmt.Sprintf("it said %.80q, want ready", line)
+		b.absent = fmt.Sprintf("it printed %.80q, want ready", line)
 	}
 	return nil
 }

@@ -27,7 +27,7 @@ type Config struct {
 	Duration time.Duration `range:"1s..1h" default:"1m" help:"Of all slices together."`
 	Slice    time.Duration `range:"100ms..1m" default:"2s" help:"How long the server, and ONNX Runtime alone, have a turn."`
 	Loads    []float64     `default:"0.95" help:"Shares of the server's time that robots whose actions run out ask for, to compare the schedulers at." placeholder:"SHARE,…"`
-	Busy     int           `range:"0..256" default:"0" help:"Compare the schedulers also beside so many busy processes, in turn with none."`
+	Busy     int           `range:"0..256" default:"0" help:"Compare the schedulers also beside so many busy processes, in turn with an idle machine."`
 	Starving bool          `help:"Compare the schedulers only, after a look at how long a chunk takes."`
 	Steady   time.Duration `range:"0s..24h" default:"0s" help:"Instead of all else: for so long the last of --robots keep the server busy, and nothing may be allocated, collected or grow." placeholder:"TIME"`
 	Threads  int           `range:"1..256" default:"1" help:"Threads of the CPU inside one inference."`

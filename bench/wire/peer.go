@@ -73,7 +73,7 @@ func (p *peer) answer(ctx context.Context) (a answer, err error) {
 	switch {
 	case p.lines.Scan():
 		if err := json.Unmarshal(p.lines.Bytes(), &a); err != nil {
-			return a, fmt.Errorf("bench: %s said %.80q, want one line of JSON", p.Name, p.lines.Bytes())
+			return a, fmt.Errorf("bench: %s printed %.80q, want one line of JSON", p.Name, p.lines.Bytes())
 		}
 		return a, nil
 	case ctx.Err() != nil:

@@ -121,7 +121,7 @@ func (f *recipeFlags) Run(ctx context.Context, s *streams) error {
 type faultsFlags struct {
 	Virtual  bool     `help:"In virtual time: the same loop, schedules, policy and messages without clock, bus and network. Else in real time, on edge-rt and lean-server."`
 	Faults   []string `default:"none,loss_20,spikes,blackout" help:"Scenarios by name, or YAML files; compare: all of the published comparison; --list names them." placeholder:"NAME,…"`
-	Schedule []string `default:"drtc" help:"Contenders: a schedule and options, as in rtc+compat; --list names them. The first is the one that episodes are drawn of." placeholder:"NAME,…"`
+	Schedule []string `default:"drtc" help:"Contenders: a schedule and options, as in rtc+compat; --list names them. Episodes are drawn of the first." placeholder:"NAME,…"`
 	faults.Config
 	List bool   `help:"Name scenarios, schedules and options."`
 	CSV  string `name:"csv" help:"Virtual: write every tick of the first episode of each cell to this file, with the DRTC program's columns." placeholder:"FILE"`
@@ -178,7 +178,7 @@ type safetyFlags struct {
 	safety.Config
 	List     bool   `help:"Name the faults."`
 	Markdown string `help:"Write the table of docs/lab/safety.md to this file, - for standard output." placeholder:"FILE"`
-	Into     string `help:"Write the table into this page, in place of what is below its heading \"The table\"." placeholder:"FILE"`
+	Into     string `help:"Write the table into this page, in place of the text below its heading \"The table\"." placeholder:"FILE"`
 	common
 }
 

@@ -83,7 +83,7 @@ type cli struct {
 	Faults  faultsFlags    `cmd:"" help:"Every way of scheduling chunks under identical faults: drop, duplicate, reorder, spikes, blackout, restart."`
 	Safety  safetyFlags    `cmd:"" help:"What the arm does in each of some fifty single faults, every byte that its servos get held against eight rules."`
 	Recipe  recipeFlags    `cmd:"" help:"How to schedule the edge's other threads, its collector on and off, under four loads, interleaved."`
-	Camera  cameraFlags    `cmd:"" help:"How old pictures are when they stand in a message, what cameras cost, and whether the tick notices."`
+	Camera  cameraFlags    `cmd:"" help:"How old pictures are when they are in a message, what cameras cost, and whether the tick notices."`
 	GPU     gpuFlags       `cmd:"" name:"gpu" help:"How long exported policies take on each device by batch size, and one robot's request; other programs beside."`
 	Serve   serveFlags     `cmd:"" help:"How many chunks a second lean-server gives robots with real messages and pictures, beside ONNX Runtime alone."`
 	JPEG    jpegFlags      `cmd:"" name:"jpeg" help:"What encoding, decoding and passing on a picture costs, beside libjpeg-turbo's tjbench."`

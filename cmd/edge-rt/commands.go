@@ -44,13 +44,13 @@ type commands struct {
 	Calibrate   calibrateCmd   `cmd:"" uses:"bus,robot,calibration,id" help:"Find the joints' ranges as LeRobot does; writes the motors and LeRobot's file."`
 	Monitor     monitorCmd     `cmd:"" uses:"bus,robot,calibration,id,duration typed,json typed" help:"Show position, load, temperature, supply and errors of every motor. Reads only."`
 	Move        moveCmd        `cmd:"" uses:"bus,robot,calibration,id" help:"Move one joint slowly to a position, then let the arm go."`
-	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record what it does."`
+	Teleop      teleopCmd      `cmd:"" uses:"fps,bus,robot,calibration,id,duration,rt,cpu,rescue,on-exit,task,seed,camera,jpeg-quality,record,record-dir,record-size,episodes,episode-time,reset-time,quiet,leader,leader-robot,leader-id,leader-calibration" help:"Drive the arm with a leader arm, on the same tick, and record its motion."`
 
 	KeepTerminal keepTerminalCmd `cmd:"" hidden:"" uses:"" name:"keep-terminal"`
 
 	Dataset datasetCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records, or look at one: export, info, check."`
 
-	Why whyCmd `cmd:"" uses:"id,record-dir,json typed" help:"Say why the arm stuttered, held, jumped or ended, from its record."`
+	Why whyCmd `cmd:"" uses:"id,record-dir,json typed" help:"Explain why the arm stuttered, held, jumped or ended, from its record."`
 
 	Replay replayCmd `cmd:"" uses:"bus,robot,calibration,id,rt,cpu,rescue,on-exit,seed,record,record-dir,record-size,quiet" help:"Run a recorded episode's actions on the arm."`
 
@@ -155,14 +155,14 @@ func (c *ctlCmd) Run(flags *cli) error {
 	switch {
 	case command.May && text == "":
 	case command.Text != "" && text == "":
-		return exit.Errorf(exit.Usage, `ctl %s: want the text behind it, such as: edge-rt ctl task "pick up the cube"`, c.Word)
+		return exit.Errorf(exit.Usage, `ctl %s: want a text after it, such as: edge-rt ctl task "pick up the cube"`, c.Word)
 	case command.Text != "":
 		if err := operator.CheckTask("ctl "+c.Word+": the text", text); err != nil {
 			return err
 		}
 		line += " " + text
 	case text != "":
-		return exit.Errorf(exit.Usage, "ctl %s takes nothing behind it, got %q", c.Word, text)
+		return exit.Errorf(exit.Usage, "ctl %s takes no text after it, got %q", c.Word, text)
 	}
 	reply, err := operator.Ctl(flags.ID, line)
 	if err != nil {
@@ -206,7 +206,7 @@ type camerasCmd struct {
 }
 
 type listCamerasCmd struct {
-	All bool `help:"Every mode and every control, not only what is usual."`
+	All bool `help:"All modes and controls, not only the usual ones."`
 }
 
 func (c *listCamerasCmd) Run(flags *cli) error {
@@ -263,7 +263,7 @@ type scanCmd struct {
 }
 
 func (scanCmd) Help() string {
-	return `Finds servos of every family at every speed, also new ones and two with one id. With --robot it says what is missing or differs.
+	return `Finds servos of every family at every speed, also new ones and two with one id. With --robot it reports missing and different servos.
 
 Examples:
   edge-rt scan --bus /dev/ttyACM0                       who is there
@@ -357,7 +357,7 @@ func (c *moveCmd) Run(flags *cli) error {
 type teleopCmd struct{}
 
 func (teleopCmd) Help() string {
-	return `The follower starts slowly from where it stands until it has caught up with the leader. Either arm may be unplugged and plugged in again. At the end --on-exit decides.
+	return `The follower starts slowly from its position until it has caught up with the leader. Either arm may be unplugged and plugged in again. At the end --on-exit decides.
 
 Examples:
   edge-rt teleop --leader /dev/ttyACM1 --bus /dev/ttyACM0
@@ -429,7 +429,7 @@ type simBusCmd struct {
 }
 
 func (simBusCmd) Help() string {
-	return `Any program opens it as it would open /dev/ttyACM0: edge-rt, LeRobot, a vendor's tool. docs/simulator.md has what is simulated, and the faults.
+	return `Any program opens it as it would open /dev/ttyACM0: edge-rt, LeRobot, a vendor's tool. docs/simulator.md describes the simulation and the faults.
 
 Examples:
   edge-rt sim-bus --link /tmp/so101                     then --bus /tmp/so101 elsewhere

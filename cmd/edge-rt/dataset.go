@@ -24,12 +24,12 @@ import (
 // datasetCmd groups the commands that make and inspect datasets.
 type datasetCmd struct {
 	Export datasetExportCmd `cmd:"" uses:"fps typed,task typed,json typed" help:"Make a LeRobotDataset of records: edge-rt dataset export ~/.local/state/edge-rt/records pick-cubes"`
-	Info   datasetInfoCmd   `cmd:"" uses:"json typed" help:"Say what a dataset is: episodes, tasks, features."`
-	Check  datasetCheckCmd  `cmd:"" uses:"json typed" help:"Compare a dataset with what it says of itself: files, rows, time stamps, videos, statistics. Exits 3 when they differ."`
+	Info   datasetInfoCmd   `cmd:"" uses:"json typed" help:"Describe a dataset: episodes, tasks, features."`
+	Check  datasetCheckCmd  `cmd:"" uses:"json typed" help:"Compare a dataset with its own description: files, rows, time stamps, videos, statistics. Exits 3 when they differ."`
 }
 
 func (datasetExportCmd) Help() string {
-	return `--fps is the dataset's, a whole divisor of the record's ticks per second, by default its actions per second; --task is taken instead of what the records say.`
+	return `--fps is the dataset's, a whole divisor of the record's ticks per second, by default its actions per second; --task replaces the records' tasks.`
 }
 
 func (datasetCmd) Help() string {
@@ -45,22 +45,22 @@ Examples:
 
 type datasetExportCmd struct {
 	Paths   []string `arg:"" name:"records" help:"Records (files, and folders of them), and last the dataset's folder, which must not be there yet."`
-	Append  bool     `help:"Add to the dataset that is there what it does not have yet."`
+	Append  bool     `help:"Add to an existing dataset the episodes that it does not have yet."`
 	Cameras []string `help:"Only these cameras; default: all of the record." placeholder:"NAME,..."`
-	Only    []string `enum:"success,failure,none" help:"Only episodes with these outcomes: success, failure, none (nobody said); default: all but discarded ones." placeholder:"OUTCOME,..."`
+	Only    []string `enum:"success,failure,none" help:"Only episodes with these outcomes: success, failure, none (no outcome); default: all but discarded ones." placeholder:"OUTCOME,..."`
 	VCodec  string   `name:"vcodec" default:"h264" enum:"h264,av1" help:"How videos are compressed: h264 (fast, plays everywhere), av1 (LeRobot's default, smaller)."`
 	CRF     int      `name:"crf" range:"0..63;less is larger and better" help:"Quality of the videos; 0: 23 of h264, 30 of av1." placeholder:"N"`
 	Plain   bool     `help:"Only the features that LeRobot's own recordings have, so that both can be merged."`
 
-	MaxGap          time.Duration `range:"0..1h;a longer hold is no movement that anybody showed" default:"100ms" help:"The longest time without a tick that is filled with the one before; a longer one cuts the episode in two."`
-	MaxPictureAge   time.Duration `range:">0..1h" default:"250ms" help:"How old a frame's picture may be; one that is older is none."`
+	MaxGap          time.Duration `range:"0..1h;a longer hold is no demonstrated movement" default:"100ms" help:"The longest time without a tick that is filled with the one before; a longer one cuts the episode in two."`
+	MaxPictureAge   time.Duration `range:">0..1h" default:"250ms" help:"How old a frame's picture may be; an older one counts as missing."`
 	MissingPictures string        `default:"drop" enum:"drop,cut" help:"An episode with frames that have no picture: drop it, or cut them out."`
 }
 
 // Run exports the records and shows the progress.
 func (c *datasetExportCmd) Run(flags *cli, screen *terminal.Terminal) error {
 	if len(c.Paths) < 2 {
-		return exit.Errorf(exit.Usage, "dataset export: want records and behind them the dataset's folder: edge-rt dataset export run.mcap pick-cubes")
+		return exit.Errorf(exit.Usage, "dataset export: want records and after them the dataset's folder: edge-rt dataset export run.mcap pick-cubes")
 	}
 	wanted := program.ValueOr(flags.FPS, 0)
 	fps := int(wanted)
@@ -157,7 +157,7 @@ func printExport(w io.Writer, r *dataset.Report, took time.Duration) {
 		fmt.Fprintf(w, "  %d runs are still being recorded: --append completes them later\n", r.Recording)
 	}
 	if r.Endless > 0 {
-		fmt.Fprintf(w, "  %d records have no end (a power cut, or one that is still being written)\n", r.Endless)
+		fmt.Fprintf(w, "  %d records have no end (a power cut, or a record that is still being written)\n", r.Endless)
 	}
 	if r.Kept != "" {
 		fmt.Fprintf(w, "  files of the dataset that edge-rt has not made came while it was exported; they are in %s\n", filepath.Dir(r.Kept))
@@ -177,7 +177,7 @@ func (c *datasetInfoCmd) Run(flags *cli) error {
 		return datasetError(err)
 	}
 	return flags.tell(s, func(w io.Writer) {
-		fmt.Fprintf(w, "%s: LeRobotDataset %s, robot %s, %d episodes, %d frames at %v per second (%v), %s\n", s.Path, dataset.Version, cmp.Or(s.Robot, "not said"), s.Episodes, s.Frames, s.FPS, s.Seconds().Round(time.Second), megabytes(s.Bytes))
+		fmt.Fprintf(w, "%s: LeRobotDataset %s, robot %s, %d episodes, %d frames at %v per second (%v), %s\n", s.Path, dataset.Version, cmp.Or(s.Robot, "not given"), s.Episodes, s.Frames, s.FPS, s.Seconds().Round(time.Second), megabytes(s.Bytes))
 		for _, t := range s.Tasks {
 			fmt.Fprintf(w, "  %4d episodes: %s\n", t.Episodes, t.Task)
 		}

@@ -35,7 +35,7 @@ func TestDataset(t *testing.T) {
 		}
 		return stdout
 	}
-	says(2, "behind them the dataset's folder", "export", path)
+	says(2, "after them the dataset's folder", "export", path)
 	says(2, "want a whole number", "export", path, out, "--fps", "29.5")
 	says(2, "--crf is 99", "export", path, out, "--crf", "99")
 	says(2, "--max-picture-age is 0s", "export", path, out, "--max-picture-age", "0s")

@@ -13,7 +13,7 @@ type leaderFlags struct {
 	LeaderRobot       string `help:"The leader's description; default: that of --robot with _leader." placeholder:"NAME"`
 	LeaderID          string `name:"leader-id" help:"The leader's name, which its calibration file has." placeholder:"NAME"`
 	LeaderCalibration string `help:"The leader's calibration file; default: LeRobot's place." placeholder:"FILE"`
-	Takeover          string `default:"key" enum:"key,push" help:"What has a person take the arm over: key (edge-rt ctl correct), or push (that, and a hand that moves the leader)."`
+	Takeover          string `default:"key" enum:"key,push" help:"How a person takes the arm over: key (edge-rt ctl correct), or push (that, and a hand that moves the leader)."`
 }
 
 func (f *leaderFlags) leaderPlace() device.Place {

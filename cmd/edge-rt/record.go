@@ -12,7 +12,7 @@ import (
 
 // recordFlags choose the records that a run keeps.
 type recordFlags struct {
-	Record     record.Mode `default:"ring" enum:"off,ring,all" help:"What is kept of a run, for Foxglove, Rerun and edge-rt's own tools: ring (the last ten minutes in memory, with pictures of the last ten seconds; written when something goes wrong, or edge-rt ctl save says so), all (everything, all the time), off."`
+	Record     record.Mode `default:"ring" enum:"off,ring,all" help:"The record of a run, for Foxglove, Rerun and edge-rt's own tools: ring (the last ten minutes in memory, with pictures of the last ten seconds; written when something goes wrong, or by edge-rt ctl save), all (everything, all the time), off."`
 	RecordDir  string      `name:"record-dir" help:"Folder of the records; default: records, beside the robot's id." placeholder:"DIR"`
 	RecordSize bytesFlag   `name:"record-size" default:"2GiB" help:"Most that all records in the folder take, at least 64MiB; the oldest go first." placeholder:"SIZE"`
 }

@@ -14,7 +14,7 @@ type replayCmd struct {
 }
 
 func (replayCmd) Help() string {
-	return `The arm is armed where it stands and goes slowly to where the episode began; then it moves as the recorded arm did, at the record's rate and never faster than was shown, within the same limits as a policy's actions. Joints and units must be the record's; joints that the calibration of the record puts elsewhere are named, and refused where that is far. At the end, and on Ctrl-C, --on-exit decides. Keep clear: nothing looks where the arm goes.
+	return `The arm is armed at its position and moves slowly to the beginning of the episode; then it moves as the recorded arm did, at the record's rate and never faster than in the record, within the same limits as a policy's actions. Joints and units must be the record's; joints with another position by the record's calibration are named, and refused where the difference is large. At the end, and on Ctrl-C, --on-exit decides. Keep clear: nothing watches the arm's way.
 
 Examples:
   edge-rt replay black-20261124T140320.123Z.mcap --bus /dev/ttyACM0 --id black

@@ -60,24 +60,24 @@ type runFlags struct {
 	JPEGQuality             *int              `range:"0..100;0 sends raw pictures" name:"jpeg-quality" help:"1 to 100; 0 sends raw pictures. Default: 90, and the JPEG of a camera that makes its own is sent as it is." placeholder:"N"`
 	MaxActionAge            *time.Duration    `range:">0..87600h" help:"Never run an action whose observation is older. Default: 3s, and for a policy that takes longer as much as its actions need." placeholder:"TIME"`
 	DegradedAfter           *time.Duration    `range:">0..87600h" help:"Without a chunk for this long the state is DEGRADED. Default: 1s, and for a policy that takes longer half as long again as a chunk." placeholder:"TIME"`
-	RequestTimeout          *time.Duration    `range:">0..87600h" help:"The session is opened again when neither a chunk nor an answer about its status came from the server for this long; one that lives and is slow keeps it. Default: 5s." placeholder:"TIME"`
+	RequestTimeout          *time.Duration    `range:">0..87600h" help:"The session is opened again when neither a chunk nor an answer about its status came from the server for this long; a slow server that is alive keeps it. Default: 5s." placeholder:"TIME"`
 	ReconnectInitialBackoff time.Duration     `range:">0..87600h" default:"500ms" help:"First wait between attempts to reach the server."`
 	ReconnectMaxBackoff     time.Duration     `range:">0..87600h" default:"10s" help:"Longest wait between attempts."`
 	MaxOffline              time.Duration     `range:">0..87600h" default:"60s" help:"Give up after this long without device or server; a server that answers and is slow counts as there."`
 	Fallback                string            `default:"hold" help:"What to do when no action is fit to run: hold (send nothing), or repeat_last (the last one again, until --max-action-age)."`
-	Rescue                  bool              `help:"Walk an arm that stands outside its calibrated range in slowly, instead of refusing to arm it."`
+	Rescue                  bool              `help:"Move an arm outside its calibrated range slowly into it, instead of refusing to arm it."`
 	OnExit                  string            `default:"park" help:"What the arm does at the end: park (go back to where it was armed, then torque off), hold, off."`
 	Tag                     map[string]string `help:"A label k=v that the server logs; repeat for more." placeholder:"K=V"`
 	leaderFlags             `embed:"" group:"A leader arm:"`
 	scheduleFlags           `embed:"" group:"How actions are scheduled and shaped:"`
-	recordFlags             `embed:"" group:"What is kept of a run:"`
-	Strategy                string `default:"base" enum:"base,sentry,highlight,dagger,episodic" group:"Episodes:" help:"LeRobot's rollout strategies: base (runs, and records episodes where --episodes or a person says so), sentry (records everything, one episode behind the other), highlight (saves what --record ring has in memory when a person presses s), episodic (--episodes, and back to where the arm was armed between them), dagger (a person corrects at a leader arm)."`
+	recordFlags             `embed:"" group:"Records of a run:"`
+	Strategy                string `default:"base" enum:"base,sentry,highlight,dagger,episodic" group:"Episodes:" help:"LeRobot's rollout strategies: base (runs, and records episodes where --episodes or a person says so), sentry (records everything, one episode after the other), highlight (saves what --record ring has in memory when a person presses s), episodic (--episodes, and back to where the arm was armed between them), dagger (a person corrects at a leader arm)."`
 	episodeFlags            `embed:"" group:"Episodes:"`
 	WireFaults              string   `hidden:"" help:"YAML script of faults for the messages, as bench faults writes it." placeholder:"FILE"`
 	FaultSeed               uint64   `hidden:"" help:"Seed of its chances."`
 	JSON                    string   `name:"json" help:"Write the summary, or what a command has found, as JSON to this file, - for standard output." placeholder:"FILE"`
 	HTTP                    string   `name:"http" help:"Serve a page with the live state and camera pictures, /status.json, /camera/NAME and /healthz; without a host only to this machine. Default: none." placeholder:"[HOST:]PORT"`
-	HTTPToken               string   `name:"http-token" help:"Give the page buttons for what edge-rt ctl can, for who has the token in this file, which is made when it is missing; auto: one made at each start, printed once." placeholder:"FILE|auto"`
+	HTTPToken               string   `name:"http-token" help:"Give the page the buttons of edge-rt ctl, for visitors with the token in this file, which is made when it is missing; auto: a new token at each start, printed once." placeholder:"FILE|auto"`
 	HTTPName                []string `name:"http-name" help:"A name by which browsers may call this machine beside its own; repeat for more." placeholder:"NAME"`
 	Quiet                   bool     `help:"No status line and no log, only the summary."`
 }

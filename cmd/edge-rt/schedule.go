@@ -28,12 +28,12 @@ type scheduleFlags struct {
 
 	BufferTime         *time.Duration `range:">0s..1m;more than the round trip takes, such as 500ms" help:"rtc, append, v1: ask when the actions left last no longer; default 500ms. It must exceed the round trip." placeholder:"TIME"`
 	ChunkSizeThreshold *float64       `range:"0..1;the share of a chunk that is left" help:"async: ask when at most this share of a chunk is left; default 0.5." placeholder:"SHARE"`
-	Similarity         *float64       `range:"0..;a distance in robot units, 0 lets all observations leave" help:"async: an observation whose joints moved less (Euclidean, robot units) says nothing new and stays here; default 1, 0: all leave." placeholder:"UNITS"`
+	Similarity         *float64       `range:"0..;a distance in robot units, 0 lets all observations leave" help:"async: an observation whose joints moved less (Euclidean, robot units) is not sent; default 1, 0: all leave." placeholder:"UNITS"`
 	AggregateFnName    *string        `help:"async, v1: what becomes of a step that is predicted twice: weighted_average (default; 0.3 old + 0.7 new), latest_only, average, conservative." placeholder:"NAME"`
 
 	FilterCutoff            float64  `range:"0..;Hz, 0 is no filter" placeholder:"HZ" help:"Low-pass filter of each joint, Butterworth, in Hz; 0: none. 3 at 60 actions per second is smooth and lags 0.1 s."`
 	FilterOrder             *int     `range:"1..4;without a filter, leave --filter-cutoff out" placeholder:"N" help:"Order of the filter, 1 to 4; default 2."`
-	FilterGain              *float64 `range:">0..<2;an arm behind a gain of 0 does not move, from 2 on it never settles" placeholder:"GAIN" help:"Gain of the filter, above 0 and below 2; default 1. Above 1 makes up for some of the lag."`
+	FilterGain              *float64 `range:">0..<2;an arm does not move with a gain of 0, and never settles from 2 on" placeholder:"GAIN" help:"Gain of the filter, above 0 and below 2; default 1. Above 1 makes up for some of the lag."`
 	InterpolationMultiplier int      `range:"1..64;ticks per action" default:"1" help:"Ticks per action: the arm moves on the line between two actions; ticks per second are --fps times this."`
 	MaxVelocity             float64  `range:"0..;0 is the robot's own limit" placeholder:"V" help:"Fastest that any joint moves, in robot units per second; 0: the robot's own limit."`
 	MaxAcceleration         float64  `range:"0..;0 is no limit" placeholder:"A" help:"Hardest that any joint speeds up or brakes, in robot units per second squared; 0: no limit."`
@@ -66,7 +66,7 @@ func (f *scheduleFlags) apply(cfg *edge.Config) (err error) {
 	}
 	s.Aggregate = program.ValueOr(f.AggregateFnName, "")
 	if f.Epsilon != nil && f.Compat && f.Schedule != "drtc" && slices.Contains(chunk.Schedules, f.Schedule) {
-		return exit.Errorf(exit.Usage, "--epsilon says nothing to --schedule %s --compat, which waits for --request-timeout or not at all", f.Schedule)
+		return exit.Errorf(exit.Usage, "--epsilon has no meaning for --schedule %s --compat, which waits for --request-timeout or not at all", f.Schedule)
 	}
 	stages := &cfg.Stages
 	stages.Cutoff, stages.Order, stages.Gain = f.FilterCutoff, program.ValueOr(f.FilterOrder, 0), program.ValueOr(f.FilterGain, 0)

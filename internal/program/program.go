@@ -130,7 +130,7 @@ func checkUTF8(args []string) error {
 		if i > 0 {
 			before = args[i-1]
 		}
-		return fmt.Errorf("argument %d, behind %s, is not UTF-8: %q", i+1, before, arg)
+		return fmt.Errorf("argument %d, after %s, is not UTF-8: %q", i+1, before, arg)
 	}
 	return nil
 }

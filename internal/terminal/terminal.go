@@ -27,7 +27,7 @@ const (
 )
 
 // ErrStalled marks an output that takes no bytes.
-var ErrStalled = errors.New("nothing was taken for " + stall.Timeout.String() + ": nobody reads it, or its disk hangs")
+var ErrStalled = errors.New("nothing was taken for " + stall.Timeout.String() + ": it has no reader, or its disk hangs")
 
 // Terminal shows one status line below the log. Write never blocks: a terminal that is stopped
 // (Ctrl-S) or hangs must not delay the program that runs an arm.
@@ -185,7 +185,7 @@ func (t *Terminal) nextPage() bool {
 	t.page = append(t.page, t.lines...)
 	if t.lost > 0 {
 		t.page = strconv.AppendInt(t.page, int64(t.lost), 10)
-		t.page = append(t.page, " lines were dropped while this terminal took none\n"...)
+		t.page = append(t.page, " lines were dropped while this terminal took no output\n"...)
 	}
 	if t.up = t.changed && len(t.status) > 0; t.up {
 		t.page = append(t.page, t.status...)

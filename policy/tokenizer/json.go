@@ -247,7 +247,7 @@ func readPipeline(t *Tokenizer, f *jsonFile) error {
 		steps = steps[1:]
 	}
 	if len(steps) != 1 || steps[0].Type != "ByteLevel" || steps[0].AddPrefixSpace || steps[0].UseRegex != nil && !*steps[0].UseRegex {
-		return fmt.Errorf("pre_tokenizer %.200s, want ByteLevel with use_regex and without add_prefix_space, alone or behind Digits with individual_digits", f.PreTokenizer)
+		return fmt.Errorf("pre_tokenizer %.200s, want ByteLevel with use_regex and without add_prefix_space, alone or after Digits with individual_digits", f.PreTokenizer)
 	}
 	t.bytes = new([256]int32)
 	hidden := rune(256)
@@ -364,7 +364,7 @@ func readPostProcessor(t *Tokenizer, f *jsonFile) error {
 			case part.Sequence != nil && !text:
 				text = true
 			case part.SpecialToken == nil || text:
-				return fmt.Errorf("a template with tokens behind the text, or with several texts: not supported")
+				return fmt.Errorf("a template with tokens after the text, or with several texts: not supported")
 			default:
 				before = append(before, p.SpecialTokens[part.SpecialToken.ID].IDs...)
 			}
@@ -374,7 +374,7 @@ func readPostProcessor(t *Tokenizer, f *jsonFile) error {
 		want = []int64{*t.spec.BOSID}
 	}
 	if !slices.Equal(before, want) {
-		return fmt.Errorf("it puts the tokens %v before a text, bundle.json's bos_id says %v: export again", before, want)
+		return fmt.Errorf("it puts the tokens %v before a text, bundle.json's bos_id is %v: export again", before, want)
 	}
 	return nil
 }

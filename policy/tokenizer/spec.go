@@ -78,7 +78,7 @@ func (s *Spec) Check(stateDim int) error {
 	}
 	between, tail, _ := strings.Cut(s.Template[strings.Index(s.Template, taskMark)+len(taskMark):], stateMark)
 	if strings.Count(s.Template, stateMark) != 1 || tail == "" || len(between) < 2 || !strings.HasSuffix(between, " ") {
-		return fmt.Errorf("tokenizer: template is %.80q, want %s behind %s, text and a space between them, and text behind", s.Template, stateMark, taskMark)
+		return fmt.Errorf("tokenizer: template is %.80q, want %s after %s, text and a space between them, and text after", s.Template, stateMark, taskMark)
 	}
 	return s.State.check(stateDim)
 }

@@ -96,7 +96,7 @@ func (r *round) checkCorrections(summary string) error {
 	say("%d corrections of %.1f s together (%v), %d chunks of the policy between them", c.Corrections, float64(c.Ticks)/fps, c.Why, c.Chunks)
 	switch {
 	case s.Exit.Code != 0:
-		return fmt.Errorf("edge-rt says it ended with code %d", s.Exit.Code)
+		return fmt.Errorf("edge-rt's summary has the code %d", s.Exit.Code)
 	case c.Takeovers < r.corrections || c.Corrections != r.corrections:
 		return fmt.Errorf("%d take-overs and %d corrections, want %d", c.Takeovers, c.Corrections, r.corrections)
 	case c.Ticks < fps*r.corrections:
@@ -184,7 +184,7 @@ func (r *round) awaitHand(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
 		case s.Phase != "aligning":
-			return fmt.Errorf("the phase is %q behind edge-rt ctl correct, want aligning and then correcting", s.Phase)
+			return fmt.Errorf("the phase is %q after edge-rt ctl correct, want aligning and then correcting", s.Phase)
 		case time.Now().After(limit):
 			return fmt.Errorf("the leader was not where the arm is within %v", alignLimit)
 		}

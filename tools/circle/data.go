@@ -159,7 +159,7 @@ func checkMoves(dir string) error {
 		}
 		for j, m := range r.Motors {
 			if std[j] < moves {
-				return fmt.Errorf("%s: %s stands still in the dataset, its deviation is %.2g: the teacher has to move it", name, m.Name, std[j])
+				return fmt.Errorf("%s: %s does not move in the dataset, its deviation is %.2g: the teacher has to move it", name, m.Name, std[j])
 			}
 		}
 	}

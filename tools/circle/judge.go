@@ -102,7 +102,7 @@ func readSummary(file string) (j judged, err error) {
 	j = judged{Reached: s.Reached, Collided: s.Collided, TimedOut: s.TimedOut, Seconds: s.Seconds, Chunks: s.Chunks, Starved: s.Starved}
 	switch {
 	case s.Exit.Code != 0:
-		err = fmt.Errorf("edge-rt says it ended with code %d: %s", s.Exit.Code, s.Exit.Reason)
+		err = fmt.Errorf("edge-rt's summary has the code %d: %s", s.Exit.Code, s.Exit.Reason)
 	case s.FPS != fps:
 		err = fmt.Errorf("edge-rt ran at %g actions a second, the policy has %d", s.FPS, fps)
 	case s.Chunks == 0 || s.Actions == 0:

@@ -28,7 +28,7 @@ func (r *round) markdown(err error) string {
 		line("Success before the corrections: **%s**.", f.Judged[1])
 	}
 	if _, done := r.Seconds["rerun"]; done {
-		line("Success behind them: **%s**.", f.Judged[2])
+		line("Success after them: **%s**.", f.Judged[2])
 	}
 	if err != nil {
 		line("\nIt ended with: %v", err)

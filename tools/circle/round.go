@@ -82,7 +82,7 @@ func load(p plan, from string) (*round, error) {
 		return r, nil
 	}
 	if err := proc.ReadJSON(r.file(), r); err != nil {
-		return nil, exit.With(exit.Usage, fmt.Errorf("--from %s goes on with what is in --out, and there is nothing: %w", from, err))
+		return nil, exit.With(exit.Usage, fmt.Errorf("--from %s goes on with the files in --out, and there are no such files: %w", from, err))
 	}
 	for _, s := range stages[:i] {
 		if _, ok := r.Seconds[s.name]; !ok {
@@ -139,7 +139,7 @@ func (r *round) save() error {
 func (r *round) verdict() error {
 	before, after := r.Found.Judged[1], r.Found.Judged[2]
 	say("success before the corrections: %s", before)
-	say("success behind them:            %s", after)
+	say("success after them:             %s", after)
 	switch {
 	case !r.whole:
 		say("every hand-over held; the success of %d training steps is not judged", r.steps)

@@ -167,5 +167,5 @@ func busy(err error, r report) error {
 	if float64(r.OverrunsHost) < busyShare*float64(r.Ticks) {
 		return err
 	}
-	return fmt.Errorf("%w; this machine was busy: it let %d of %d ticks run too late. End its other programs and run this again (edge-rt why tells more)", err, r.OverrunsHost, r.Ticks)
+	return fmt.Errorf("%w; this machine was busy: it let %d of %d ticks run too late. End its other programs and run this again (edge-rt why has details)", err, r.OverrunsHost, r.Ticks)
 }

@@ -31,7 +31,7 @@ var mutants = []mutant{
 	{"joint.go", "{0, Verified, mayNothing,", "{HeatOrSupply, Verified, mayNothing,", "a motor that was silent gets a goal before it is compared"},
 	{"joint.go", "{EncoderFault, 0, mayNothing,", "{EncoderFault, Torque, mayNothing,", "a joint with a faulty encoder is driven"},
 	{"joint.go", "{Overloaded, 0, mayRelieve,", "{Overloaded, 0, mayNothing,", "an overloaded joint stays frozen"},
-	{"joint.go", "noReply:           {\"does not answer\", 0, Answering | Verified},", "noReply:           {\"does not answer\", 0, Answering},", "one that answers again counts as the same"},
+	{"joint.go", "noReply:           {\"does not answer\", 0, Answering | Verified},", "noReply:           {\"does not answer\", 0, Answering},", "a motor that answers again counts as the same"},
 	{"joint.go", "motorRestarted:    {\"its motor has restarted\", Restarted, Torque},", "motorRestarted:    {\"its motor has restarted\", 0, Torque},", "a restart is forgotten"},
 	{"joint.go", "reconnected:       {\"its arm is back\", 0, Torque},", "reconnected:       {\"its arm is back\", 0, 0},", "an arm that was away goes on where it was"},
 	{"push.go", "case (action-goal)*p.way >= 0:", "case (action-goal)*p.way <= 0:", "an overloaded joint pushes on and does not let go"},

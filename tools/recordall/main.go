@@ -55,15 +55,15 @@ func main() {
 	var o options
 	flag.StringVar(&o.bin, "bin", "bin", "folder of the programs")
 	flag.StringVar(&o.manifest, "manifest", "testdata/demo/server.yaml", "what the server serves")
-	flag.StringVar(&o.python, "python", ".venv-export/bin/python", "Python with LeRobot; where there is none, it is left out")
-	flag.IntVar(&o.runs, "runs", 3, "how many record all; one without a record is before the first, and behind each")
+	flag.StringVar(&o.python, "python", ".venv-export/bin/python", "Python with LeRobot; without it, that part is left out")
+	flag.IntVar(&o.runs, "runs", 3, "how many record all; a run without a record is before the first, and after each")
 	flag.DurationVar(&o.time, "time", 2*time.Minute, "how long each of them lasts")
 	flag.DurationVar(&o.off, "off", 0, "how long each without a record lasts; default: as long")
 	flag.BoolVar(&o.beside, "beside", false, "with each run that records all, another robot runs at the same time that records nothing: both have the same machine, load and hour")
 	flag.DurationVar(&o.lerobot, "lerobot", time.Minute, "how much of the last record LeRobot records")
 	flag.Parse()
 	if o.beside && o.off != 0 {
-		fmt.Fprintln(os.Stderr, "recordall: -off is how long a robot runs alone, and with -beside none does: leave one out")
+		fmt.Fprintln(os.Stderr, "recordall: -off is how long a robot runs alone, which does not happen with -beside: leave one out")
 		os.Exit(2)
 	}
 	o.off = cmp.Or(o.off, o.time)

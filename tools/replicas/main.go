@@ -44,7 +44,7 @@ func main() {
 	flag.StringVar(&o.keep, "keep", "", "folder to keep logs, audits and summaries in")
 	flag.IntVar(&o.robots, "robots", 12, "robots at once")
 	flag.Float64Var(&o.fps, "fps", 30, "actions per second of each")
-	flag.DurationVar(&o.settle, "settle", 5*time.Second, "how long everybody is watched after each event")
+	flag.DurationVar(&o.settle, "settle", 5*time.Second, "how long all are watched after each event")
 	flag.DurationVar(&o.again, "again", 3*time.Second, "longest time until the robots of a killed server stream again")
 	flag.StringVar(&o.only, "only", "", "one scenario, by a part of its name")
 	flag.BoolVar(&o.short, "short", false, "only the scenarios that CI runs")

@@ -197,11 +197,11 @@ func (f *Fault) check() error {
 	case (f.Kind == Bandwidth) != (f.BytesPerSecond != 0) || f.Kind == Bandwidth && (f.BytesPerSecond < minRate || f.BytesPerSecond > maxRate):
 		return fmt.Errorf("bytes_per_second is %d, want %d to %d for bandwidth and none otherwise", f.BytesPerSecond, minRate, maxRate)
 	case f.Kind == Spike && f.For != 0:
-		return errors.New("a spike has no for: its delay says how long the server stops")
+		return errors.New("a spike has no for: its delay is how long the server stops")
 	case f.Kind == Restart && f.For == 0:
 		return errors.New("a restart needs for: how long the server is away")
 	case f.Every != 0 && f.Kind != Spike && f.For == 0:
-		return errors.New("every without for: say how long it lasts each time")
+		return errors.New("every without for: give the length of each time")
 	case f.Every != 0 && f.Every <= max(f.For, f.Delay):
 		return fmt.Errorf("every is %v, want more than the %v that it lasts", f.Every, max(f.For, f.Delay))
 	}

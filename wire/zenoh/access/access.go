@@ -110,7 +110,7 @@ func (r *Rights) Why(m Message, key string) error {
 	if allow := r.Allow[m]; len(allow) > 0 {
 		may = strings.Join(allow, ", ")
 	}
-	return fmt.Errorf("%sits certificate names %s, who may not %s %s, but %s", denied, r.Name, m.does(), key, may)
+	return fmt.Errorf("%sits certificate names %s, which may not %s %s, but %s", denied, r.Name, m.does(), key, may)
 }
 
 // IsDenied reports whether the error reply to a query is a listener's refusal.

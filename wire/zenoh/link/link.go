@@ -45,10 +45,10 @@ const (
 var (
 	ErrCongested   = errors.New("zenoh: message dropped, the link is congested")
 	ErrTooLarge    = errors.New("zenoh: message larger than the limit")
-	ErrExpired     = errors.New("zenoh: nothing heard within the peer's lease")
+	ErrExpired     = errors.New("zenoh: nothing received within the peer's lease")
 	ErrUnconfirmed = errors.New("zenoh: the network confirms nothing of what we send")
 	ErrStalled     = errors.New("zenoh: the peer does not read")
-	ErrMemory      = errors.New("zenoh: ended to free memory, this link held the most of what is set aside for all")
+	ErrMemory      = errors.New("zenoh: ended to free memory, this link held the most of the memory for all links")
 	ErrClosed      = errors.New("zenoh: link closed")
 	ErrEOF         = errors.New("zenoh: the peer ended the connection without a word")
 )
