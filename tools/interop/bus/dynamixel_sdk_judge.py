@@ -89,7 +89,7 @@ def koch(edge_rt, robot, ids, models):
 
         c.ok(*c.bus.regWriteTxRx(c.port, ids[1], GOAL, 4, list((2100).to_bytes(4, "little"))))
         assert c.get(ids[1], GOAL) == goals[1]
-        c.ok(c.bus.action(c.port, sdk.BROADCAST_ID))  # to one servo the SDK would not read the reply
+        c.ok(c.bus.action(c.port, sdk.BROADCAST_ID))  # sent to one servo, the SDK would not read the reply
         until(lambda: c.get(ids[1], PRESENT), 2100, near=1)
 
         # A goal beyond the limits, and EEPROM under torque, are refused with a reason.
@@ -115,8 +115,8 @@ def koch(edge_rt, robot, ids, models):
 
 
 def stuffing(edge_rt):
-    """The SDK for Python throws its own stuffing away: FF FF FD in a parameter goes out as a header, with a length and a CRC
-    that fit. A servo drops that, and so does ours. The same value stuffed as the manual says is taken."""
+    """The SDK for Python discards its own stuffing: it sends FF FF FD in a parameter as a header, with a matching length and
+    CRC. A servo drops such a packet, and so does the simulated one. Both accept the same value stuffed as in the manual."""
     with serve(edge_rt, "koch", clean=False) as (path, report):
         c = Client(path, [1])
         c.put(1, MODE, 4)

@@ -66,7 +66,7 @@ def so101(edge_rt):
         c.ok(c.bus.action(c.port, sdk.BROADCAST_ID))
         until(lambda: c.bus.read2ByteTxRx(c.port, 2, PRESENT)[0], 2048, near=1)
 
-        # A limp arm sinks: shoulder_lift does, shoulder_pan does not. A goal takes torque, as the simulator has it by default.
+        # A limp arm sinks: shoulder_lift moves, shoulder_pan does not. A goal switches torque on, the simulator's default.
         for i in IDS:
             c.ok(*c.bus.write1ByteTxRx(c.port, i, TORQUE, 0))
         until(lambda: c.bus.read2ByteTxRx(c.port, 2, PRESENT)[0], 1024, near=1)
@@ -76,7 +76,7 @@ def so101(edge_rt):
         assert c.bus.read1ByteTxRx(c.port, 2, TORQUE)[0] == 1
         until(lambda: c.bus.read2ByteTxRx(c.port, 2, PRESENT)[0], 1500, near=1)
 
-        # Calibration: limits and offset stay in EEPROM once it is unlocked, and the offset moves what is read.
+        # Calibration: limits and offset stay in the unlocked EEPROM, and the offset shifts the readings.
         for i in IDS:
             c.ok(*c.bus.write1ByteTxRx(c.port, i, TORQUE, 0))
             c.ok(*c.bus.write1ByteTxRx(c.port, i, LOCK, 0))
@@ -86,8 +86,8 @@ def so101(edge_rt):
         assert c.bus.read2ByteTxRx(c.port, 5, PRESENT)[0] == before + 100, "an offset of -100 adds 100"
         assert c.bus.read2ByteTxRx(c.port, 5, MIN)[0] == 1000
 
-        # Who is not there does not answer. The SDK then loses everybody behind the silent one, although they have
-        # answered: of 1 2 9 4 it has 1 and 2. That is its bug, and why ours matches replies by id.
+        # Servo 9 is absent and does not answer. The SDK then also loses the servos listed after it, although they have
+        # answered: of 1 2 9 4 it returns 1 and 2. This is a bug of the SDK; our driver therefore matches replies by id.
         c.patience = 100
         assert c.bus.ping(c.port, 9)[1] == sdk.COMM_RX_TIMEOUT
         result, got = c.sync_read(PRESENT, 2, [1, 2, 9, 4])
@@ -95,4 +95,4 @@ def so101(edge_rt):
         c.port.closePort()
 
 
-PARTS = {"SO-101: ping, read, write, sync read, sync write, registered write, a limp arm, calibration; its loss of who is behind a silent one": so101}
+PARTS = {"SO-101: ping, read, write, sync read, sync write, registered write, a limp arm, calibration; its loss of the servos after a silent one": so101}

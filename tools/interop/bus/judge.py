@@ -1,8 +1,8 @@
-"""Lets clients that were not written here judge our bus simulator: python judge.py EDGE_RT
+"""Drives our bus simulator with clients of other authors: python judge.py EDGE_RT
 
-Each part starts edge-rt sim-bus for the arm that it wants and drives it over the port. The clients' own time limits are
-lengthened, since a shared machine takes a core away for longer than those now and then; where that cannot be done, a part has
-a few tries, of which one must pass as a whole.
+Each part starts edge-rt sim-bus for its arm and drives it over the port. The clients' own time limits are lengthened,
+because a shared machine sometimes withholds a core for longer; where a client's limit is fixed, a part has a few tries,
+of which one must pass as a whole.
 """
 
 import contextlib
@@ -18,7 +18,7 @@ TRIES = 6
 
 
 def passes(judge, edge_rt):
-    """Returns how many tries it took, 0 when none passed."""
+    """Returns the number of the try that passed, 0 when all failed."""
     for attempt in range(TRIES):
         try:
             judge(edge_rt)

@@ -15,7 +15,7 @@ from lerobot.motors.feetech import FeetechMotorsBus  # noqa: E402
 from simbus import serve, until  # noqa: E402
 
 NAMES = ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"]
-RETRIES = 2  # as SO-101's own configuration has it
+RETRIES = 2  # as in LeRobot's configuration of the SO-101
 PATIENCE = 2000  # ms
 
 
@@ -25,7 +25,7 @@ def motors(ids, models):
 
 
 def press_enter(after):
-    """Puts a line on standard input some time from now, as the person at the arm does."""
+    """Writes a line to standard input after a delay, in place of the person at the arm."""
     read, write = os.pipe()
     os.dup2(read, 0)
     os.close(read)
@@ -38,12 +38,12 @@ def press_enter(after):
 
 
 def calibrate(bus):
-    """What LeRobot's calibrate does: half-turn homing, the ranges by moving, everything to EEPROM."""
+    """The steps of LeRobot's calibrate: half-turn homing, the ranges by moving, everything written to EEPROM."""
     bus.disable_torque(num_retry=RETRIES)
     homings = bus.set_half_turn_homings()
     middle = bus.sync_read("Present_Position", normalize=False, num_retry=RETRIES)
     assert all(abs(v - 2047) <= 1 for v in middle.values()), f"after homing at {middle}, want 2047"
-    # Nobody moves a simulated arm by hand, so its motors do.
+    # No hand can move a simulated arm, so its motors do.
     goals = {n: 2047 + 300 + 10 * k for k, n in enumerate(NAMES)}
     bus.enable_torque(num_retry=RETRIES)
     bus.sync_write("Goal_Position", goals, normalize=False, num_retry=RETRIES)
@@ -54,14 +54,14 @@ def calibrate(bus):
     want = {n: MotorCalibration(m.id, 0, homings[n], mins[n], maxes[n]) for n, m in bus.motors.items()}
     bus.write_calibration(want)
     assert bus.read_calibration() == want and bus.is_calibrated, f"read back {bus.read_calibration()}"
-    # The whole range again, so that the moves below are free.
+    # Restores the whole range, so that no limit stops the moves below.
     free = {n: MotorCalibration(m.id, 0, homings[n], 0, 4095) for n, m in bus.motors.items()}
     bus.write_calibration(free)
     assert bus.is_calibrated
 
 
 def drive(bus):
-    """A control loop: read in degrees, write in degrees."""
+    """A control loop that reads and writes degrees."""
     bus.enable_torque(num_retry=RETRIES)
     goals = dict(zip(NAMES, [10.0, -20.0, 30.0, -5.0, 15.0, 60.0]))
     bus.sync_write("Goal_Position", goals, num_retry=RETRIES)

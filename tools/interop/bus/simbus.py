@@ -1,4 +1,4 @@
-"""A simulated bus for as long as a judge needs it."""
+"""Runs a simulated bus for the duration of a judge's part."""
 
 import contextlib
 import re
@@ -12,7 +12,7 @@ START = 10  # s
 
 
 class Report:
-    """What edge-rt sim-bus says at its end."""
+    """The report that edge-rt sim-bus prints at its end."""
 
     def __init__(self):
         self.requests = self.replies = self.wrong = self.garbage = None
@@ -20,8 +20,8 @@ class Report:
 
 @contextlib.contextmanager
 def serve(edge_rt, robot, *flags, clean=True):
-    """Runs edge-rt sim-bus and yields (path of the port, report). The report is filled at the end; clean wants it without a
-    wrong checksum and without a byte of garbage."""
+    """Runs edge-rt sim-bus and yields (path of the port, report). The report is filled at the end; clean asserts that it
+    counts no wrong checksum and no byte of garbage."""
     with tempfile.TemporaryDirectory() as folder:
         link = Path(folder) / "bus"
         sim = subprocess.Popen([edge_rt, "sim-bus", "--robot", robot, "--link", str(link), *flags], stdout=subprocess.PIPE, text=True)

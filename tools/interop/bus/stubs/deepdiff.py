@@ -1,3 +1,3 @@
 def DeepDiff(a, b):
-    """LeRobot asks only whether there is a difference."""
+    """LeRobot uses the result only as a truth value."""
     return {} if a == b else {"values_changed": True}
