@@ -4,10 +4,10 @@
     .venv-export/bin/pip install -r tools/export/requirements-compare.txt
     .venv-export/bin/python tools/export/compare.py CHECKPOINT BUNDLE [--task TEXT] [--json FILE] [--into FILE]
 
-Each gets the same observations and as many threads, in a process of its own that runs
-alone. They take turns, in another order every round, so that a machine that becomes
-slower does so for all of them. Times are those of who asks: the whole way of one
-observation to a chunk.
+Each subject gets the same observations and as many threads, in a process of its own that
+runs alone. The subjects take turns, in another order every round, so that a machine that
+becomes slower slows all of them. Times are measured at the client, from the observation
+to its chunk.
 """
 
 import argparse
@@ -40,29 +40,29 @@ END_SECONDS = 10.0
 
 
 class CompareError(Exception):
-    """What the person who compares can cure."""
+    """An error that the user can cure."""
 
 
-# What is measured of a process.
+# Measurements of a process.
 
 
 def status(pid: int) -> dict[str, float]:
-    """Memory of a process in MiB: now, at most, and the shares of it that are its own
-    and those of files (mapped weights, which the kernel can drop)."""
+    """Memory of a process in MiB: now, at its peak, and the parts of the present amount that
+    are its own and those of files (mapped weights, which the kernel can drop)."""
     lines = dict(line.split(":", 1) for line in Path(f"/proc/{pid}/status").read_text().splitlines())
     names = {"rss_mib": "VmRSS", "peak_rss_mib": "VmHWM", "anon_mib": "RssAnon", "file_mib": "RssFile"}
     return {ours: int(lines[theirs].split()[0]) / 1024 for ours, theirs in names.items()}
 
 
 def cpu_seconds(pid: int) -> float:
-    """Time of all threads in the program and in the kernel."""
+    """User and system time of all threads in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
 @contextlib.contextmanager
 def process(command: list[str], log: Path, env: dict[str, str], cwd: Path, **pipes):
-    """Runs a command and ends it. What it says is in the log."""
+    """Runs a command and ends it. Its output is in the log."""
     with log.open("wb") as out:
         child = subprocess.Popen(command, stderr=out, env={**os.environ, **env}, cwd=cwd, **{"stdout": out, **pipes})
     try:
@@ -85,18 +85,18 @@ def free_port() -> int:
 
 
 def wait_for(child: subprocess.Popen, ready) -> None:
-    """Asks every few milliseconds whether a process is ready."""
+    """Polls every 10 ms until a process is ready."""
     end = time.monotonic() + LOAD_SECONDS
     while not ready():
         if child.poll() is not None:
             raise CompareError(f"it ended with {child.returncode} before it was ready")
         if time.monotonic() > end:
             raise CompareError(f"it was not ready after {LOAD_SECONDS:g} s")
-        time.sleep(0.01)  # a process that loads tells nobody when it is done
+        time.sleep(0.01)  # a loading process does not announce its end
 
 
-# The subjects: each is a context manager that gives the process and a function from an
-# observation to its chunk in robot units and what the server says about it.
+# The subjects: each is a context manager that yields the process and a function from an
+# observation to its chunk in robot units and the times that the server reports.
 
 
 @contextlib.contextmanager
@@ -129,7 +129,7 @@ def lean_server(job, folder: Path):
 
 
 class Robot:
-    """A client of lean-server with one session, by LeRobot's draft: docs/wire.md."""
+    """A client of lean-server with one session, by LeRobot's draft protocol: docs/wire.md."""
 
     PREFIX = "@lerobot/policy/main/compare"
     NAME = "compare"
@@ -190,8 +190,8 @@ class Robot:
 
 @contextlib.contextmanager
 def torch_eager(job, folder: Path):
-    """The policy in a process of its own that loads it and answers over a pipe; what it
-    measures is its own, so that the pipe does not count."""
+    """The policy in a process of its own that loads it and answers over a pipe. That process
+    measures the times, so they do not include the pipe."""
     command = [sys.executable, __file__, "--as-torch", str(job.checkpoint), str(job.bundle), "--threads", str(job.threads), "--task", job.task]
     with process(command, folder / "torch.log", job.env(), folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as child:
 
@@ -214,7 +214,7 @@ def torch_eager(job, folder: Path):
 
 
 def serve_torch(job) -> None:
-    """The other end of torch_eager: LeRobot's own steps, as its recording loop has them."""
+    """The other end of torch_eager: the steps of LeRobot's own recording loop."""
     out = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # LeRobot prints
     import torch
@@ -243,7 +243,7 @@ def serve_torch(job) -> None:
 
 @contextlib.contextmanager
 def lerobot_server(job, folder: Path):
-    """LeRobot's asynchronous policy server, asked as its robot client does it."""
+    """LeRobot's asynchronous policy server, with the requests of LeRobot's robot client."""
     import pickle
 
     import grpc
@@ -255,7 +255,7 @@ def lerobot_server(job, folder: Path):
     shapes = {c["name"]: (c["height"], c["width"], 3) for c in job.meta["cameras"]}
     features = {f"observation.images.{c}": {"dtype": "image", "shape": s, "names": ["height", "width", "channels"]} for c, s in shapes.items()}
     features["observation.state"] = {"dtype": "float32", "shape": (len(names),), "names": names}
-    # It waits until as long as inference_latency has passed; 0 is as fast as it can.
+    # The server delays every chunk until inference_latency has passed; 0: no delay.
     command = [sys.executable, "-m", "lerobot.async_inference.policy_server", "--host=127.0.0.1", f"--port={port}", f"--fps={max(1, round(job.meta['fps']))}", "--inference_latency=0", "--obs_queue_timeout=60"]
     with process(command, folder / "lerobot-server.log", job.env(), folder) as child:
         with grpc.insecure_channel(f"127.0.0.1:{port}", grpc_channel_options()) as channel:
@@ -281,7 +281,7 @@ def lerobot_server(job, folder: Path):
 
 
 def answer_turns(job) -> None:
-    """One robot of LeRobot's server beside `bench serve --beside`: as long as each line says, it asks as fast as it is answered."""
+    """One robot of LeRobot's server for `bench serve --beside`. Sends requests back to back for the seconds in each line of stdin."""
     pictures, names = Path(os.environ["BENCH_PICTURES"]), job.meta["state_names"]
     observation: dict[str, np.ndarray] = {"state": np.zeros(len(names), np.float32)}
     for camera in job.meta["cameras"]:
@@ -321,7 +321,7 @@ class Job:
         return [c["name"] for c in self.meta["cameras"]]
 
     def env(self) -> dict[str, str]:
-        """Of torch: its threads, and no waiting for a hub that a local folder does not need."""
+        """The environment of torch: its threads, and no waiting for the hub, since the checkpoint is local."""
         return {"OMP_NUM_THREADS": str(self.threads), "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false", "PYTHONWARNINGS": "ignore", **self.torch_env}
 
     def observations(self, count: int) -> list[dict[str, np.ndarray]]:
@@ -340,7 +340,7 @@ class Job:
 
 
 def slice_of(job: Job, subject: str, observations: list[dict[str, np.ndarray]]) -> tuple[dict[str, Any], list[np.ndarray]]:
-    """One start of one subject: load, a first chunk, and a chunk of each observation."""
+    """Starts one subject once: loading, a first chunk, and a chunk for each observation. Returns its measurements and chunks."""
     with tempfile.TemporaryDirectory(prefix="compare-") as folder:
         began = time.perf_counter()
         with RUN[subject](job, Path(folder)) as (child, ask):
@@ -379,7 +379,7 @@ def compare(job: Job, subjects: list[str], rounds: int, chunks: int) -> dict[str
     ours = report["subjects"].get("lean-server")
     if ours:
         report["ratios"] = {s: {k: other[k]["median"] / ours[k]["median"] for k in RATIOS} for s, other in report["subjects"].items() if s != "lean-server"}
-        # Without noise two policies that are the same give the same chunk.
+        # Without noise, equal policies give equal chunks.
         if not job.meta.get("noise_dim"):
             report["largest_difference"] = {s: max(float(np.abs(a - b).max()) for a, b in zip(answers["lean-server"], got, strict=True)) for s, got in answers.items() if s != "lean-server"}
     return report
@@ -389,7 +389,7 @@ RATIOS = ("chunk_ms", "cpu_ms", "rss_mib", "peak_rss_mib", "ready_s", "first_chu
 
 
 def summary(slices: list[dict[str, Any]]) -> dict[str, dict[str, float]]:
-    """Median and range of every number, over chunks where there is one for each."""
+    """Median and range of every measurement, over all chunks where each chunk has a value."""
     found = {}
     for key in [*RATIOS, "anon_mib", "file_mib", *(["server_ms"] if "server_ms" in slices[0] else [])]:
         values = np.concatenate([np.atleast_1d(s[key]) for s in slices])
@@ -403,7 +403,7 @@ def versions() -> dict[str, str]:
     return {p: metadata.version(p) for p in ("lerobot", "torch", "grpcio", "eclipse-zenoh")}
 
 
-# What people read.
+# The report for people.
 
 
 def table(report: dict[str, Any]) -> str:
@@ -425,7 +425,7 @@ def table(report: dict[str, Any]) -> str:
 
 
 def put(path: Path, name: str, text: str) -> None:
-    """Replaces what stands between <!-- compare NAME --> and <!-- end -->."""
+    """Replaces the text between <!-- compare NAME --> and <!-- end -->."""
     whole = path.read_text(encoding="utf-8")
     head, begin, rest = whole.partition(f"<!-- compare {name} -->\n")
     _, end, tail = rest.partition("<!-- end -->")
@@ -467,8 +467,8 @@ def parser() -> argparse.ArgumentParser:
     p.add_argument("--server", type=Path, default=ROOT / "bin" / "lean-server")
     p.add_argument("--json", type=Path, metavar="FILE", help="write the report here")
     p.add_argument("--into", type=Path, metavar="FILE", help="replace the table of this policy's type in a Markdown file")
-    # OpenMP's threads wait in a loop where there are no more of them than cores, which costs
-    # much when something else runs too; LeRobot's server infers in a second pool, which does not.
+    # OpenMP's threads busy-wait unless they outnumber the cores, which is expensive when other
+    # programs run too; LeRobot's server infers in a second pool, whose threads do not busy-wait.
     p.add_argument("--torch-env", type=setting, action="append", default=[], metavar="NAME=VALUE", help="variables for torch and LeRobot's server, such as OMP_WAIT_POLICY=PASSIVE on a machine that does other things too")
     p.add_argument("--as-torch", action="store_true", help=argparse.SUPPRESS)
     p.add_argument("--as-robot", action="store_true", help="ask LeRobot's server for `bench serve --beside` (docs/lab/serving.md)")

@@ -2,10 +2,10 @@
 
     python mutants.py            all of them
     python mutants.py 3 5        those by number
-    python mutants.py act        those whose file's name holds the word
+    python mutants.py act        those whose file name contains the word
 
-A mutation is a file, a text that stands in it once, and what takes its place. Each is made
-in a copy of this folder; exit 1 when a test did not notice one, or a text is no longer there.
+A mutation is a file, a text that occurs in it once, and the replacement. Each is made in a
+copy of this folder; exit 1 when the tests miss a mutation, or a text no longer occurs once.
 """
 
 import dataclasses
@@ -18,7 +18,7 @@ from pathlib import Path
 
 HERE = Path(__file__).parent
 
-# A mutant is slower than its tests when it hangs: then it is noticed too.
+# A mutant whose tests take longer than this hangs, which is noticed too.
 LIMIT_S = 600
 
 
@@ -145,7 +145,7 @@ def run(mutant: Mutant) -> str:
             done = subprocess.run(command, cwd=copy, env={**os.environ, "PYTHONPATH": str(copy)}, capture_output=True, text=True, timeout=LIMIT_S)
         except subprocess.TimeoutExpired:
             return f"noticed: no end within {LIMIT_S} s"
-        # 1 is a failed test; anything else did not test.
+        # 1 is a failed test; with any other status no test has run.
         return {0: "no test noticed", 1: "noticed"}.get(done.returncode, f"pytest ended with {done.returncode}:\n{done.stdout[-2000:]}{done.stderr[-500:]}")
 
 

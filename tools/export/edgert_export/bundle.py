@@ -22,14 +22,14 @@ from .onnx_graph import NAMES, Runner, runner
 from .options import Options
 from .tracing import OPSET
 
-# Rows of the parity check, of each golden set, and of T(B).
+# Rows of the parity check and of the golden sets.
 PARITY_ROWS = 16
 GOLDEN_ROWS = (1, 4)
 
 NO_UNITS = "no --units: neither a checkpoint nor a data set holds the units of its joints, so the server takes robots with any; a robot in degrees and a policy trained in range_m100_100 then move wrongly. Give those of the robot that recorded the data"
 
-# A joint whose deviation is below this share of its size never moved: the smallest
-# change of it becomes a huge number (MEAN_STD divides by the deviation).
+# A joint whose deviation is below this share of its mean never moved: its smallest change
+# becomes a huge number (MEAN_STD divides by the deviation).
 CONSTANT = 1e-4
 
 
@@ -39,12 +39,12 @@ def say(text: str) -> None:
     print(f"edgert-export: {text}", file=sys.stderr, flush=True)
 
 
-# The file that says whose OUT.partial is: an export's. It holds the lock of the process that makes the bundle.
+# The file that marks OUT.partial as an export's. The exporting process holds a lock on it.
 MARKER = ".edgert-export"
 
 
 def write(checkpoint: Checkpoint, options: Options, out: Path, flags: str = "", seed: int = 0) -> dict[str, Any]:
-    """Makes the bundle in OUT.partial and renames it to OUT when everything passed."""
+    """Makes the bundle in OUT.partial and renames it to OUT when all checks have passed."""
     if os.path.lexists(out):
         raise ExportError(f"{out} exists already: want a path that does not, or remove it first")
     with own_partial(out.with_name(out.name + ".partial")) as partial:
@@ -52,7 +52,7 @@ def write(checkpoint: Checkpoint, options: Options, out: Path, flags: str = "", 
         mode = (partial / "bundle.json").stat().st_mode
         for path in partial.rglob("*"):
             if path.is_file():
-                path.chmod(mode)  # onnx and safetensors keep theirs to the exporting user, but a server is often another one
+                path.chmod(mode)  # onnx and safetensors make files private to this user, but a server often runs as another
         (partial / MARKER).unlink()
         if os.path.lexists(out):
             raise ExportError(f"{out} was made by another program meanwhile: move it away, and export again")
@@ -62,8 +62,8 @@ def write(checkpoint: Checkpoint, options: Options, out: Path, flags: str = "", 
 
 @contextlib.contextmanager
 def own_partial(partial: Path):
-    """A folder of this export alone, empty at first; it is removed when the export fails. One that an interrupted export
-    has left is emptied; one of a person, or of an export that goes on, is refused."""
+    """A folder of this export alone, empty at first; it is removed when the export fails. The folder of an interrupted
+    export is emptied; a folder made by a person, or by an export that still runs, is refused."""
     with _claim(partial):
         try:
             yield partial
@@ -73,7 +73,7 @@ def own_partial(partial: Path):
 
 
 def _claim(partial: Path):
-    """Makes the folder, or takes one up, and returns its marker, open and locked."""
+    """Makes the folder, or takes over an existing one, and returns its marker, open and locked."""
     try:
         partial.parent.mkdir(parents=True, exist_ok=True)
         with contextlib.suppress(FileExistsError):
@@ -163,8 +163,8 @@ def _fill(checkpoint: Checkpoint, options: Options, out: Path, flags: str, seed:
 
 
 def _texts(family, out: Path, report: dict[str, Any], flags: str) -> None:
-    """LICENSE, SOURCE, report.json and, last, the manifest that lists all files but the report: it holds times, so no
-    two exports have the same, and a bundle's digest is that of what is served."""
+    """Writes LICENSE, SOURCE, report.json and, last, the manifest. The manifest lists all files except the report, which
+    holds times and so differs between exports: a bundle's digest covers only the served files."""
     (out / "LICENSE").write_text(licence.licence(family.checkpoint)[1], encoding="utf-8")
     (out / "SOURCE").write_text(licence.source(family.checkpoint, family.meta, flags), encoding="utf-8")
     # A file manager or a file system may leave hidden files while the export runs.
@@ -191,7 +191,7 @@ def installed(package: str) -> bool:
 
 
 def manifest(family) -> dict[str, Any]:
-    """The keys of bundle.json that are the same for every family."""
+    """The keys of bundle.json that all families have."""
     checkpoint, options = family.checkpoint, family.options
     repo, revision = licence.origin(checkpoint)
     meta: dict[str, Any] = {
@@ -239,7 +239,7 @@ def limits_of(scale) -> list[list[float]] | None:
 
 
 def warn(family) -> list[str]:
-    """What the checkpoint's statistics make dangerous."""
+    """Warnings about the checkpoint's statistics and the sizes of --cameras."""
     found = []
     for camera in family.cameras:
         _, height, width = family.checkpoint.inputs[camera.key][1]
@@ -269,7 +269,7 @@ def golden_sets(family, folder: Path, rng: np.random.Generator) -> None:
 
 
 def file_of(tensors: dict[str, np.ndarray], tasks: list[str]) -> bytes:
-    """A safetensors file. Texts are put into its header here: safetensors itself writes them in another order each time."""
+    """A safetensors file. The texts are put into its header here, because safetensors writes them in a random order."""
     data = save(tensors)
     end = 8 + int.from_bytes(data[:8], "little")
     header = json.loads(data[8:end])
@@ -282,7 +282,7 @@ def file_of(tensors: dict[str, np.ndarray], tasks: list[str]) -> bytes:
 
 @contextlib.contextmanager
 def one_thread():
-    """Torch adds in another order for each number of threads: what a bundle holds must not depend on the machine's cores."""
+    """Limits torch to one thread: its order of addition depends on the number of threads, and a bundle must not."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

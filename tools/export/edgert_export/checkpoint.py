@@ -24,16 +24,16 @@ STATE, ACTION = "observation.state", "action"
 PRE, POST = "policy_preprocessor", "policy_postprocessor"
 WEIGHTS = "model.safetensors"
 
-# Errors of writing and memory, which no file of the checkpoint is to blame for.
+# Errors of writing and memory, which are independent of the checkpoint's files.
 FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EROFS, errno.EIO, errno.EMFILE, errno.ENFILE, errno.ENOMEM}
 
 MIGRATE = f"{sys.executable} -m lerobot.processor.migrate_policy_normalization --pretrained-path {{}}"
 
-# Steps that move values without changing them: their place in the order is free.
+# Steps that move values without changing them; they may be at any place in the order.
 PLUMBING = {"to_batch_processor", "device_processor"}
 
-# The keys that the exporter understands of each step it can reproduce. A step or a
-# key that is not here may change values in a way the graph would miss.
+# The keys of each step that the exporter reproduces. Any other step or key may change
+# values in a way that the graph does not.
 KNOWN = {
     "rename_observations_processor": {"rename_map"},
     "to_batch_processor": set(),
@@ -61,7 +61,7 @@ class Step:
 
 @dataclasses.dataclass
 class Camera:
-    """One picture: the robot's name of it, the policy's key, and its size."""
+    """A camera: the robot's name for it, the policy's key, and the size of its pictures."""
 
     name: str
     key: str
@@ -82,7 +82,7 @@ def read_json(path: Path) -> dict[str, Any]:
 
 
 def instead(folder: Path) -> str:
-    """What a path without config.json is, and which one to give instead of it."""
+    """Describes a path without config.json, and names the path to give instead."""
     if folder.is_file():
         return f"{folder} is a file: want the checkpoint's folder, {folder.parent}"
     if not folder.is_dir():
@@ -101,7 +101,7 @@ def instead(folder: Path) -> str:
 
 
 def reraise_system(error: BaseException | None) -> None:
-    """Raises the system's own error where one is behind `error`: LeRobot writes a copy of config.json while it reads it."""
+    """Raises the system error that caused `error`, if any: LeRobot writes a copy of config.json while it reads it."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in FULL:
             raise error
@@ -112,7 +112,7 @@ def reraise_system(error: BaseException | None) -> None:
 
 @contextlib.contextmanager
 def lerobots(doing: str):
-    """Names LeRobot's own error, and not this exporter, where its code fails on the checkpoint."""
+    """Attributes an error to LeRobot, and not to this exporter, where LeRobot's code fails on the checkpoint."""
     try:
         yield
     except (RuntimeError, ValueError, TypeError, KeyError, AttributeError, IndexError, AssertionError, NotImplementedError, OSError) as e:
@@ -121,7 +121,7 @@ def lerobots(doing: str):
 
 
 class Checkpoint:
-    """A checkpoint folder, read but without the policy's weights in memory."""
+    """A checkpoint folder that has been read, without the policy's weights in memory."""
 
     def __init__(self, folder: Path | str):
         self.dir = Path(folder)
@@ -129,7 +129,7 @@ class Checkpoint:
             raise ExportError(instead(self.dir))
         self.config = read_json(self.dir / "config.json")
         self.type = self._type()
-        self.warnings: dict[str, None] = {}  # each once, in the order of finding
+        self.warnings: dict[str, None] = {}  # each text once, in the order of finding
         if self.config.get("use_peft") or (self.dir / "adapter_config.json").exists():
             raise ExportError(f"{self.dir} holds a PEFT adapter, not whole weights: merge it into its base policy (PeftModel.merge_and_unload, then save_pretrained) and export that")
         self._check_weights()
@@ -140,7 +140,7 @@ class Checkpoint:
         if ACTION not in self.outputs:
             raise ExportError(f"config.json's output_features are {sorted(self.outputs)}, want {ACTION}")
 
-    # what the files say
+    # contents of the files
 
     def _type(self) -> str:
         kind, path = self.config.get("type"), self.dir / "config.json"
@@ -217,7 +217,7 @@ class Checkpoint:
                 raise ExportError(f"config.json: {key}[{name!r}] has the shape {f['shape']!r}, want sizes above 0")
         return features
 
-    # what the exporter asks
+    # queries of the exporter
 
     def require(self, pre: list[str], post: list[str]) -> None:
         """Refuses an order of steps that the family's graph does not reproduce."""
@@ -236,8 +236,8 @@ class Checkpoint:
         return dict(step.config.get("rename_map") or {}) if step else {}
 
     def cameras(self, sizes: dict[str, tuple[int, int] | None]) -> list[Camera]:
-        """The real pictures in the policy's order, by the names that the robot uses.
-        `sizes` overrides the checkpoint's by camera name; None is a camera that is missing."""
+        """The cameras of the robot in the policy's order, under the robot's names.
+        `sizes` overrides the checkpoint's sizes by camera name; None marks a missing camera."""
         robot = {policy: own for own, policy in self.rename().items()}
         cameras, known = [], []
         for key, (kind, shape) in self.inputs.items():
@@ -263,10 +263,10 @@ class Checkpoint:
         return self.outputs[ACTION][1][0]
 
     def scale(self, feature: str, before: bool = False) -> Scale:
-        """How the processors normalise one of the policy's features. The action's is
-        the post-processor's, unless the one before the policy is asked for. Action and state
-        that are to be normalised and have no statistics are refused, though LeRobot leaves
-        them unchanged without a word; pictures are noted in `warnings`."""
+        """The processors' normalisation of one of the policy's features. For the action it is the
+        post-processor's, or the pre-processor's with `before`. An action or state that is to be
+        normalised and has no statistics is refused, while LeRobot silently leaves it unchanged;
+        pictures without statistics are noted in `warnings`."""
         step = self.step("unnormalizer_processor" if feature == ACTION and not before else "normalizer_processor")
         known = self.outputs if feature == ACTION else self.inputs
         if step is None:
@@ -283,8 +283,8 @@ class Checkpoint:
         return Scale(feature, mode, found, self._eps(step))
 
     def _mode(self, step: Step, feature: str, kind: str, asked: str) -> str:
-        """The mode by which a step normalises a feature. Where it leaves out a feature that config.json wants
-        normalised, by a key that it lacks, LeRobot says nothing."""
+        """The mode by which a step normalises a feature. LeRobot is silent where config.json normalises a feature that
+        the step leaves out through a missing key."""
         features, norm_map = step.config.get("features"), step.config.get("norm_map") or {}
         keys = step.config.get("normalize_observation_keys")
         entry = features.get(feature) if features is not None else None
@@ -305,7 +305,7 @@ class Checkpoint:
         return mode
 
     def _lacking(self, feature: str, text: str, cure: str) -> None:
-        """Refuses what the robot's joints would go wrong by, and notes the rest."""
+        """Refuses a missing normalisation of state or action, which would move joints wrongly, and notes any other."""
         if feature in (STATE, ACTION):
             raise ExportError(f"{text}: {'z-scores or shares would go to the arm as its units' if feature == ACTION else 'the policy would see joints that it was never trained on'}. Cure: {cure}")
         self.warnings.setdefault(f"{text}, and so does the bundle. If training normalised it: {cure}")
@@ -317,7 +317,7 @@ class Checkpoint:
         return float(eps)
 
     def training(self, section: str, key: str) -> str:
-        """A text of train_config.json, which serves for hints only: LeRobot's policy runs without it."""
+        """A text of train_config.json. It is used for hints only: LeRobot's policy runs without that file."""
         path = self.dir / "train_config.json"
         if not path.is_file():
             return ""
@@ -330,18 +330,18 @@ class Checkpoint:
         return value if isinstance(value, str) else ""
 
     def relative_mask(self) -> list[bool] | None:
-        """Which joints of the action are relative to the state; None for none."""
+        """A mask of the action's joints that are relative to the state; None without relative actions."""
         step = self.step("relative_actions_processor")
         if step is None or not step.config.get("enabled"):
             return None
         return mask_of(step.config.get("action_names"), step.config.get("exclude_joints") or [], self.action_dim())
 
-    # LeRobot's own objects, which judge the graph
+    # LeRobot's own objects, the reference of the graph
 
     def policy(self, **overrides: Any):
-        """The policy as LeRobot loads it, on the CPU, with some keys of its
-        configuration replaced. Its weights are compared with the file's, because
-        loading leaves what it misses at random values."""
+        """The policy as LeRobot loads it, on the CPU, with some keys of its configuration
+        replaced. Its weights are compared with the file's, because LeRobot leaves a weight
+        that the file lacks at random values."""
         from lerobot.configs.policies import PreTrainedConfig
         from lerobot.policies.factory import get_policy_class
 
@@ -362,7 +362,7 @@ class Checkpoint:
         return policy.eval()
 
     def compare(self, policy) -> None:
-        """Refuses a policy whose tensors are not those of the file."""
+        """Refuses a policy whose tensors differ from the file's."""
         have = policy.state_dict()
         with safe_open(self.dir / WEIGHTS, "pt") as f:
             file = set(f.keys())
@@ -401,12 +401,12 @@ class Checkpoint:
         return whole.hexdigest()
 
 
-# Steps that a family reproduces where a checkpoint has them, and does without.
+# Optional steps, which a family reproduces where a checkpoint has them.
 OPTIONAL = {"rename_observations_processor", "relative_actions_processor", "absolute_actions_processor"}
 
 
 def _idle(step: Step) -> bool:
-    """Whether the step changes nothing as configured."""
+    """Whether the step, as configured, changes nothing."""
     if step.name in ("relative_actions_processor", "absolute_actions_processor"):
         return not step.config.get("enabled")
     if step.name == "rename_observations_processor":

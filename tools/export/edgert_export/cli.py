@@ -20,7 +20,7 @@ class Parser(argparse.ArgumentParser):
 
 
 class Once(argparse.Action):
-    """Stores a flag's value and refuses a second one: argparse would take the last without a word."""
+    """Stores a flag's value and refuses a second one: argparse would silently take the last."""
 
     def __call__(self, parser, namespace, values, option_string=None):
         given = vars(namespace).setdefault("given", set())
@@ -88,7 +88,7 @@ def export(argv: list[str]) -> None:
     chosen = options(args)
     if args.out.exists():
         raise ExportError(f"{args.out} exists already: want a path that does not, or remove it first")
-    # Nothing is fetched: an export must say what is missing instead of waiting for a hub.
+    # Nothing is fetched: an export must report a missing file instead of waiting for the hub.
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
     warnings.filterwarnings("ignore")
     from . import bundle, dataset
@@ -96,7 +96,7 @@ def export(argv: list[str]) -> None:
 
     checkpoint = Checkpoint(args.checkpoint)
     dataset.complete(chosen, checkpoint, args.dataset_info, args.joints)
-    # LeRobot prints while it loads; our own result is all that belongs on stdout.
+    # LeRobot prints while it loads; only our own result belongs on stdout.
     with contextlib.redirect_stdout(sys.stderr):
         report = bundle.write(checkpoint, chosen, args.out, told(argv, args))
     worst, times = report["worst"], report["t_of_b"]
@@ -110,7 +110,7 @@ def main(argv: list[str] | None = None) -> int:
         print(f"edgert-export: {e}", file=sys.stderr)
         return 2
     except (TypeError, ValueError, KeyError, AttributeError, IndexError, AssertionError, RuntimeError) as e:
-        # LeRobot's JSON has no schema: a value of another kind shows only where it is used.
+        # LeRobot's JSON has no schema: a value of a wrong type raises an error only where it is used.
         if os.environ.get("EDGERT_EXPORT_TRACE"):
             raise
         print(f"edgert-export: a value in the checkpoint or in --dataset-info is not of the kind that LeRobot 0.6 writes there ({type(e).__name__}: {' '.join(str(e).split())}); nothing was written. EDGERT_EXPORT_TRACE=1 shows where it is used. Copy the folder again, or write it again with LeRobot's save_pretrained; where LeRobot's own lerobot-eval or lerobot-rollout runs this checkpoint, report this line", file=sys.stderr)

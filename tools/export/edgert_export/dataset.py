@@ -1,4 +1,4 @@
-"""What a checkpoint does not hold: the control rate and the joints' names."""
+"""The facts that a checkpoint lacks: the control rate and the joints' names."""
 
 import math
 from pathlib import Path
@@ -10,13 +10,13 @@ from .options import Options
 
 MAX_FPS = 10_000
 
-# LeRobot's words for what a joint's number means: robots say theirs in the same.
+# LeRobot's names of the units of a joint; robots announce theirs by the same names.
 UNITS = ("degrees", "range_0_100", "range_m100_100")
 
 
 def complete(options: Options, checkpoint: Checkpoint, info: Path | None, joints: list[str]) -> None:
-    """Fills fps and names of `options` from the data set's meta/info.json, or from what
-    was given by hand, and checks them against the checkpoint's sizes."""
+    """Fills fps and names of `options` from the data set's meta/info.json, or from the
+    flags, and checks them against the checkpoint's sizes."""
     if info is not None:
         if not info.is_file():
             raise ExportError(f"{info} is {'a folder' if info.is_dir() else 'not there'}: --dataset-info wants the file meta/info.json of the data set that the policy was trained on{_hint(checkpoint)}, such as {info / 'meta' / 'info.json' if (info / 'meta' / 'info.json').is_file() else '~/.cache/huggingface/lerobot/USER/NAME/meta/info.json'}")
@@ -63,8 +63,8 @@ def _number(fps: Any, path: Path) -> float:
 
 
 def names_of(features: dict[str, Any], feature: str, path: Path) -> list[str]:
-    """A feature's names: a list, or lists under a group's name as older data sets have
-    them ({"motors": [...]})."""
+    """A feature's names: a list, or, in older data sets, lists under a group's name
+    ({"motors": [...]})."""
     names = (features.get(feature) or {}).get("names")
     if isinstance(names, dict):
         groups = list(names.values())

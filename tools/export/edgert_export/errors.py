@@ -2,4 +2,4 @@
 
 
 class ExportError(Exception):
-    """Says what was got, what was wanted and what to do."""
+    """Its text gives the value found, the expected value and the remedy."""

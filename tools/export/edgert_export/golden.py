@@ -1,4 +1,4 @@
-"""What the exported graph is judged by: LeRobot's own code on the same inputs."""
+"""The reference of the exported graph: LeRobot's own code on the same inputs."""
 
 from typing import Any
 
@@ -9,9 +9,9 @@ from .checkpoint import STATE, lerobots
 from .errors import ExportError
 from .normalize import Scale
 
-# The worst error that a graph may have, in deviations of the action: of one that
-# computes in the type, which keeps 10 or 7 bits of every intermediate value, and of
-# one whose weights alone are rounded to it.
+# The largest error allowed to a graph, in standard deviations of the action: LIMITS for a
+# graph that computes in the type, which keeps 10 (fp16) or 7 (bf16) bits of every
+# intermediate value, STORED_LIMITS for one whose weights alone are rounded to the type.
 LIMITS = {"fp32": 1e-4, "fp16": 5e-2, "bf16": 2e-1}
 STORED_LIMITS = {"fp16": 1e-2, "bf16": 1e-1}
 
@@ -22,8 +22,8 @@ def limit(family) -> float:
 
 
 def random_pictures(rows: int, shape: tuple[int, ...], rng: np.random.Generator) -> np.ndarray:
-    """Rows of noise and rows of smooth colour in turn: noise alone has no large shapes
-    that a wrong resize or a swapped axis would move."""
+    """Rows of noise and rows of smooth colour in turn: noise alone has no large shapes, in
+    which a wrong resize or a swapped axis would show."""
     noise = rng.integers(0, 256, (rows, *shape), dtype=np.uint8)
     height, width = shape[-3:-1]
     y, x = np.mgrid[0:height, 0:width]
@@ -43,8 +43,8 @@ def random_states(rows: int, shape: tuple[int, ...], scale: Scale, rng: np.rando
 
 
 def spread(scale: Scale, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """Mean and standard deviation of a vector, from what its statistics hold. A joint
-    that never moved counts with a part of its own size."""
+    """Mean and standard deviation of a vector, from its statistics. The deviation is at least
+    1e-6 (1 + |mean|), the value for a joint that never moved."""
     stats = {k: v.to(torch.float64).numpy().reshape(-1) for k, v in scale.stats.items()}
     if "mean" in stats and "std" in stats:
         mean, dev = stats["mean"], stats["std"]
@@ -57,20 +57,20 @@ def spread(scale: Scale, dim: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 def deviations(scale: Scale, dim: int) -> tuple[np.ndarray, np.ndarray]:
-    """One deviation of the action, in the model's units and in the robot's."""
+    """One standard deviation of the action, in the model's units and in the robot's."""
     _, robot = spread(scale, dim)
     if scale.mode == "IDENTITY":
         return robot, robot
     slope = scale.b if scale.mode == "MEAN_STD" else scale.span() / 2
     slope = slope.to(torch.float64).numpy().reshape(-1)
-    # A constant joint has almost no slope: its model values are still numbers near 1.
+    # A constant joint has a slope near 0, but its model values are still numbers near 1.
     model = np.where(np.abs(slope) > robot * 1e-3, robot / np.maximum(np.abs(slope), 1e-300), 1.0)
     return np.minimum(model, 1.0), robot
 
 
 def observation(family, case, row: int, past: int | None) -> dict[str, Any]:
-    """One row as LeRobot's robots give it: pictures u8 [H, W, 3] and the state, under
-    the names before renaming."""
+    """One row in the form of LeRobot's robots: pictures u8 [H, W, 3] and the state, under the
+    names before renaming."""
     from lerobot.policies.utils import prepare_observation_for_inference
 
     own = {policy: robot for robot, policy in family.checkpoint.rename().items()}
@@ -82,8 +82,8 @@ def observation(family, case, row: int, past: int | None) -> dict[str, Any]:
 
 
 def reference(family, case) -> dict[str, np.ndarray]:
-    """LeRobot's preprocess -> predict_action_chunk -> postprocess, a row at a time as a
-    robot would call it."""
+    """LeRobot's preprocess -> predict_action_chunk -> postprocess, one row per call, as on a
+    robot."""
     pre, post = family.lerobot_processors
     model, robot = [], []
     with lerobots("computes a chunk"):
@@ -110,7 +110,7 @@ def stack(batches: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def errors(family, got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """|got - want| of each output in deviations of the action."""
+    """|got - want| of each output in standard deviations of the action."""
     units = dict(zip(["chunk_model", "chunk_robot"], deviations(family.action_scale, family.checkpoint.action_dim()), strict=True))
     out = {}
     for name, unit in units.items():
@@ -122,9 +122,9 @@ def errors(family, got: dict[str, np.ndarray], want: dict[str, np.ndarray]) -> d
 
 
 def parity(family, run, cases, batches=(1, 4, 16)) -> list[dict[str, Any]]:
-    """The parity table: for each case, output and batch the largest and the mean error
-    in deviations, and whether the rows have the bytes that they have in the first of
-    the batches. `run` takes graph inputs and gives outputs."""
+    """The parity table: for each case, output and batch size the largest and the mean error
+    in deviations, and whether the rows have the same bytes as with the first of the batch
+    sizes. `run` takes graph inputs and returns outputs."""
     table = []
     for case in cases:
         want, alone = reference(family, case), None
@@ -142,15 +142,15 @@ def worst(table: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def judge(family, table: list[dict[str, Any]]) -> None:
-    """Refuses a graph that is not LeRobot's policy."""
+    """Refuses a graph whose outputs differ from LeRobot's by more than the limit."""
     line, most, dtype = worst(table), limit(family), family.options.dtype
     if not line["max"] <= most:
         raise ExportError(f"the exported graph differs from LeRobot's own code by {line['max']:.3g} deviations of the action ({line['output']}, {line['case']}, batch {line['batch']}), want at most {most:g} for {dtype}: nothing was written")
 
 
 def tolerance(family, table: list[dict[str, Any]]) -> dict[str, float]:
-    """How far another machine's outputs may be from the golden ones: ten times what
-    this machine was, and a tenth of the limit at least, in the unit of each output."""
+    """The largest allowed difference between another machine's outputs and the golden ones, in
+    the unit of each output: ten times this machine's error, at least a tenth of the limit."""
     most = limit(family)
     share = min(max(10 * worst(table)["max"], most / 10), 10 * most)
     model, robot = deviations(family.action_scale, family.checkpoint.action_dim())

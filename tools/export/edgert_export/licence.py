@@ -20,7 +20,7 @@ def licence(checkpoint: Checkpoint) -> tuple[str, str]:
 
 
 def declared(checkpoint: Checkpoint) -> tuple[str, str]:
-    """The licence that the model card or a configuration names, and which one did."""
+    """The licence named in the model card or in a configuration, and the name of that file."""
     if word := card(checkpoint.dir / "README.md").get("license"):
         return word, "README.md"
     if word := checkpoint.config.get("license"):
@@ -48,12 +48,12 @@ def card(path: Path) -> dict[str, str]:
 
 
 def origin(checkpoint: Checkpoint) -> tuple[str, str]:
-    """The hub's name and revision where the folder tells them, else the training's or the folder's name."""
+    """The hub's name and revision where the folder's path holds them, else the training's or the folder's name."""
     folder = checkpoint.dir.resolve()
     if folder.parent.name == "snapshots" and folder.parent.parent.name.startswith("models--"):
         return folder.parent.parent.name.removeprefix("models--").replace("--", "/"), folder.name
     name = folder.name
-    if name == "pretrained_model":  # as in NAME/checkpoints/STEP/pretrained_model: all trainings have that name
+    if name == "pretrained_model":  # as in NAME/checkpoints/STEP/pretrained_model: every training uses this folder name
         name = folder.parents[2].name if folder.parents[1].name == "checkpoints" else folder.parent.name
     return str(checkpoint.config.get("repo_id") or name), ""
 

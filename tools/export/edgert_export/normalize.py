@@ -1,4 +1,4 @@
-"""LeRobot's normalisation as modules of the graph, with its constants folded in."""
+"""LeRobot's normalisation as modules of the graph, with the statistics as constants."""
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +15,9 @@ NEEDS = {
 
 
 class Scale:
-    """How one feature is normalised: a mode, and the statistics it needs.
+    """The normalisation of one feature: a mode and its statistics.
 
-    `a` and `b` are mean and standard deviation, or the lower and upper bound; both
+    `a` and `b` are mean and standard deviation, or the lower and upper bound; both are
     None when the values pass unchanged.
     """
 

@@ -13,19 +13,19 @@ from . import sampler, tracing, weights
 from .errors import ExportError
 from .tracing import BATCH
 
-# Weights above this lie beside the graph, so that the server maps them into memory.
+# Larger weights are stored in a file beside the graph, which the server maps into memory.
 EXTERNAL_BYTES = 100 << 20
 
-# Types as bundle.json has them.
+# Types by their names in bundle.json.
 NAMES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 
 ELEMENTS = {"uint8": onnx.TensorProto.UINT8, "float32": onnx.TensorProto.FLOAT, "int64": onnx.TensorProto.INT64, "bool": onnx.TensorProto.BOOL}
-# Threads of an inference; 0: one for each core.
+# Threads of an inference; 0: one per core.
 THREADS = 0
 
-# What must not touch weights that are stored in half the bytes: the first and the last of these optimisers would cast them
-# all while the session loads (and ONNX Runtime 1.24.3 dies in the last, of fp16), the second would share a Cast between
-# uses that lie far apart. policy/device.go has the same.
+# Optimisers that are switched off for a graph with weights in half the bytes: the first and the last would cast all weights
+# while the session loads (and the last crashes ONNX Runtime 1.24.3 with fp16), the second would share a Cast between uses
+# that are far apart in the graph. policy/device.go has the same list.
 UNFOLDED = "ConstantFolding;CommonSubexpressionElimination;FuseFp16InitializerToFp32NodeTransformer"
 
 FAULT = "this is a fault of the exporter"
@@ -39,7 +39,7 @@ def trace(family, module: nn.Module) -> onnx.ModelProto:
 
 
 def finish(family, model: onnx.ModelProto, path: Path) -> None:
-    """Checks a graph, gives it the facts that explain it when it is alone, and saves it."""
+    """Checks a graph, adds metadata that describe it without its bundle, and saves it."""
     if path.name == sampler.POLICY:
         check(model, family.ports_in(), family.ports_out())
     for key in ("policy_type", "fps", "chunk_size", "action_dim", "rtc", "exporter"):
@@ -50,8 +50,8 @@ def finish(family, model: onnx.ModelProto, path: Path) -> None:
 
 
 def store(family, model: onnx.ModelProto) -> None:
-    """Halves the weights of a graph: those that lose nothing by it where they are many, and all that can where --dtype
-    is how weights are stored."""
+    """Halves the bytes of a graph's weights: all possible ones where --dtype is a storage type; otherwise, in fp32 graphs
+    above EXTERNAL_BYTES, those that bfloat16 holds exactly."""
     stored, dtype = None, family.options.dtype
     if dtype in family.stores:
         stored = dtype
@@ -67,7 +67,7 @@ def size(model: onnx.ModelProto) -> int:
 
 
 def save(model: onnx.ModelProto, path: Path) -> None:
-    """Saves a graph, large weights beside it."""
+    """Saves a graph, with large weights in a file beside it."""
     if size(model) > EXTERNAL_BYTES:
         onnx.save(model, path, save_as_external_data=True, all_tensors_to_one_file=True, location=path.name + ".data", size_threshold=1024)
     else:
@@ -75,7 +75,7 @@ def save(model: onnx.ModelProto, path: Path) -> None:
 
 
 def check(model: onnx.ModelProto, ports_in, ports_out) -> None:
-    """Refuses branches, and ports that are not those that bundle.json implies."""
+    """Refuses branches, and ports that differ from those implied by bundle.json."""
     for graph in graphs(model.graph):
         for node in graph.node:
             if node.op_type in tracing.FORBIDDEN:
@@ -119,7 +119,7 @@ class Runner:
 
 
 class Modules:
-    """What the graphs are made of, run by torch: for a type that the CPU's ONNX Runtime has no products of."""
+    """The modules of the graphs, run by torch: for types whose products ONNX Runtime lacks on a CPU."""
 
     def __init__(self, flow: sampler.Flow):
         self.flow = flow
@@ -130,7 +130,7 @@ class Modules:
 
 
 def runner(family, folder: Path):
-    """What judges the bundle in `folder` on this machine."""
+    """The runner that computes the outputs of the bundle in `folder` on this machine."""
     computes_in_bf16 = family.options.dtype == "bf16" and "bf16" not in family.stores
     return Modules(family.flow()) if computes_in_bf16 else Runner(folder, family.meta)
 
@@ -141,7 +141,7 @@ def _session(path: Path, stored: bool):
     options = ort.SessionOptions()
     options.intra_op_num_threads = THREADS
     options.log_severity_level = 3
-    if stored:  # as lean-server has it, so that times and sizes are those of what is served
+    if stored:  # as in lean-server, so that times and sizes are those of the served graph
         options.add_session_config_entry("optimization.disable_specified_optimizers", UNFOLDED)
     try:
         return ort.InferenceSession(str(path), options, providers=["CPUExecutionProvider"])

@@ -1,4 +1,4 @@
-"""What the command line chose, the same for every family."""
+"""The options of the command line, common to all families."""
 
 import dataclasses
 from pathlib import Path
@@ -9,10 +9,10 @@ FORMS = ("loop", "unrolled", "split")
 
 @dataclasses.dataclass
 class Options:
-    """Everything of an export but the checkpoint and the place of the bundle.
+    """All options of an export except the paths of the checkpoint and the bundle.
 
-    `steps` 0 keeps the checkpoint's own number. `cameras` holds (height, width) by
-    camera name where it differs from the checkpoint's, None for a camera that is missing.
+    `steps` 0 keeps the checkpoint's own number. `cameras` holds (height, width) by camera
+    name where the size differs from the checkpoint's, and None for a missing camera.
     """
 
     fps: float = 0.0

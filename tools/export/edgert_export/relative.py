@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 
 def mask_of(names: list[str] | None, exclude: list[str], dim: int) -> list[bool]:
-    """Which joints are relative, by LeRobot's rule: all but those whose name contains
-    one of `exclude`, capital letters or not; joints without a name are relative."""
+    """A mask of the relative joints, by LeRobot's rule: all except those whose name contains
+    an entry of `exclude`, in any case; joints without a name are relative."""
     tokens = [str(e).lower() for e in exclude or [] if e]
     if not tokens or names is None:
         return [True] * dim

@@ -19,7 +19,7 @@ class _Bilinear(torch.autograd.Function):
 
 
 def bilinear(x: Tensor, height: int, width: int) -> Tensor:
-    """[B, C, h, w] to [B, C, height, width]; the sizes are Python's, which a trace takes as constants."""
+    """[B, C, h, w] to [B, C, height, width]; the sizes are Python integers, which become constants in a trace."""
     return _Bilinear.apply(x, height, width)
 
 
@@ -37,5 +37,5 @@ class _Padded(torch.autograd.Function):
 
 
 def padded(x: Tensor, before: list[int], after: list[int]) -> Tensor:
-    """x with that many zeros before and after each dimension."""
+    """x padded with the given numbers of zeros before and after each dimension."""
     return _Padded.apply(x, before, after)

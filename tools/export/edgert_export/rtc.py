@@ -1,4 +1,4 @@
-"""Real-Time Chunking as torch modules: what a prefix does to a flow policy's sampler. All controls are per sample.
+"""Real-Time Chunking as torch modules: the effect of a prefix on a flow policy's sampler. All controls are per sample.
 
 Time runs from 1 (noise) to 0 (actions), x_t = t eps + (1 - t) a, and the network's velocity is eps - a.
 
@@ -13,20 +13,20 @@ from torch import Tensor, nn
 
 FREE, GUIDED, TRAINED, TRAINED_GUIDED = range(4)
 
-# How guidance falls between the delay and the prefix's end. The graph's input 0 is the first.
+# The schedules: how guidance falls between the delay and the prefix's end. Value 0 of the graph's input is the first.
 LINEAR, ZEROS, ONES, EXP = range(4)
 SCHEDULES = ("linear", "zeros", "ones", "exp")
 
-# The graph's inputs of one value per sample: those of every policy with RTC, and those of one with all schedules.
+# The graph's inputs of one value per sample: those of every policy with RTC, and those of a policy with all schedules.
 CONTROLS = ("prefix_len", "delay", "prefix_end", "rtc_mode", "beta")
 SCHEDULED = ("schedule", "sigma_d")
 
 
 class Plan(nn.Module):
-    """The controls of a batch as what the steps need: which rows repeat the prefix (bool [B, rows, 1]), how much the
-    others are pulled to it (float [B, rows, 1]) and with what gain at each step (float [B, steps]).
+    """Computes from the controls of a batch the inputs of the steps: the rows that repeat the prefix (bool [B, rows, 1]),
+    the guidance weights of the other rows (float [B, rows, 1]) and the gain of each step (float [B, steps]).
 
-    most: the largest gain. With the number of steps a guided step copies the prefix, with more it overshoots."""
+    most: the largest gain. At the number of steps a guided step copies the prefix; above it the step overshoots."""
 
     def __init__(self, rows: int, steps: int, most: float | None = None) -> None:
         super().__init__()
@@ -55,7 +55,7 @@ class Plan(nn.Module):
         return hard[:, :, None], weight[:, :, None], self.gain(beta, sigma_d)
 
     def weights(self, start: Tensor, end: Tensor, schedule: Tensor | None) -> Tensor:
-        """[B, rows]: 1 up to start, then falling to 0 at end, start <= end."""
+        """[B, rows]: 1 up to start, then falling to 0 at end, with start <= end."""
         left = (end[:, None] - self.rows).float()
         linear = torch.clamp(left / (end - start + 1).float()[:, None], 0.0, 1.0)
         if schedule is None:
@@ -79,5 +79,5 @@ class Plan(nn.Module):
 
 
 def pulled(v: Tensor, x: Tensor, time: Tensor, goal: Tensor, weight: Tensor, gain: Tensor) -> Tensor:
-    """The velocity v of x at a time, corrected by guidance towards the goal."""
+    """The velocity v of x at one time, corrected by guidance towards the goal."""
     return v - gain * (weight * (goal - (x - time * v)))

@@ -1,11 +1,11 @@
-"""The sampler's loop by ONNX surgery: from a network that embeds an observation and one that takes a step to the whole
-policy, with Real-Time Chunking and the robot's units.
+"""Builds the sampler's loop by editing ONNX graphs: joins the network that embeds an observation and the network of a
+step into the whole policy, with Real-Time Chunking and the robot's units.
 
-A `Flow` says what a family has; `build` gives the graphs of a bundle in one of these forms:
+A `Flow` describes a family; `build` returns the graphs of a bundle in one of these forms:
   loop      one graph with an ONNX Loop: few nodes, loads fast
   unrolled  one graph with a copy of the step's nodes for every step, sharing their weights: CUDA graphs can record it
   split     prefix.onnx and step.onnx: the server runs the first once and the second `steps` times
-and `sample` is the same by a plain torch loop, for tests.
+`sample` computes the same by a plain torch loop, for tests.
 """
 
 from collections.abc import Callable
@@ -25,12 +25,12 @@ POLICY, PREFIX, STEP = "policy.onnx", "prefix.onnx", "step.onnx"
 
 @dataclass
 class Flow:
-    """A sampled policy. Tensors are batch first; A is the robot's action width, `width` the model's.
+    """A sampled policy. Tensors are batch first; A is the robot's action width, `width` is the model's.
 
-    prefix(*observation) gives the tensors named in `caches`; a step takes them as they are.
-    step(x [B, rows, width], k int64 [], clean bool [B, rows], *caches) gives the velocity at time 1 - k / steps; clean
-    rows are at time 0 (only a policy that was trained so reads it).
-    to_model(actions [B, rows, A] in robot units, state [B, S] in robot units) gives the model's actions [B, rows, A],
+    prefix(*observation) returns the tensors named in `caches`; a step takes them unchanged.
+    step(x [B, rows, width], k int64 [], clean bool [B, rows], *caches) returns the velocity at time 1 - k / steps; clean
+    rows are at time 0 (only a policy that was trained with clean rows reads the mask).
+    to_model(actions [B, rows, A] in robot units, state [B, S] in robot units) returns the model's actions [B, rows, A],
     to_robot is its inverse; model columns from A on are padding, 0 in a prefix.
     """
 
@@ -45,11 +45,11 @@ class Flow:
     to_robot: nn.Module
     action_dim: int
     rtc: str = "none"  # as in bundle.json: none, guided, or guided,trained
-    scheduled: bool = True  # with RTC: takes schedule and sigma_d
-    chunk: tuple[int, int] | None = None  # the rows of x that are the chunk, [first, last); all when absent
-    update: nn.Module | None = None  # update(x, v, k) for a sampler that is not Euler's; without RTC only
-    most: float | None = None  # the largest guidance gain, the number of steps when absent
-    extra: dict[str, Tensor] = field(default_factory=dict)  # example inputs that nothing uses but the contract has
+    scheduled: bool = True  # with RTC: whether it takes schedule and sigma_d
+    chunk: tuple[int, int] | None = None  # the rows of x that are the chunk, [first, last); None: all
+    update: nn.Module | None = None  # update(x, v, k) for a sampler other than Euler's; only without RTC
+    most: float | None = None  # the largest guidance gain; None: the number of steps
+    extra: dict[str, Tensor] = field(default_factory=dict)  # example inputs that the contract requires and no node uses
 
     def __post_init__(self) -> None:
         if self.rtc != "none" and (self.update or self.chunk):
@@ -76,7 +76,7 @@ class Flow:
 
 
 class Head(nn.Module):
-    """Everything before the first step: the caches, x at time 1 and what RTC needs at every step."""
+    """The part before the first step: the caches, x at time 1 and RTC's inputs of every step."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()
@@ -93,7 +93,7 @@ class Head(nn.Module):
             return given["noise"], *caches
         hard, weight, gain = self.plan(*[given[name] for name in self.controls])
         goal = self.to_model(given["prefix"], given["state"])
-        # Rows beyond the prefix may hold anything, NaN too: they are selected away, not multiplied.
+        # Rows beyond the prefix may hold any value, also NaN: they are replaced by a selection, not multiplied by 0.
         known = self.plan.rows < given["prefix_len"][:, None]
         goal = torch.where(known[:, :, None], goal, torch.zeros(()))
         goal = resize.padded(goal, [0, 0, 0], [0, 0, self.padding])
@@ -103,7 +103,7 @@ class Head(nn.Module):
         return ["x", *(RTC if self.plan is not None else ()), *caches]
 
 
-# What the steps need of RTC beside x, by name.
+# RTC's inputs of a step, beside x, by name.
 RTC = ("rtc.goal", "rtc.hard", "rtc.weight", "rtc.gain")
 
 
@@ -121,7 +121,7 @@ class Step(nn.Module):
     def forward(self, x: Tensor, k: Tensor, *rest: Tensor) -> Tensor:
         at = k.reshape(1)
         if not self.guided:
-            # As many rows as x, without a shape computed at run time.
+            # A mask with the rows of x, without a shape computed at run time.
             clean = (x[:, :, 0] != x[:, :, 0]) & self.never
             v = self.step(x, k, clean, *rest)
             return x - self.size * v if self.update is None else self.update(x, v, k)
@@ -149,7 +149,7 @@ OUTPUTS = ["chunk_model", "chunk_robot"]
 
 
 class _Last(nn.Module):
-    """A step with its chunk, for the split form: the server keeps the chunk of the last one."""
+    """A step with its chunk, for the split form: the server keeps the last step's chunk."""
 
     def __init__(self, flow: Flow) -> None:
         super().__init__()
@@ -162,7 +162,7 @@ class _Last(nn.Module):
 
 @torch.no_grad()
 def sample(flow: Flow, given: dict[str, Tensor]) -> tuple[Tensor, Tensor]:
-    """chunk_model and chunk_robot by a plain torch loop over the modules that the graphs are made of."""
+    """chunk_model and chunk_robot by a plain torch loop over the modules of the graphs."""
     step, tail = Step(flow).eval(), Tail(flow).eval()
     x, *rest = Head(flow).eval()(*[given[name] for name in flow.inputs()])
     for k in range(flow.steps):
@@ -205,15 +205,15 @@ def keys(flow: Flow, form: str) -> dict[str, object]:
 
 
 class Composer:
-    """Puts graphs together into one. Every part has its own prefix of names; what goes between them keeps its name."""
+    """Joins graphs into one. Every part has its own prefix of names; values passed between parts keep their names."""
 
     def __init__(self) -> None:
         self.nodes: list[onnx.NodeProto] = []
         self.initializers: dict[str, onnx.TensorProto] = {}
 
     def add(self, part: onnx.ModelProto, place: str, inputs: dict[str, str], outputs: dict[str, str], weights: str = "") -> None:
-        """Adds a part at a place. inputs and outputs: the part's names to the whole's. weights: the place whose
-        initialisers to use, when the same part was added before."""
+        """Adds a part at a place. inputs and outputs: from the part's names to the whole's. weights: the place whose
+        initialisers are used, when the same part was added before."""
         self.nodes += self._placed(part.graph, place, inputs, outputs, weights or place)
 
     def _placed(self, graph: onnx.GraphProto, place: str, inputs: dict, outputs: dict, weights: str) -> list[onnx.NodeProto]:
@@ -246,7 +246,7 @@ class Composer:
         return x
 
     def loop(self, step: onnx.ModelProto, x: str, same: dict[str, str], steps: int) -> str:
-        """The body sees the caches and the weights of the graph around it; only x goes from step to step."""
+        """The body uses the caches and the weights of the enclosing graph; only x passes from step to step."""
         nodes = self._placed(step.graph, "step", same | {"x": "x.now", "k": "k"}, {"x_next": "x.next"}, "step")
         nodes.append(helper.make_node("Identity", ["go"], ["go.on"], name="step/go"))
         shape = [d.dim_param or d.dim_value for d in step.graph.output[0].type.tensor_type.shape.dim]
@@ -281,7 +281,7 @@ class Composer:
             added = graph.initializer.add()
             added.CopyFrom(tensor)
             added.name = name
-            tensor.ClearField("raw_data")  # weights are large: not kept twice
+            tensor.ClearField("raw_data")  # weights are large and must not be kept twice
         return helper.make_model(graph, opset_imports=[helper.make_opsetid("", tracing.OPSET)], ir_version=IR_VERSION)
 
 

@@ -1,7 +1,7 @@
-"""Whether a feature's statistics are there and can be a data set's.
+"""Checks that a feature's statistics are present and plausible for a data set.
 
-LeRobot passes values unchanged where statistics are absent, and computes with any that are there: a policy then sends
-its own units to the robot as degrees. So the export does not do as LeRobot does here.
+LeRobot passes values unchanged where statistics are absent, and uses present ones without a check: a policy then sends
+its own units to the robot as degrees. The export is therefore stricter than LeRobot.
 """
 
 import torch
@@ -10,23 +10,23 @@ from torch import Tensor
 from .errors import ExportError
 from .normalize import NEEDS
 
-# Keys of a statistics file that a message lists.
+# The largest number of keys of a statistics file in a message.
 LISTED = 12
 
-# Statistics that are vectors of the feature, lowest first where they have an order.
+# Statistics with one value per element of the feature; ORDER is ascending.
 ORDER = ("min", "q01", "q10", "q50", "q90", "q99", "max")
 VECTORS = ("mean", "std", *ORDER)
 
-# float32 sums over many frames: a mean may leave the range by this share of it.
+# Rounding of float32 sums over many frames: a mean may leave the range by this share of it.
 ROUNDING = 1e-3
 
 AGAIN = "compute the data set's statistics again and save the checkpoint with them"
 
 
 def absent(feature: str, mode: str, where: str, keys: list[str]) -> str:
-    """What is said of a feature that is to be normalised and has no statistics."""
+    """The message for a feature that is to be normalised and has no statistics."""
     needs = " and ".join(f"{feature}.{n}" for n in NEEDS.get(mode, ("mean", "std")))
-    # The feature's own under another name come first (so100.buffer.action.mean).
+    # The feature's own statistics under another name come first (so100.buffer.action.mean).
     near = sorted(keys, key=lambda k: (feature not in k, feature.rpartition(".")[2] not in k, k))
     have = ", ".join(near[:LISTED]) + (f" and {len(keys) - LISTED} more" if len(keys) > LISTED else "")
     found = f"hold {have}" if keys else "are empty"
@@ -38,8 +38,8 @@ def cure(feature: str) -> str:
 
 
 def usable(feature: str, mode: str, stats: dict[str, Tensor], shape: tuple[int, ...], visual: bool, note) -> dict[str, Tensor]:
-    """The statistics that can be used. Refuses what the mode needs and cannot be right; `note` takes a text for what the
-    mode does not need."""
+    """The usable statistics. Raises ExportError for wrong ones that the mode needs, and passes a text to `note` for wrong
+    ones that it does not need."""
     needed = NEEDS.get(mode, ())
     good: dict[str, Tensor] = {}
     for name, value in stats.items():
@@ -62,7 +62,7 @@ def usable(feature: str, mode: str, stats: dict[str, Tensor], shape: tuple[int, 
 
 
 def fits(value: Tensor, shape: tuple[int, ...], visual: bool) -> bool:
-    """Whether a statistic has one value for each of the feature's, or for each channel of a picture."""
+    """Whether a statistic has one value for each value of the feature, or for each channel of a picture."""
     if visual:
         return value.numel() in (1, shape[0]) and value.ndim <= 3 and (value.ndim < 2 or value.shape[-2:] == (1, 1))
     return value.ndim >= 1 and value.shape[-1] == shape[0] == value.numel()
@@ -73,7 +73,7 @@ def _wanted(shape: tuple[int, ...], visual: bool) -> str:
 
 
 def _sane(feature: str, mode: str, stats: dict[str, Tensor], visual: bool, note) -> None:
-    """Refuses a scale that no data has, and notes one of pictures that are all alike."""
+    """Refuses a scale that no data can have, and notes the scale of pictures that are all equal."""
     low, high = (stats[n].reshape(-1) for n in NEEDS[mode])
     first, second = NEEDS[mode]
     if mode == "MEAN_STD":
@@ -91,7 +91,7 @@ def _sane(feature: str, mode: str, stats: dict[str, Tensor], visual: bool, note)
 
 
 def _order(feature: str, needed: tuple[str, ...], stats: dict[str, Tensor], note) -> None:
-    """Notes what contradicts itself beside what the mode needs, and takes a range out that is none."""
+    """Notes contradictions among the statistics, also those that the mode does not need, and removes a min above max."""
     if "min" in stats and "max" in stats and bool((stats["min"] > stats["max"]).any()):
         note(f"the statistics of {feature} have min above max: the bundle has no limits of them")
         for name in ("min", "max"):

@@ -1,4 +1,4 @@
-"""What the graph costs on this machine."""
+"""The duration of the graph on this machine."""
 
 import platform
 import resource
@@ -10,7 +10,7 @@ import numpy as np
 
 BATCHES = (1, 2, 4, 8, 16)
 
-# A batch size is timed at least MIN_RUNS times and for about SECONDS.
+# Each batch size is timed at least MIN_RUNS times and for about SECONDS.
 MIN_RUNS = 3
 SECONDS = 1.0
 
@@ -23,7 +23,7 @@ def table(run, case) -> list[dict[str, Any]]:
         times, began = [], time.perf_counter()
         run(inputs)
         if (first := time.perf_counter() - began) > SECONDS:
-            times.append(1e3 * first)  # long enough that warming up does not show
+            times.append(1e3 * first)  # so long that warming up does not matter
         while len(times) < MIN_RUNS or time.perf_counter() - began < SECONDS:
             start = time.perf_counter()
             run(inputs)

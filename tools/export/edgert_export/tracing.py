@@ -1,4 +1,4 @@
-"""From a torch module to an ONNX graph, and what a graph of this project may hold."""
+"""Traces torch modules to ONNX graphs, and checks that a graph holds no forbidden nodes."""
 
 import tempfile
 import warnings
@@ -22,20 +22,20 @@ TYPES = {
     torch.bool: TensorProto.BOOL,
 }
 
-# Branches hide what a trace did not take; the rest computes shapes from values, draws numbers, or has last bits that
-# depend on a tensor's width (time and position tables are constants).
+# A trace follows one branch and would hide the other. The rest computes shapes from values, draws random numbers, or
+# has last bits that depend on a tensor's width (time and position tables are constants).
 FORBIDDEN = ("If", "Scan", "NonZero", "Sin", "Cos", "Log", "RandomNormal", "RandomNormalLike", "RandomUniform", "Multinomial")
 
 
 def port(name: str, example: Tensor) -> onnx.ValueInfoProto:
-    """An input or output like the example, whose first dimension is the batch. A scalar stays one."""
+    """An input or output like the example, whose first dimension is the batch. A scalar stays a scalar."""
     shape = [BATCH, *example.shape[1:]] if example.dim() else []
     return helper.make_tensor_value_info(name, TYPES[example.dtype], shape)
 
 
 def trace(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str]) -> tuple[onnx.ModelProto, dict[str, Tensor]]:
     """The graph of module(*inputs) with these names, and the outputs for the example inputs. Inputs that the module does
-    not use are inputs all the same. The example batch must be at least 2: one row hides what broadcasts."""
+    not use are inputs of the graph too. The example batch must be at least 2: a batch of 1 would hide broadcasts."""
     module = module.eval()
     with torch.no_grad():
         results = module(*inputs.values())
@@ -62,7 +62,7 @@ def trace(module: nn.Module, inputs: dict[str, Tensor], outputs: list[str]) -> t
 
 
 def constants_to_initializers(graph: onnx.GraphProto) -> None:
-    """One place for constants, so that copies of a graph can share them."""
+    """Moves all constants to the initialisers, so that copies of a graph can share them."""
     kept = []
     for node in graph.node:
         if node.op_type == "Constant" and node.attribute[0].name == "value":
@@ -75,7 +75,7 @@ def constants_to_initializers(graph: onnx.GraphProto) -> None:
 
 
 def check(model: onnx.ModelProto) -> None:
-    """Refuses a graph with forbidden nodes, or with float64 beyond constants."""
+    """Refuses a graph with forbidden nodes, or with float64 outside constants."""
     for node in model.graph.node:
         if node.op_type in FORBIDDEN:
             raise ValueError(f"the graph has a {node.op_type} node ({node.name}): write the module so that it needs none")

@@ -1,10 +1,10 @@
 """Weights in half the bytes: stored as bfloat16 or float16 and cast to float32 where they are used.
 
-A weight whose values are all values of bfloat16, as in a checkpoint that was trained or saved in it, is stored so without
-being asked: the graph computes with the same numbers. `--dtype` rounds others too.
+A weight whose values are all exact in bfloat16, as in a checkpoint that was trained or saved in it, is stored as bfloat16
+without a flag: the graph computes with the same numbers. `--dtype` rounds the other weights too.
 
-Each use has a Cast of its own, so that a float32 copy lives as long as one product. The graph is an ordinary one: whoever
-folds constants gets the float32 weights back. lean-server does not fold on a CPU (policy/device.go).
+Each use has a Cast of its own, so that a float32 copy lives as long as one product. The graph is an ordinary one: folding
+its constants restores the float32 weights. lean-server does not fold on a CPU (policy/device.go).
 """
 
 import numpy as np
@@ -13,21 +13,21 @@ from onnx import TensorProto, helper
 
 from .errors import ExportError
 
-# Smaller ones cost a node and save nothing.
+# A Cast of a smaller weight would add a node and save almost nothing.
 LEAST_BYTES = 64 << 10
 
 TYPES = {"bf16": TensorProto.BFLOAT16, "fp16": TensorProto.FLOAT16}
 
-# The inputs that may come out of a Cast, by operator. A row of a table is cast behind its Gather instead. Of convolutions
-# those over time alone: ONNX Runtime reorders the weights of others while it loads, and is slower where it cannot.
+# The inputs that may come from a Cast, by operator. A row of a table is cast after its Gather instead. Only convolutions
+# over time are included: ONNX Runtime reorders the weights of the others at load, and is slower where it cannot.
 CAST = {"MatMul": (0, 1), "Gemm": (0, 1), "Conv": (1,), "ConvTranspose": (1,)}
 TABLE = "Gather"
 PICTURE_RANK = 4
 
 
 def shrink(model: onnx.ModelProto, dtype: str | None = None) -> int:
-    """Stores weights in two bytes a value: those that lose nothing in bf16 (None), or all that may come out of a Cast.
-    Returns how many bytes of float32 they were."""
+    """Stores weights in two bytes a value. dtype None: those that bf16 holds exactly; otherwise all that may come from a
+    Cast. Returns their number of bytes in float32."""
     chosen = {}
     _direct(model.graph, {t.name: t.name for t in model.graph.initializer})
     used = _uses(model.graph)
@@ -67,7 +67,7 @@ def half(values: np.ndarray, dtype: str, name: str) -> np.ndarray:
 
 
 def _direct(graph: onnx.GraphProto, own: dict[str, str]) -> None:
-    """Has nodes take weights by their own names: torch gives those that it traced twice a second one by an Identity."""
+    """Makes nodes use a weight's own name: torch gives a weight that it traced twice a second name through an Identity."""
     given, nodes = {v.name for v in graph.output}, []
     for node in graph.node:
         if node.op_type == "Identity" and node.input[0] in own and node.output[0] not in given:
@@ -83,7 +83,7 @@ def _direct(graph: onnx.GraphProto, own: dict[str, str]) -> None:
 
 
 def _uses(graph: onnx.GraphProto) -> dict[str, list[tuple[str, int]]]:
-    """Operator and place of every use of a name, in bodies too. What a graph gives counts as a use by none."""
+    """Operator and place of every use of a name, in bodies too. An output of a graph is a use by the operator ""."""
     found: dict[str, list[tuple[str, int]]] = {v.name: [("", 0)] for v in graph.output}
     for node in graph.node:
         for place, name in enumerate(node.input):
@@ -113,8 +113,8 @@ def _cast(graph: onnx.GraphProto, chosen: dict[str, int]) -> None:
             if name in chosen:
                 node.input[place] = f"{node.name}/{name}"
                 first.append(_float(name, node.input[place]))
-    # First, because ONNX Runtime finds its order from the results backwards and takes the inputs that stand first in the
-    # file last: right before they are used.
+    # The Casts are first in the file: ONNX Runtime orders nodes from the results backwards and runs those that are first in
+    # the file as late as possible, directly before their use.
     del graph.node[:]
     graph.node.extend(first + nodes)
 

@@ -9,8 +9,8 @@ JOINTS = ["shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex
 
 
 def stats(cameras: list[str], joints: int = 6, seed: int = 3, still: int | None = None) -> dict[str, dict[str, torch.Tensor]]:
-    """Statistics that differ in every joint and channel, so that a swapped axis or a
-    forgotten one shows. `still` is a joint that never moved."""
+    """Statistics that differ in every joint and channel, so that a swapped or forgotten axis
+    changes the results. `still` is a joint that never moved."""
     rng = np.random.default_rng(seed)
     all_stats = {}
     for key in ("observation.state", "action"):
@@ -36,8 +36,8 @@ def features(cameras: dict[str, tuple[int, int]], joints: int = 6):
 
 
 def shake(policy, seed: int = 1) -> None:
-    """Random values where a fresh network has zeros and ones (biases, norms, buffers of
-    frozen batch norms): what is dropped or misplaced must show in the chunk."""
+    """Sets random values where a fresh network has zeros and ones (biases, norms, buffers of
+    frozen batch norms), so that a dropped or misplaced tensor changes the chunk."""
     g = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, t in policy.state_dict().items():

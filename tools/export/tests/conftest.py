@@ -16,7 +16,7 @@ import checkpoints
 from edgert_export import onnx_graph, timing
 from edgert_export.cli import main
 
-# One thread: with more, a busy machine makes small networks wait for each other.
+# One thread: on a busy machine the threads of small networks wait for each other.
 torch.set_num_threads(1)
 onnx_graph.THREADS = 1
 ROOT = Path(__file__).resolve().parents[3]
@@ -26,7 +26,7 @@ FLAGS = ["--fps", "30", *JOINT_FLAGS]
 
 @pytest.fixture(scope="session", autouse=True)
 def quick():
-    """T(B) is measured for its form, not for its figures."""
+    """Shortens the measurement of T(B): tests check its form, not its figures."""
     timing.SECONDS, timing.MIN_RUNS = 0.0, 1
 
 
@@ -56,7 +56,7 @@ def act(folder) -> Path:
 
 
 def exported(checkpoint: Path, *flags: str, fps: int = 30, name: str = "bundle") -> Path:
-    """The checkpoint's bundle; name: one for each set of flags that a checkpoint is exported with."""
+    """Exports a checkpoint and returns its bundle. name: a different one for each set of flags."""
     out = checkpoint.with_name(f"{checkpoint.name}-{name}")
     if not out.exists():
         assert main([str(checkpoint), str(out), "--fps", str(fps), *JOINT_FLAGS, *flags]) == 0

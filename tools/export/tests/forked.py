@@ -1,4 +1,4 @@
-"""Work in a fork of the test's own process, which has torch and LeRobot loaded: a new process takes seconds to import them."""
+"""Runs work in a fork of the test's process, which has torch and LeRobot loaded: a new process takes seconds to import them."""
 
 import os
 import sys
@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 
 def run(work: Callable[[], int]) -> tuple[int, str]:
-    """The exit status that work returns in the child, and all that the child wrote."""
+    """The exit status that work returns in the child, and the child's output."""
     sys.stdout.flush()
     sys.stderr.flush()
     read, write = os.pipe()

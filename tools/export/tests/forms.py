@@ -11,7 +11,7 @@ OUTPUTS = sampler.OUTPUTS
 
 
 def session(model: object, entries: dict[str, str]) -> onnxruntime.InferenceSession:
-    """Of a graph in memory, or of its file. entries: of the session's configuration."""
+    """A session of a graph in memory or in a file. entries: the session's configuration."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = 2
     options.log_severity_level = 3

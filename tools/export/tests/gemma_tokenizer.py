@@ -15,7 +15,7 @@ VERBS = ["pick up", "place", "push", "open", "close", "stack", "wipe", "pour", "
 THINGS = ["red cube", "blue cup", "small drawer", "towel", "green block", "bowl", "bottle", "lego brick", "spoon", "can"]
 PLACES = ["into the box", "on the table", "to the left", "next to the plate", "with both arms", "slowly", "from the shelf", "and wait"]
 
-# Symbols that Gemma's vocabulary holds whole.
+# Symbols that are single pieces in Gemma's vocabulary.
 WHOLE = ["\n", "\n\n", "\n\n\n", "▁▁", "▁▁▁", "<loc0000>", "<loc0001>", "<seg000>"]
 
 

@@ -1,4 +1,4 @@
-"""How every family is judged: 100 random observations against LeRobot's own code."""
+"""The parity check of every family: 100 random observations against LeRobot's own code."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ LIMIT = 1e-4
 
 
 def family_for(checkpoint: Path, bundle: Path, **options):
-    """The family as the exporter made it, with the names that the bundle has."""
+    """The family of the exporter, with the names of the bundle."""
     meta = json.loads((bundle / "bundle.json").read_text())
     chosen = Options(fps=meta["fps"], action_names=meta["action_names"], state_names=meta["state_names"], **options)
     family = family_of(meta["policy_type"])(Checkpoint(checkpoint), chosen)
@@ -38,8 +38,8 @@ def check(family, bundle: Path, rows: int = ROWS, limit: float = LIMIT) -> float
 
 
 def check_senses(family, bundle: Path, least: float = 1e-2, deaf: tuple[str, ...] = ()) -> None:
-    """Every input but those named must move the chunk by `least` deviations: a random
-    network that ignores its pictures would agree with anything."""
+    """Asserts that every input not named in `deaf` changes the chunk by at least `least`
+    deviations: a random network that ignores its pictures would pass any comparison of them."""
     run = Runner(bundle, family.meta)
     rng = np.random.default_rng(12)
     here, there = family.case(4, rng), family.case(4, rng)

@@ -1,7 +1,7 @@
-"""Writes testdata/tokenizer/pi05_prompts.json: prompts and ids that LeRobot's own
-processor makes of tasks and states, for the server's tokenizer.
+"""Writes testdata/tokenizer/pi05_prompts.json: the prompts and ids of LeRobot's own
+processor for tasks and states, with which the server's tokenizer is compared.
 
-    python tests/pi05_prompts.py     writes the file, and the tokenizer if it is not there
+    python tests/pi05_prompts.py     writes the file, and the tokenizer if it is missing
 """
 
 import json
@@ -17,7 +17,7 @@ DATA = Path(__file__).resolve().parents[3] / "testdata" / "tokenizer"
 FILE, WORDS = DATA / "pi05_prompts.json", DATA / "pi05"
 MAX_LEN = 200
 
-# Statistics with a joint that did not move, and one whose bounds are tiny.
+# Statistics with a joint that did not move, and a joint with tiny bounds.
 LOW = [-98.5, -10.25, 0.1, 3.0, -1e-4, -180.0]
 HIGH = [101.75, 12.5, 0.7, 3.0, 1e-4, 179.9]
 

@@ -1,7 +1,7 @@
 """Pi0 and Pi0.5 checkpoints with random weights, made offline by LeRobot's own classes.
 
-LeRobot fixes Pi's sizes in its code, so loading a small checkpoint needs the same
-patches as making it: `small()` around both."""
+LeRobot fixes Pi's sizes in its code, so the patches of `small()` are needed both to make
+a small checkpoint and to load it."""
 
 import contextlib
 import importlib
@@ -20,7 +20,7 @@ MODULES = {"pi0": ("lerobot.policies.pi0", "PI0"), "pi05": ("lerobot.policies.pi
 
 @contextlib.contextmanager
 def small(vocabulary: int = 520, kv_heads: int = 1, depth: int = 3):
-    """LeRobot's Pi classes at a small size: 16 tokens a picture, hidden sizes that all differ."""
+    """LeRobot's Pi classes at a small size: 16 tokens a picture, and all hidden sizes different."""
     sizes = {"gemma_2b": dict(width=48, mlp_dim=96), "gemma_300m": dict(width=32, mlp_dim=80)}
 
     def shrink(config):
@@ -44,8 +44,8 @@ def small(vocabulary: int = 520, kv_heads: int = 1, depth: int = 3):
 
 
 def make(kind: str, folder: Path, cameras: dict[str, tuple[int, int]] | None = None, tokenizer: Path | None = None, **config) -> Path:
-    """A checkpoint as LeRobot main saves it, with the tokenizer in tokenizer/. The second
-    camera is square and smaller than the policy's pictures."""
+    """A checkpoint in the form of LeRobot's main branch, with the tokenizer in tokenizer/. The
+    second camera is square and smaller than the policy's pictures."""
     package, name = MODULES[kind]
     torch.manual_seed(0)
     cameras = cameras or {"front": (96, 130), "wrist": (64, 64)}
@@ -57,7 +57,7 @@ def make(kind: str, folder: Path, cameras: dict[str, tuple[int, int]] | None = N
     policy = getattr(modeling, f"{name}Policy")(chosen)
     shake(policy)
     with torch.no_grad():
-        # The chunk of a fresh network hardly depends on what it sees: its noise passes through.
+        # The chunk of a fresh network hardly depends on the observation: the noise passes through.
         for key, weight in policy.named_parameters():
             if "gemma_expert" in key and "o_proj" in key:
                 weight.mul_(8)

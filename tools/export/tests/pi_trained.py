@@ -1,5 +1,5 @@
-"""Training-time RTC for a LeRobot that has none yet (0.6.1): what its next version does,
-on the installed version's own modules. With a version that has it, nothing is changed.
+"""Training-time RTC for a LeRobot without it (0.6.1): patches the installed version's own
+modules to compute as the next version does. A version with training-time RTC is unchanged.
 
 The rule: before every step the rows of the prefix are the prefix and their time is 0, and
 after the last step they are the prefix again."""
@@ -24,7 +24,7 @@ def row_times(time, dimension, min_period, max_period, device="cpu"):
 
 
 def row_norm(norm, x, cond=None):
-    """The adaptive norm, with a condition for every row."""
+    """The adaptive norm, with a separate condition for every row."""
     if cond is None or norm.dense is None or cond.dim() == 2:
         return plain_norm(norm, x, cond)
     scale, shift, gate = norm.dense(cond).chunk(3, dim=-1)
@@ -35,7 +35,7 @@ plain_norm = pi_gemma.PiGemmaRMSNorm.forward
 
 
 class Clamped:
-    """euler_integrate of a policy whose configuration asks for a trained prefix."""
+    """euler_integrate for a policy whose configuration enables the trained prefix."""
 
     def __init__(self, policy):
         self.policy, self.plain = policy, modeling_pi05.euler_integrate

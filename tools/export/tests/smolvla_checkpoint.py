@@ -24,7 +24,7 @@ SPECIAL = {
     "global_image_token": "<global-img>",
 }
 
-# A real SmolVLA's shape, but for the words that its tokenizer knows.
+# A real SmolVLA's shape, with a tokenizer of only a few hundred words.
 REAL_VISION = {"hidden_size": 768, "intermediate_size": 3072, "num_hidden_layers": 12, "num_attention_heads": 12, "image_size": 512, "patch_size": 16}
 REAL_TEXT = {
     "hidden_size": 960, "intermediate_size": 2560, "num_hidden_layers": 32, "num_attention_heads": 15, "num_key_value_heads": 5,
@@ -65,8 +65,8 @@ def vlm(folder: Path, vision: dict, text: dict) -> None:
 
 
 def make(folder: Path, vision: dict = SMALL_VISION, text: dict = SMALL_TEXT, cameras: dict[str, tuple[int, int]] | None = None, bf16: bool = False, **config: object) -> Path:
-    """The checkpoint folder/policy, and the language model's beside it in folder/vlm. bf16: with the weights in that type
-    in which LeRobot has them when it takes a language model's own (load_vlm_weights), as the published checkpoint does."""
+    """Makes the checkpoint folder/policy, and the language model's in folder/vlm. bf16: stores in bfloat16 the weights that
+    LeRobot keeps in it after load_vlm_weights, as in the published checkpoint."""
     cameras = cameras or {"front": (60, 80), "wrist": (96, 64)}
     vlm(folder / "vlm", vision, text)
     torch.manual_seed(5)
@@ -87,7 +87,7 @@ def make(folder: Path, vision: dict = SMALL_VISION, text: dict = SMALL_TEXT, cam
 
 
 def enliven(policy: torch.nn.Module) -> None:
-    """Weights at which every input matters to the result: those that a network begins its training with hide most."""
+    """Sets weights at which every input affects the result: at initial weights most inputs have almost no effect."""
     draw = torch.Generator().manual_seed(11)
     with torch.no_grad():
         for name, weight in policy.named_parameters():

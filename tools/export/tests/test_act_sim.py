@@ -1,4 +1,4 @@
-"""The example that trains an ACT for the simulated arm, with a few steps of each stage."""
+"""Runs the example that trains an ACT for the simulated arm, with a few steps per stage."""
 
 import argparse
 import json
@@ -36,7 +36,7 @@ def test_recording(trained):
     state, action = np.load(data / "state.npy"), np.load(data / "action.npy")
     picture = np.load(data / "picture.npy")
     assert picture.shape == (120, 60, 80, 3) and picture.std() > 10
-    # A chunk begins where the arm stands.
+    # A chunk begins at the arm's present position.
     assert np.abs(action[:, 0] - state)[:, :3].max() < 3
     info = json.loads((data / "meta" / "info.json").read_text())
     assert info["fps"] == 60 and info["features"]["action"]["names"] == record.JOINTS

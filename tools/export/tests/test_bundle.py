@@ -1,4 +1,4 @@
-"""What lies in a bundle, and what the exporter says about the statistics."""
+"""The contents of a bundle, and the exporter's messages about the statistics."""
 
 import hashlib
 import json
@@ -78,8 +78,8 @@ with pi_checkpoints.small():
 
 
 def test_two_exports_are_one_bundle(folder):
-    """Whatever differs from process to process (the order of sets and of maps) and from machine to machine (threads). How
-    far apart torch and the graph are, and with it golden_tolerance, may depend on the threads."""
+    """Exports again with another hash seed (the order of sets and maps) and another number of threads. Only the difference
+    between torch and the graph, and therefore golden_tolerance, may depend on the threads."""
     with pi_checkpoints.small():
         checkpoint = pi_checkpoints.make("pi05", folder / "pi05-again", cameras={"top": (48, 64)})
         one = exported(checkpoint, "--steps", "2")
@@ -159,7 +159,7 @@ def test_data_set_licence_and_origin(act, tmp_path):
 
 
 def test_name_of_a_training(act, tmp_path):
-    """Every training calls its folder pretrained_model: two policies must not have one name."""
+    """Every training names its folder pretrained_model, but two policies must not have the same name."""
     for folder, want in (("pick/checkpoints/000100/pretrained_model", "pick"), ("fold/pretrained_model", "fold"), ("mine", "mine")):
         path = tmp_path / folder
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -171,7 +171,7 @@ def test_name_of_a_training(act, tmp_path):
 
 
 def test_keys_that_are_not_normalised(act, tmp_path):
-    """normalize_observation_keys names what the pre-processor normalises: the rest passes."""
+    """The pre-processor normalises the keys in normalize_observation_keys; all others pass unchanged."""
     shutil.copytree(act, tmp_path / "some")
     path = tmp_path / "some" / "policy_preprocessor.json"
     pre = json.loads(path.read_text())
@@ -183,7 +183,7 @@ def test_keys_that_are_not_normalised(act, tmp_path):
 
 
 def test_backbone_weights_are_not_fetched(act, tmp_path):
-    """Trained checkpoints name torchvision's weights, which training started from."""
+    """Trained checkpoints name the weights of torchvision with which training started."""
     shutil.copytree(act, tmp_path / "named")
     path = tmp_path / "named" / "config.json"
     config = json.loads(path.read_text())

@@ -1,4 +1,4 @@
-"""The contenders of `bench gpu` and `make gpu-bench`: the form of the report, and what is said where something is missing."""
+"""The contenders of `bench gpu` and `make gpu-bench`: the form of the report, and the messages about missing parts."""
 
 import json
 import os
@@ -43,7 +43,7 @@ def test_what_is_missing_is_said(act, act_bundle, tmp_path):
 
 @pytest.mark.parametrize("name", ["pi05", "pi05-split"])
 def test_bare_computes_the_policy(name, monkeypatch):
-    """In one graph and in two: given LeRobot's golden inputs, its outputs, also in a second run."""
+    """In one graph and in two, the golden inputs give LeRobot's golden outputs, also in a second run."""
     bundle = ROOT / "testdata" / name
     monkeypatch.syspath_prepend(str(ROOT / "tools/gpu"))
     for key, value in {"BUNDLE": bundle, "DEVICE": "cpu", "BATCHES": "4", "SECONDS": "0"}.items():
@@ -76,7 +76,7 @@ def test_gpu_bench_says_early_that_there_is_no_gpu(tmp_path):
 
 
 def test_gpu_bench_report(act, act_bundle, folder):
-    """The whole script on the CPU, with small checkpoints: every contender on every bundle, in one report."""
+    """Runs the whole script on the CPU with small checkpoints: every contender on every bundle, in one report."""
     if not shutil.which("go") or not (ROOT / ".venv").exists():
         pytest.skip("needs Go and ONNX Runtime: make setup")
     where = folder / "gpu"

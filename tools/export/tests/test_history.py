@@ -1,4 +1,4 @@
-"""What a policy that looks back is sent, against LeRobot's queue of n_obs_steps."""
+"""Compares the observations sent to a policy with a history with LeRobot's queue of n_obs_steps."""
 
 import json
 import subprocess
@@ -14,14 +14,14 @@ from mcap_protobuf.reader import read_protobuf_messages
 from safetensors.numpy import load_file
 from test_server import manifest_of
 
-# A policy that is in time on a slow machine: a step without an action parts the windows around it. It looks at pictures
-# of a quarter of what is sent.
+# Sizes at which the policy is in time also on a slow machine: a step without an action splits the history. The policy
+# resizes its pictures to a quarter of the size that the robot sends.
 STEPS, FPS, SECONDS = 8, 15, 12
 SIZE = (64, 128)
 
 
 def unpack(data: bytes):
-    """The MessagePack of a capture, in the order of its bytes."""
+    """Decodes the MessagePack of a capture in the order of its bytes."""
     at = 0
 
     def take(n: int) -> bytes:
@@ -78,14 +78,14 @@ def window_of(observation: dict) -> tuple[np.ndarray, list[int]]:
 
 
 def number_in(picture: dict) -> int:
-    """What the test pattern has painted into the picture: its place in the camera's row."""
+    """The number that the test pattern paints into the picture: its index in the camera's sequence."""
     assert picture["codec"] == "raw" and tuple(picture["shape"]) == (*SIZE, 3)
     pixels = np.frombuffer(picture["data"], np.uint8).reshape(*SIZE, 3)[SIZE[0] - 3, :, 1]
     return int("".join("1" if v >= 128 else "0" for v in pixels[SIZE[1] // 64 :: SIZE[1] // 32]), 2)
 
 
 def run(programs: Path, bundle: Path, folder: Path) -> tuple[list[dict], list[dict], dict]:
-    """A simulated arm on the bundle: what was sent, what ran, and the summary."""
+    """Runs a simulated arm on the bundle. Returns the observations sent, the ticks with an action, and the summary."""
     manifest = manifest_of(bundle, health_port=0, debug={"capture_dir": str(folder / "captures"), "capture_max": 1000})
     endpoint = json.loads(manifest.read_text())["zenoh"]["listen_endpoints"][0]
     records, summary = folder / "records", folder / "summary.json"
@@ -114,7 +114,7 @@ def recorded(folder: Path) -> list[dict]:
 
 
 def lerobots_queue(states: np.ndarray, numbers: list[int]) -> tuple[np.ndarray, list[int]]:
-    """What LeRobot's own queues hold once they were fed these steps."""
+    """The contents of LeRobot's own queues after these steps."""
     from lerobot.policies.utils import populate_queues
     from lerobot.utils.constants import OBS_IMAGES, OBS_STATE
 
@@ -130,11 +130,11 @@ def test_the_robot_sends_what_lerobots_queue_holds(programs, folder):
     assert summary["history"]["steps"] == STEPS and summary["history"]["no_room"] == 0 and len(sent) > 5
 
     states, numbers = window_of(sent[0])
-    assert sent[0]["n"] == -1 and len({s.tobytes() for s in states}) == len(set(numbers)) == 1  # the first fills the queue
+    assert sent[0]["n"] == -1 and len({s.tobytes() for s in states}) == len(set(numbers)) == 1  # it fills the queue
 
-    # The record of what ran says the states of the steps, from another place of the tick.
+    # The flight recorder holds the states of the steps too, recorded elsewhere in the tick.
     record = {line["step"]: (line["t_ns"], np.array(line["state"], np.float32)) for line in ran}
-    shown: dict[int, int] = {}  # number of the picture at a step, as some observation has it
+    shown: dict[int, int] = {}  # by step, the number of its picture in an earlier observation
     whole = begun = seen_again = 0
     for observation in sent:
         last = observation["n"]
@@ -142,9 +142,9 @@ def test_the_robot_sends_what_lerobots_queue_holds(programs, folder):
         if any(step not in record for step in steps):
             continue
         if any(later - earlier > 1.5e9 / FPS for earlier, later in pairwise(record[step][0] for step in steps)):
-            continue  # a tick between them ran nothing, or did not run
+            continue  # a tick between them had no action or was missed
         states, numbers = window_of(observation)
-        # A joint that did not answer begins the history anew: then LeRobot's queue is younger.
+        # A joint that does not answer restarts the history: then LeRobot's queue is shorter too.
         age = STEPS
         while age > 1 and not np.array_equal(states[STEPS - age], record[steps[STEPS - age]][1]):
             age -= 1
@@ -158,6 +158,6 @@ def test_the_robot_sends_what_lerobots_queue_holds(programs, folder):
     assert begun <= STEPS * summary["history"]["begun_anew"]
     in_order = [shown[step] for step in sorted(shown)]
     assert in_order == sorted(in_order) and len(set(in_order)) > len(in_order) / 2
-    # Pictures are of their step: they are as far from its tick in all of them, but for a frame.
+    # Every picture belongs to its step: its distance from the tick varies by about one frame at most.
     offsets = [record[step][0] / 1e9 - number / FPS for step, number in shown.items()]
     assert np.median(offsets) - min(offsets) < 1.1 / FPS, "a picture is younger than its step"

@@ -1,4 +1,4 @@
-"""Whose OUT.partial is: what a person or another export has there stays."""
+"""The owner of OUT.partial: files of a person or of another export are kept."""
 
 import fcntl
 import os
@@ -64,5 +64,5 @@ def test_one_that_fails_leaves_nothing(tmp_path):
         raise ValueError
     assert not partial.exists()
     with pytest.raises(OSError, match="full"), own_partial(partial):
-        raise OSError("full")  # its own words, not those of a folder that cannot be made
+        raise OSError("full")  # another text than that of a folder that cannot be made
     assert not partial.exists()

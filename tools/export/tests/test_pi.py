@@ -63,7 +63,7 @@ def pi05(folder):
 
 @pytest.fixture(scope="module")
 def built(request, folder):
-    """Family and graphs by their options, made when first asked for."""
+    """Family and graphs by their options, built at the first use."""
 
     @functools.cache
     def make(kind: str, form: str = "loop", steps: int = 0):
@@ -73,12 +73,12 @@ def built(request, folder):
     return make
 
 
-# Inputs that two plain cases have alike, or that without a prefix nothing uses.
+# Inputs that are equal in two plain cases, or that the graph uses only with a prefix.
 CONTROLS = ("tokens", "token_mask", "prefix", "prefix_len", "delay", "prefix_end", "rtc_mode", "beta", "schedule", "sigma_d")
 
 
 def check_reads(family, bundle) -> None:
-    """The chunk depends on the task, and on how many of its tokens count."""
+    """Asserts that the chunk depends on the task and on its token mask."""
     run = Runner(bundle, family.meta)
     case = family.case(2, np.random.default_rng(13))
     base = run(case.inputs)
@@ -98,7 +98,7 @@ def test_pi0(built):
 
 def test_pi05(built):
     family, bundle = built("pi05")
-    # The state is in the tokens; the graph takes it all the same.
+    # The tokens hold the state; the graph has the input but does not use it.
     check_senses(family, bundle, deaf=("state", *CONTROLS))
     check_reads(family, bundle)
     check(family, bundle, rows=2 * ROWS)
@@ -106,8 +106,8 @@ def test_pi05(built):
 
 @pytest.mark.parametrize("kind", ["pi0", "pi05"])
 def test_relative_actions_and_missing_cameras(folder, tmp_path, kind):
-    """Three declared cameras of which the middle one is missing, an empty one besides, and
-    other statistics and steps than the default."""
+    """Three declared cameras of which the middle one is missing, an empty camera, and other
+    statistics and steps than the default."""
     from lerobot.configs import NormalizationMode
 
     modes = {"VISUAL": "IDENTITY", "STATE": "MIN_MAX", "ACTION": "QUANTILE10"}
@@ -126,7 +126,7 @@ def test_other_forms(built, form):
 
 
 def test_two_key_heads(folder, tmp_path):
-    """Sizes are those of the loaded modules."""
+    """The export takes its sizes from the loaded modules."""
     with pi_checkpoints.small(kv_heads=2, depth=2):
         checkpoint = pi_checkpoints.make("pi0", folder / "pi0-heads", {"top": (48, 64)}, max_action_dim=8, max_state_dim=10, chunk_size=7, n_action_steps=7)
         family = family_for(checkpoint)
@@ -134,7 +134,7 @@ def test_two_key_heads(folder, tmp_path):
 
 
 def test_trained_prefix(folder, tmp_path):
-    """Modes off, guided and trained of a policy that was trained with prefixes."""
+    """The modes off, guided and trained of a policy that was trained with prefixes."""
     native = {"rtc_training_max_delay": 5} if pi_trained.NATIVE else {}
     with pi_trained.supported():
         checkpoint = pi_checkpoints.make("pi05", folder / "pi05-trained", {"top": (48, 64)}, **RELATIVE, **native)
@@ -147,15 +147,15 @@ def test_trained_prefix(folder, tmp_path):
     got = run(case.inputs)["chunk_robot"]
     for row, delay in enumerate(case.inputs["delay"]):
         np.testing.assert_allclose(got[row, :delay], case.inputs["prefix"][row, :delay], rtol=1e-4, atol=1e-3)
-    # Time 0 of the clean rows is seen by the others: a mode that only copies differs.
+    # Time 0 of the clean rows changes the other rows too, unlike in a mode that only copies the prefix.
     free = run(case.inputs | {"rtc_mode": np.zeros(8, np.int64)})["chunk_robot"]
     assert np.abs(free[:, 6:] - got[:, 6:]).max() > 0.1
 
 
 @pytest.mark.parametrize("kind, dtype, limit", [("pi0", "fp16", 3e-3), ("pi05", "fp16", 3e-3), ("pi0", "bf16", 5e-2), ("pi05", "bf16", 5e-2)])
 def test_half_precision(request, tmp_path, kind, dtype, limit):
-    """The weights' type; x, time and RTC stay fp32. ONNX Runtime has no bf16 product on the
-    CPU, so that graph's modules are run by torch."""
+    """Only the weights are in the type; x, time and RTC stay fp32. ONNX Runtime has no bf16
+    product on the CPU, so torch runs the modules of the bf16 graph."""
     family = family_for(request.getfixturevalue(kind), dtype=dtype)
     flow = family.flow()
     layers = [*flow.step.expert.layers, *flow.prefix.layers, *flow.prefix.vision.layers]
@@ -179,7 +179,7 @@ def test_pictures_are_fitted_as_lerobot_does():
 
 
 def test_bundle(pi05, folder):
-    """The command's whole result for Pi0.5."""
+    """The whole result of the command for Pi0.5."""
     out = folder / "pi05-bundle"
     assert main([str(pi05), str(out), *FLAGS, "--steps", "2"]) == 0
     meta = json.loads((out / "bundle.json").read_text())
@@ -203,14 +203,14 @@ def test_bundle(pi05, folder):
 
 @pytest.mark.parametrize("kind", ["pi0", "pi05"])
 def test_sizes_are_numbers(built, kind):
-    """Only the batch is open: a size that the graph computes keeps a GPU from recording it."""
+    """Only the batch is dynamic: a GPU could not record a graph that computes other sizes."""
     _, bundle = built(kind, "split", 3)
     kinds = {n.op_type for name in ("prefix.onnx", "step.onnx") for n in onnx.load(bundle / name).graph.node}
     assert "MatMul" in kinds and not kinds & {"Shape", "Expand", "ConstantOfShape"}
 
 
 def test_prompts_do_not_depend_on_padding(built):
-    """What stands in the padding of tokens cannot matter."""
+    """The values in the padding of the tokens must not change the chunk."""
     family, bundle = built("pi0")
     run = Runner(bundle, family.meta)
     case = family.case(4, np.random.default_rng(6))
@@ -240,7 +240,7 @@ def edit(path, change) -> None:
 
 
 def test_weights_that_lerobot_would_leave_random_are_refused(copy):
-    """LeRobot prints a warning and goes on with what it has."""
+    """LeRobot prints a warning and runs with random weights."""
     tensors = load_file(copy / "model.safetensors")
     name = "model.action_out_proj.weight"
     tensors["model.action_out_projection.weight"] = tensors.pop(name)
@@ -260,7 +260,7 @@ def test_the_tokenizer_may_be_elsewhere(copy):
 
 
 def test_the_tokenizer_of_another_model_is_refused(copy):
-    """Whose ids the policy's table does not have; LeRobot would end in an index."""
+    """Its ids are beyond the policy's embedding table; LeRobot would fail with an index error."""
     shutil.rmtree(copy / "tokenizer")
     gemma_tokenizer.write(copy / "tokenizer", gemma_tokenizer.train(600))
     with pytest.raises(ExportError, match="gives 'pick up .* the token 5.., but the policy's language model knows 520: it is another"):

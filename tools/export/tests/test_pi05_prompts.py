@@ -1,5 +1,5 @@
-"""Pi0.5's prompt as the server makes it, from the bundle's keys alone, against LeRobot's
-processor, and the committed cases against both."""
+"""Compares Pi0.5's prompt, computed as in the server from the bundle's keys alone, with
+LeRobot's processor, and the committed cases with both."""
 
 import json
 import math
@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 
 def prompt(spec: dict, task: str, state: list[float]) -> str:
-    """What the server computes: float32 arithmetic, one rounding for each operation."""
+    """The server's computation: float32 arithmetic, one rounding for each operation."""
     a, span = (np.float32(spec["state"][k]) for k in ("a", "span"))
     x = np.float32(2) * (np.float32(state) - a) / span - np.float32(1)
     bins = [max(-1, min(255, math.floor(float(v) * 128) + 128)) for v in x]
@@ -34,7 +34,7 @@ def test_committed_cases():
 
 
 def test_random_states_and_tasks():
-    """1,000 more, with tasks of random letters."""
+    """1,000 more cases, with tasks of random letters."""
     rng = random.Random(8)
     letters = "abc XYZ _\n\t.,;:{}0189é漢😀▁\u00a0\u2003\x1c"
     pre, spec = pi05_prompts.pipeline(pi05_prompts.WORDS), pi05_prompts.spec()

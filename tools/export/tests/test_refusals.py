@@ -1,5 +1,5 @@
-"""Bad checkpoints and flags: exit 2, one line that says got, wanted and what to do, and
-nothing written."""
+"""Bad checkpoints and flags: exit 2, one line with the value found, the expected value and
+the remedy, and no file written."""
 
 import json
 import resource
@@ -98,11 +98,11 @@ def test_flags(act, capsys, tmp_path, flags, words):
 
 @pytest.mark.parametrize("part, most", [("_fill", 0), ("_fill", 64), ("_fill", 1 << 16), ("golden_sets", 4096), ("_texts", 64)])
 def test_full_disk(act, tmp_path, part, most):
-    """A write that fails, whoever writes (torch, onnx, safetensors, we), leaves nothing behind. The limit stands for a
-    full disk: the kernel refuses the same writes."""
+    """A failed write, by torch, onnx, safetensors or our own code, leaves no file. The limit simulates a full disk: the
+    kernel refuses the same writes."""
 
     def export() -> int:
-        """In a process of its own, whose files may not grow beyond so many bytes from a function of bundle.py on."""
+        """Exports in a process of its own. From the function `part` of bundle.py on, its files cannot grow beyond `most` bytes."""
         rest = getattr(bundle, part)
 
         def full(*args):
@@ -159,7 +159,7 @@ def test_what_is_given_instead_of_a_checkpoint(act, act_bundle, tmp_path, capsys
 
 
 def test_height_comes_first(act, capsys):
-    """Everything else here writes width first, so the two are easily swapped."""
+    """All other tools of the project write the width first, so height and width are easily swapped."""
     chosen = Options(fps=30, cameras={"front": (128, 96)})
     assert ["--cameras front=128x96 is 128 high and 96 wide, the checkpoint's pictures are 96 high and 128 wide: if the robot's are too, write front=96x128"] == bundle.warn(family_of("act")(Checkpoint(act), chosen))
     assert bundle.warn(family_of("act")(Checkpoint(act), Options(fps=30, cameras={"front": (192, 256)}))) == []
@@ -240,8 +240,8 @@ def test_checkpoint_from_before_the_processors(copy, capsys):
 
 
 def test_the_migration_that_is_told_works(act, act_bundle, copy, capsys, tmp_path):
-    """A checkpoint as LeRobot before 0.4 wrote it: statistics among the weights, no processors. The command in the
-    refusal makes one that gives the same graph and golden sets as the checkpoint that it was made of."""
+    """A checkpoint of LeRobot before 0.4: statistics among the weights, no processors. The command in the refusal migrates
+    it to a checkpoint with the same graph and golden sets as the original."""
     weights = load_file(copy / "model.safetensors")
     for path in copy.glob("policy_*.safetensors"):
         side = "unnormalize_outputs" if "unnormalizer" in path.name else "normalize_inputs"
@@ -253,7 +253,7 @@ def test_the_migration_that_is_told_works(act, act_bundle, copy, capsys, tmp_pat
     for path in copy.glob("policy_*"):
         path.unlink()
     command = refused(capsys, copy).split("`")[1]
-    subprocess.run(command.split(), capture_output=True, timeout=600)  # offline it fails at the model card
+    subprocess.run(command.split(), capture_output=True, timeout=600)  # offline it fails in its last step, the model card
     migrated = copy.with_name(copy.name + "_migrated")
     assert main([str(migrated), str(tmp_path / "out"), *FLAGS]) == 0
     for name in ("policy.onnx", "golden/b1_plain.safetensors", "golden/b4_plain.safetensors"):
@@ -273,7 +273,7 @@ def test_weights_that_lack_a_tensor(copy, capsys):
 
 
 def test_weights_that_lerobot_did_not_load(act):
-    """Some policies' loaders go on with random weights after an error."""
+    """The loaders of some policies continue with random weights after an error."""
     checkpoint = Checkpoint(act)
     policy = checkpoint.policy(pretrained_backbone_weights=None)
     checkpoint.compare(policy)
@@ -363,7 +363,7 @@ def test_statistics_that_are_not_finite(capsys, copy):
 
 
 def states(folder, change) -> None:
-    """Rewrites both processors' statistics."""
+    """Rewrites the statistics of both processors."""
     for path in folder.glob("policy_*normalizer*.safetensors"):
         save_file({k: v.contiguous() for k, v in change(dict(load_file(path))).items()}, path)
 
@@ -373,12 +373,12 @@ def without(*begins: str):
 
 
 def under_another_name(feature: str):
-    """As smolvla_base has them: the statistics of the data sets that it was trained on, by their names."""
+    """As in smolvla_base: the statistics of its training data sets, under their names."""
     return lambda s: {(f"so100.buffer.{k}" if k.startswith(feature + ".") else k): v for k, v in s.items()}
 
 
 def per_step(key: str, change):
-    """Changes a key of the steps' configurations that have it."""
+    """Changes a key in the configuration of every step that has it."""
     return lambda c: [step["config"].update({key: change(step["config"][key])}) for step in c["steps"] if key in (step.get("config") or {})]
 
 
@@ -394,7 +394,7 @@ def per_step(key: str, change):
     ],
 )
 def test_statistics_that_are_asked_for_and_absent(copy, capsys, feature, change, found):
-    """LeRobot passes such values on unchanged: z-scores go to the arm as degrees."""
+    """LeRobot passes such values unchanged, so the arm would get z-scores as degrees."""
     states(copy, change(feature))
     said = refused(capsys, copy)
     first = "observation.state" if change(feature)({"action.mean": torch.ones(1), "observation.state.mean": torch.ones(1)}).keys() == {"count"} else feature
@@ -474,7 +474,7 @@ def test_bounds_in_the_wrong_order(copy, capsys, mode, low, high, feature, kind)
 
 
 def test_notes_of_what_lerobot_leaves_out(copy):
-    """Pictures without statistics and what contradicts itself beside what the mode needs: exported, and said."""
+    """Pictures without statistics, and contradictions in statistics that the mode does not need, are exported with a warning."""
     states(copy, lambda s: without("observation.images.wrist.")(s) | {"action.min": s["action.max"].clone(), "action.max": s["action.min"].clone(), "observation.state.min": s["observation.state.mean"] + 1})
     checkpoint = Checkpoint(copy)
     family = family_of("act")(checkpoint, Options(fps=30))

@@ -15,7 +15,7 @@ EXAMPLES = json.loads((Path(__file__).parents[3] / "testdata" / "golden" / "rtc.
 
 
 class Same(nn.Module):
-    """Model units are the robot's."""
+    """The model's units equal the robot's."""
 
     def forward(self, actions: Tensor, state: Tensor) -> Tensor:
         return actions
@@ -27,7 +27,7 @@ class Pass(nn.Module):
 
 
 class Toy(nn.Module):
-    """The velocity K x - m - drag t x, where t is 0 in clean rows: every example uses it."""
+    """The velocity K x - m - drag t x of every example; t is 0 in clean rows."""
 
     def __init__(self, steps: int, gain: float, drag: float, mean: list[float]) -> None:
         super().__init__()
@@ -50,7 +50,7 @@ def toy(example: dict, rows: int, drag: float = 0.0, kind: str = "guided,trained
 
 
 def batch(flow: sampler.Flow, n: int, **given: object) -> dict[str, Tensor]:
-    """Inputs of n samples: zeros, but for what is given."""
+    """Inputs of n samples: zeros, except for the given values."""
     whole = {}
     for name, example in flow.inputs().items():
         whole[name] = torch.zeros(n, *example.shape[1:], dtype=example.dtype)

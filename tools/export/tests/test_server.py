@@ -1,4 +1,4 @@
-"""lean-server takes the bundles and gives the golden sets' numbers."""
+"""lean-server accepts the bundles and reproduces the golden sets."""
 
 import json
 import re
@@ -29,7 +29,7 @@ SCORES = 4 * LARGE["num_attention_heads"] * (LARGE["image_size"] // LARGE["patch
 
 @pytest.fixture(scope="module")
 def stored(folder) -> Path:
-    """In bfloat16, with weights and attention that are much beside everything else of a small server."""
+    """A checkpoint in bfloat16 whose weights and attention take most of the memory of a small server."""
     wide = smolvla_checkpoint.SMALL_TEXT | {"intermediate_size": 16000}
     return smolvla_checkpoint.make(folder / "smolvla-stored", vision=LARGE, text=wide, bf16=True, num_vlm_layers=4)
 
@@ -58,7 +58,7 @@ def test_act(server, act_bundle):
 
 
 def diffusion(folder: Path, past: int) -> Path:
-    """The checkpoints of test_diffusion.py, made where that has not run."""
+    """The checkpoints of test_diffusion.py, made here if that test has not run."""
     config = {} if past == 1 else {"n_obs_steps": 2, "noise_scheduler_type": "DDPM", "num_inference_steps": None}
     checkpoint = folder / f"diffusion-{past}"
     return checkpoint if checkpoint.exists() else checkpoints.diffusion(checkpoint, **config)
@@ -95,7 +95,7 @@ def test_pi(server, folder, kind, form):
 
 @pytest.mark.parametrize("form", ["loop", "split"])
 def test_weights_beside_the_graph_stay_mapped(server, smolvla, monkeypatch, form):
-    """They are what a large policy takes: a copy beside the mapping would be the same again."""
+    """Weights are most of the memory of a large policy: a copy beside the mapping would double it."""
     monkeypatch.setattr(onnx_graph, "EXTERNAL_BYTES", 0)
     bundle = exported(smolvla, "--vlm", str(smolvla.with_name("vlm")), "--steps", "3", "--form", form, name=f"mapped-{form}")
     files = sorted(bundle.glob("*.onnx.data"))
@@ -108,8 +108,8 @@ def test_weights_beside_the_graph_stay_mapped(server, smolvla, monkeypatch, form
 
 @pytest.mark.parametrize("form", ["loop", "split"])
 def test_stored_weights_stay_as_they_are(server, stored, monkeypatch, form):
-    """Mapped, and cast where they are used: beside the same bundle that does not say so, whose weights are all cast while
-    it loads. What a run takes beside them, of which most is for attention, it gives back at its end."""
+    """They are mapped, and cast at each use. The comparison is the same bundle without the key `weights`, whose weights are
+    all cast at load. A run's other memory, of which attention takes most, is returned at its end."""
     monkeypatch.setattr(onnx_graph, "EXTERNAL_BYTES", 0)
     monkeypatch.setattr(exporter, "PARITY_ROWS", 2)
     bundle = exported(stored, "--vlm", str(stored.with_name("vlm")), "--steps", "2", "--form", form, name=form)
@@ -126,7 +126,7 @@ def test_stored_weights_stay_as_they_are(server, stored, monkeypatch, form):
 
 
 def memory_of(server: Path, bundle: Path) -> tuple[str, int]:
-    """The smaps of a server that is ready, and how many bytes are its own."""
+    """The smaps of a ready server, and the bytes of its own memory (RssAnon)."""
     with subprocess.Popen([server, "--manifest", manifest_of(bundle)], cwd=ROOT, stderr=subprocess.PIPE, text=True) as serving:
         try:
             said = []

@@ -43,7 +43,7 @@ def mixed(family, rows: int, rng: np.random.Generator) -> Case:
 
 @pytest.fixture(scope="module", autouse=True)
 def one_thread():
-    """Small matrices: a second thread waits for the first for longer than it computes."""
+    """One thread: with small matrices a second thread waits longer than it computes."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     yield
@@ -67,7 +67,7 @@ def flow(family):
 
 @pytest.fixture(scope="module")
 def graphs(flow):
-    """By form, made when first asked for."""
+    """The graphs by form, built at the first use."""
     return functools.cache(lambda form: sampler.build(flow, form))
 
 
@@ -91,7 +91,7 @@ def check(family, run, cases) -> None:
 def test_100_observations_without_and_with_prefixes(family, loop):
     """Two of three rows of a mixed batch are guided."""
     rng = np.random.default_rng(21)
-    # Few first: a graph that is wrong shows at once.
+    # A few rows first: they reveal a wrong graph at once.
     for rows in (16, 3 * parity.ROWS // 2 - 16):
         check(family, loop, [mixed(family, rows, rng)])
     check(family, loop, [family.case(parity.ROWS // 2, rng, "plain")])
@@ -187,13 +187,13 @@ def test_other_configurations(folder, name, cameras, config, steps):
 
 
 def test_a_folder_without_the_language_model(checkpoint, folder):
-    """Refused also where the checkpoint's own name of it is a folder here, which the one given was meant to replace."""
+    """Refused also where the folder that the checkpoint names exists: --vlm was meant to replace it."""
     with pytest.raises(ExportError, match="--vlm is .*nowhere, which is not a folder with config.json and tokenizer.json"):
         family_at(checkpoint, vlm=folder / "nowhere")
 
 
 def test_bundle(checkpoint, folder):
-    """By the command, with the language model's folder elsewhere than the checkpoint says."""
+    """Exports by the command, with the language model in another folder than the one that the checkpoint names."""
     moved = folder / "smolvla-moved"
     moved.mkdir()
     (checkpoint.parent / "vlm").rename(moved / "vlm")

@@ -42,7 +42,7 @@ def family(checkpoint):
 
 @pytest.fixture(scope="module")
 def graphs(family):
-    """By form: copies of what is traced once."""
+    """A function from the form to copies of its graphs, which are traced once."""
     flow = family.flow()
     traced = functools.cache(lambda form: sampler.build(flow, form))
 
@@ -77,16 +77,16 @@ def test_values_are_rounded_as_torch_does():
 
 @pytest.mark.parametrize("form", sampler.FORMS)
 def test_what_bf16_holds_loses_nothing(family, graphs, form):
-    """The bytes of the chunk are those of float32 weights, folded or not; what a checkpoint keeps in float32 stays."""
+    """The chunk has the same bytes as with float32 weights, folded or not; tensors that a checkpoint keeps in float32 stay."""
     models = graphs(form)
     case = family.case(3, np.random.default_rng(3), "guided")
-    mapped = {"session.disable_prepacking": "1"}  # as lean-server has it where weights are many: packed, products round otherwise
+    mapped = {"session.disable_prepacking": "1"}  # as in lean-server for large weights: with packed ones products round otherwise
     want = Runner(models, family.steps(), **mapped)(case.inputs)
     before = sum(map(onnx_graph.size, models.values()))
     shrunk = sum(map(weights.shrink, models.values()))
     assert sum(map(onnx_graph.size, models.values())) == before - shrunk / 2 and shrunk > 0.9 * before
     kept = {t.name for m in models.values() for t in m.graph.initializer if t.data_type == TensorProto.FLOAT}
-    assert any(name.endswith("mix") for name in kept)  # LeRobot has the actions' projections in float32
+    assert any(name.endswith("mix") for name in kept)  # LeRobot keeps the actions' projections in float32
     for model in models.values():
         onnx.checker.check_model(model)
         assert not [n for n in model.graph.node if n.op_type == "Identity" and n.input[0] in {t.name for t in model.graph.initializer}]
@@ -97,7 +97,7 @@ def test_what_bf16_holds_loses_nothing(family, graphs, form):
 
 
 def test_casts_stand_first_and_serve_one_use(graphs):
-    """ONNX Runtime takes what stands first last: a Cast behind its product would be done before everything else."""
+    """ONNX Runtime runs the first nodes of the file last: a Cast placed after its product would run before all others."""
     graph = graphs("loop")["policy.onnx"]
     weights.shrink(graph)
     for part in onnx_graph.graphs(graph.graph):
@@ -118,7 +118,7 @@ def test_float32_weights_stay(folder):
 
 
 def test_bundle_of_a_checkpoint_in_bf16(checkpoint, folder, monkeypatch):
-    """Without a flag, where weights are many; the bound is that of fp32."""
+    """Without a flag, for large weights; the bound is the bound of fp32."""
     monkeypatch.setattr(onnx_graph, "EXTERNAL_BYTES", 1 << 20)
     out = exported(checkpoint, "--vlm", str(checkpoint.with_name("vlm")))
     meta, report = (json.loads((out / name).read_text()) for name in ("bundle.json", "report.json"))
@@ -133,7 +133,7 @@ def test_bundle_of_a_checkpoint_in_bf16(checkpoint, folder, monkeypatch):
 
 @pytest.mark.parametrize("kind, dtype", [("act", "bf16"), ("act", "fp16"), ("diffusion", "bf16"), ("smolvla", "fp16")])
 def test_weights_that_are_rounded(folder, monkeypatch, kind, dtype):
-    """By --dtype: another answer, by less than the bound, of weights in half the bytes."""
+    """With --dtype: weights in half the bytes, and a chunk that differs by less than the bound."""
     monkeypatch.setattr(bundle, "PARITY_ROWS", 4)
     monkeypatch.setattr(timing, "BATCHES", (1, 2))
     made, flags = folder / f"{kind}-rounded", []
@@ -154,5 +154,5 @@ def test_weights_that_are_rounded(folder, monkeypatch, kind, dtype):
     assert 1e-5 < report["worst"]["max"] <= report["limit"]
     halves = [t for t in onnx.load(out / "policy.onnx").graph.initializer if t.data_type == STORED[dtype]]
     assert len(halves) > 10 and sum(len(t.raw_data) for t in halves) * 2 == report["weights"]["float32_bytes_halved"]
-    # What is looked at in pictures stays, and is not slower.
+    # The weights of convolutions over pictures stay in float32, so these are not slower.
     assert ("Conv" in {n.op_type for n in onnx.load(out / "policy.onnx").graph.node}) and all(len(t.dims) < weights.PICTURE_RANK for t in halves)

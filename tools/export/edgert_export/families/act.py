@@ -10,7 +10,7 @@ from .base import Family
 
 
 class Attention(nn.Module):
-    """torch's MultiheadAttention, batch first, only the batch unknown to the graph."""
+    """torch's MultiheadAttention, batch first; the batch is the graph's only dynamic size."""
 
     def __init__(self, mha: nn.MultiheadAttention):
         super().__init__()
@@ -47,9 +47,9 @@ def linear(weight: Tensor, bias: Tensor) -> nn.Linear:
 
 
 class Block(nn.Module):
-    """An encoder or decoder layer: attention to itself, a decoder's also to the
-    encoder's tokens, then the feed-forward part. Each adds to what came in and is
-    normalised before (pre_norm) or after."""
+    """An encoder or decoder layer: self-attention, in a decoder also attention to the
+    encoder's tokens, then the feed-forward part. Each adds to its input and is normalised
+    before (pre_norm) or after."""
 
     def __init__(self, layer: nn.Module):
         super().__init__()
@@ -86,7 +86,7 @@ class ActGraph(nn.Module):
         self.encoder = nn.ModuleList(Block(layer) for layer in act.encoder.layers)
         self.decoder = nn.ModuleList(Block(layer) for layer in act.decoder.layers)
         with torch.no_grad():
-            # The latent is zero when the policy runs, so its token is constant.
+            # The latent is zero at inference, so its token is constant.
             self.register_buffer("latent", act.encoder_latent_input_proj(torch.zeros(1, act.config.latent_dim)).unsqueeze(1))
             pos = [act.encoder_1d_feature_pos_embed.weight.unsqueeze(0)]
             for c in family.cameras:
@@ -107,8 +107,8 @@ class ActGraph(nn.Module):
             x = block.feed(block.attend_self(x, self.pos))
         x = self.act.encoder.norm(x)
 
-        # Nothing that was observed reaches the first layer's attention to itself: it is
-        # computed once, for a batch of one, and becomes a constant.
+        # The first layer's self-attention does not depend on the observation: it is computed
+        # once, for a batch of one, and becomes a constant.
         y = torch.zeros_like(self.query_pos)
         for i, block in enumerate(self.decoder):
             y = block.attend_self(y, self.query_pos)
@@ -140,7 +140,7 @@ class ActExport(Family):
             )
 
     def load(self):
-        # The backbone's weights are in the checkpoint: nothing is fetched.
+        # The checkpoint holds the backbone's weights, so nothing is fetched.
         return self.checkpoint.policy(pretrained_backbone_weights=None)
 
     def graph(self) -> nn.Module:

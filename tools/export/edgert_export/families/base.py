@@ -1,4 +1,4 @@
-"""What every family gives the exporter, and what they share."""
+"""The interface of a policy family to the exporter, and the code that all families share."""
 
 import dataclasses
 import functools
@@ -24,15 +24,15 @@ class Port:
     """One input or output of the graph: its shape without the batch dimension."""
 
     name: str
-    dtype: str  # uint8, float32, int64 or bool, as numpy says it
+    dtype: str  # numpy's name: uint8, float32, int64 or bool
     shape: tuple[int, ...]
 
 
 @dataclasses.dataclass
 class Case:
-    """A batch of observations: what goes into the graph, and the tasks as text.
+    """A batch of observations: the graph's inputs, and the tasks as text.
 
-    `note` says in a word what is special about it and names its golden set.
+    `note` is the kind of the case in one word and names its golden set.
     """
 
     note: str
@@ -55,8 +55,8 @@ class Family:
 
     type = ""
     sampled = False
-    reads_task = False  # whether it has a language model, whose folder --vlm names
-    stores = ("fp16", "bf16")  # that weights may be rounded to, where the graph computes in fp32
+    reads_task = False  # whether it has a language model; --vlm gives its folder
+    stores = ("fp16", "bf16")  # types that weights may be rounded to while the graph computes in fp32
     pre: list[str] = ["rename_observations_processor", "normalizer_processor"]
     post: list[str] = ["unnormalizer_processor"]
     spares_cameras = False  # whether the policy takes an observation that lacks a picture
@@ -80,7 +80,7 @@ class Family:
         self.state_scale, self.action_scale = checkpoint.scale(STATE), checkpoint.scale(ACTION)
         self._check_action()
         for camera in self.cameras:
-            checkpoint.scale(camera.key)  # notes what is absent, before the graph is written
+            checkpoint.scale(camera.key)  # notes absent statistics before the graph is written
         mask = checkpoint.relative_mask()
         self.relative = Relative(mask) if mask and any(mask) else None
         self.policy = self.load()
@@ -88,13 +88,13 @@ class Family:
         self.shrunk = 0  # bytes of float32 weights that are stored in half as many
 
     def _check_action(self) -> None:
-        """Refuses processors that do not undo each other: a prefix would come back as
-        other actions than it was."""
+        """Refuses pre- and post-processors that are not inverse to each other: they would
+        change the actions of a prefix."""
         before = self.checkpoint.scale(ACTION, before=True)
         if before.mode != self.action_scale.mode or not all(torch.equal(getattr(before, n), getattr(self.action_scale, n)) for n in "ab" if before.mode != "IDENTITY"):
             raise ExportError(f"the pre-processor normalises the action by {before.mode} and the post-processor by {self.action_scale.mode}, or by other statistics: want the same in both, as training had it")
 
-    # what a family may replace
+    # methods that a family may override
 
     def load(self):
         """LeRobot's policy with the checkpoint's weights."""
@@ -130,7 +130,7 @@ class Family:
         return {}, []
 
     def notes(self) -> list[str]:
-        """The kinds of cases that extra_inputs makes, one golden set for each."""
+        """The kinds of cases that extra_inputs makes. Each kind has its own golden set."""
         return ["plain"]
 
     def predict(self, batch: dict[str, Any], case: Case) -> torch.Tensor:
@@ -147,7 +147,7 @@ class Family:
         """More files of the bundle, by slash path (the tokenizer)."""
         return {}
 
-    # the same for all
+    # common to all families
 
     def observation_steps(self) -> int:
         return self.meta.get("observation_steps", 1)
@@ -165,7 +165,7 @@ class Family:
         return Normalize(self.checkpoint.scale(key))
 
     def ports_in(self) -> list[Port]:
-        """What bundle.json implies that the graph takes, in the server's order."""
+        """The graph's inputs that follow from bundle.json, in the server's order."""
         m, past = self.meta, ()
         if self.observation_steps() > 1:
             past = (self.observation_steps(),)

@@ -1,4 +1,4 @@
-"""Diffusion: DDIM without added noise, the same noise giving the same chunk."""
+"""Diffusion: DDIM without added noise, so equal initial noise gives an equal chunk."""
 
 import copy
 
@@ -12,13 +12,13 @@ from ..images import Picture
 from .base import Family
 from .flow import ToModel
 
-# DDIM steps of a checkpoint that was trained with DDPM and names no number of its own.
+# DDIM steps for a checkpoint that was trained with DDPM and does not give a number of inference steps.
 STEPS = 10
 
 
 class Resize(nn.Module):
-    """torch's bilinear resize with anti-aliasing, which is linear in rows and columns:
-    two constant matrices, made by torch's own code."""
+    """torch's bilinear resize with anti-aliasing. It is linear in rows and columns, so two
+    constant matrices, computed by torch's own code, replace it."""
 
     def __init__(self, size: tuple[int, int], to: tuple[int, int]):
         super().__init__()
@@ -30,7 +30,7 @@ class Resize(nn.Module):
 
 
 def weights(size: int, to: int) -> Tensor:
-    """The matrix [to, size] of a resize along one axis: what it makes of unit pictures."""
+    """The matrix [to, size] of a resize along one axis: the resize of an identity matrix."""
     eye = torch.eye(size).reshape(1, 1, size, size)
     return torch.nn.functional.interpolate(eye, (to, size), mode="bilinear", antialias=True, align_corners=False)[0, 0]
 
@@ -55,8 +55,8 @@ class Eye(nn.Module):
 
 
 class See(nn.Module):
-    """Pictures and state to what conditions the U-Net: for each observation, oldest
-    first, the state and then each camera."""
+    """Pictures and state to the conditioning of the U-Net: for each observation, oldest
+    first, the state and then the features of each camera."""
 
     def __init__(self, family: "DiffusionExport"):
         super().__init__()
@@ -78,14 +78,14 @@ class See(nn.Module):
 
 
 class Predict(nn.Module):
-    """LeRobot's U-Net, with the step's number in place of its time: the embeddings of
-    the sampler's times are a table."""
+    """LeRobot's U-Net, with the step's number in place of its time. A table holds the
+    embeddings of the sampler's times."""
 
     def __init__(self, unet: nn.Module, times: Tensor):
         super().__init__()
         with torch.no_grad():
             self.register_buffer("times", unet.diffusion_step_encoder(times))
-        # The policy itself stays as it is: it judges this graph.
+        # The policy itself stays unchanged, because the graph is compared with it.
         self.unet = copy.copy(unet)
         self.unet._modules = {**unet._modules, "diffusion_step_encoder": nn.Identity()}
 
@@ -150,7 +150,7 @@ class DiffusionExport(Family):
         return int(own) if own and config.get("noise_scheduler_type") == "DDIM" else STEPS
 
     def _say_sampler(self, checkpoint, options, trained: int) -> None:
-        """Notes where the bundle samples in another way than the checkpoint asks for."""
+        """Notes each difference between the bundle's sampler and the checkpoint's configuration."""
         kind, own = str(checkpoint.config.get("noise_scheduler_type")), checkpoint.config.get("num_inference_steps")
         if kind == "DDIM":
             return
@@ -159,13 +159,13 @@ class DiffusionExport(Family):
         checkpoint.warnings.setdefault(f"noise_scheduler_type is {kind} and {steps}: LeRobot draws new noise at each. The bundle samples with DDIM, eta 0, in {self.steps} steps ({chosen}), which gives other chunks than LeRobot's rollout of this checkpoint; --steps chooses another number")
 
     def load(self):
-        # DDPM draws noise at every step; DDIM runs the same network on the same betas
-        # without. The backbone's weights are in the checkpoint.
+        # DDPM draws noise at every step; DDIM runs the same network on the same betas without
+        # it. The checkpoint holds the backbone's weights.
         return self.checkpoint.policy(noise_scheduler_type="DDIM", num_inference_steps=self.steps, pretrained_backbone_weights=None, compile_model=False)
 
     def _check_sizes(self, config) -> None:
-        """The backbone's feature map has a fixed size, so the pictures have too, unless
-        they are resized or cropped to one."""
+        """The backbone's feature map has a fixed size, and therefore also the pictures, unless
+        they are resized or cropped to a fixed size."""
         trained = {c.key: self.checkpoint.inputs[c.key][1][1:] for c in self.cameras}
         for c in self.cameras:
             size = (c.height, c.width)

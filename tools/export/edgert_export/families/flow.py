@@ -1,5 +1,5 @@
-"""What the flow-matching policies that read their task share: the sampler with Real-Time
-Chunking around prefix() and step(), the task's tokens, and how LeRobot is asked the same."""
+"""Code common to the flow-matching policies that read their task: the sampler with Real-Time
+Chunking around prefix() and step(), the task's tokens, and the reference call of LeRobot."""
 
 import functools
 from pathlib import Path
@@ -16,7 +16,7 @@ from .base import Case, Family
 
 TOKENS, TOKEN_MASK = "observation.language.tokens", "observation.language.attention_mask"
 
-# The tasks of golden sets: one as people type it, one with what prompts are cleaned of.
+# The tasks of golden sets: one as people type it, one with the characters that prompts are cleaned of.
 TASKS = ("pick up the red cube and put it into the box", "Open_the drawer,\nthen wait 25 s ")
 
 MODES = {"guided": rtc.GUIDED, "trained": rtc.TRAINED}
@@ -41,7 +41,7 @@ class FlowFamily(Family):
     """A family with prefix() and step(), whose prefix names its tensors by caches()."""
 
     sampled = True
-    image_transform = ""  # what the graph does to a picture, for people
+    image_transform = ""  # the graph's preprocessing of a picture, for people
     template = ""  # how the prompt is made from the task (and the state)
     kind = "sentencepiece"
     spares_cameras = True
@@ -71,7 +71,7 @@ class FlowFamily(Family):
         if options.form == "split":
             self.meta["form"] = "split"
 
-    # what differs between policies
+    # differences between policies
 
     steps_key = "num_inference_steps"  # of config.json
 
@@ -80,7 +80,7 @@ class FlowFamily(Family):
         return self.checkpoint.policy(**chosen, **self.overrides())
 
     def overrides(self) -> dict[str, Any]:
-        """More keys of the configuration that LeRobot's policy is loaded with."""
+        """Further configuration keys with which LeRobot's policy is loaded."""
         return {}
 
     def steps(self) -> int:
@@ -90,7 +90,7 @@ class FlowFamily(Family):
         return int(self.policy.config.max_action_dim)
 
     def max_delay(self) -> int:
-        """The longest delay in steps that the policy was trained with, 0 for none."""
+        """The longest delay in steps that the policy was trained with, 0 without such training."""
         return 0
 
     def check_prompt(self, config: dict[str, Any]) -> None:
@@ -99,7 +99,7 @@ class FlowFamily(Family):
                 raise ExportError(f"tokenizer_processor has {key} {config[key]!r}, want {want!r}: the server pads every prompt so")
 
     def prompt_length(self, config: dict[str, Any]) -> int:
-        """The tokens of a prompt. LeRobot takes 512 where the key is absent, which no training here used."""
+        """The number of tokens of a prompt. Without the key LeRobot takes 512, which no training of these policies used."""
         value = config.get("max_length")
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise ExportError(f"tokenizer_processor has max_length {value!r}, want the number of tokens that training used (tokenizer_max_length in config.json): LeRobot would take 512 without a word")
@@ -140,14 +140,14 @@ class FlowFamily(Family):
         return found
 
     def read_tokenizer(self):
-        """The tokenizer as LeRobot makes it of the folder's files."""
+        """The tokenizer as LeRobot loads it from the folder."""
         from transformers import AutoTokenizer
 
         return AutoTokenizer.from_pretrained(str(self.words))
 
     def files(self) -> dict[str, Path | bytes]:
-        """tokenizer.json, written by what LeRobot tokenises with: its class may read only
-        a part of the checkpoint's file. One that has not run keeps no padding."""
+        """tokenizer.json, written by the tokenizer that LeRobot uses, because its class may read
+        only a part of the checkpoint's file. A tokenizer that has not run yet stores no padding."""
         return {"tokenizer/tokenizer.json": self.read_tokenizer().backend_tokenizer.to_str().encode()}
 
     # LeRobot's own answer
@@ -179,8 +179,8 @@ class FlowFamily(Family):
         return made | self.controls(rows, rng, note), [TASKS[i % len(TASKS)] for i in range(rows)]
 
     def controls(self, rows: int, rng: np.random.Generator, note: str) -> dict[str, np.ndarray]:
-        """Real-Time Chunking's inputs, different in every row. What is beyond the prefix
-        must not matter, so it is not a number."""
+        """Real-Time Chunking's inputs, different in every row. Rows beyond the prefix must not
+        affect the chunk, so they are NaN."""
         from ..golden import spread
 
         high, most = self.meta["chunk_size"], self.max_delay() or self.meta["chunk_size"] - 1
@@ -196,7 +196,7 @@ class FlowFamily(Family):
             "rtc_mode": np.full(rows, MODES.get(note, rtc.FREE)), "beta": rng.uniform(1, self.steps(), rows).astype(np.float32),
         }  # fmt: skip
         if schedules > 1:
-            # Another prior deviation than 1 is not LeRobot's.
+            # LeRobot has only the prior deviation 1.
             found |= {"schedule": np.arange(rows) % schedules, "sigma_d": np.ones(rows, np.float32)}
         return found
 
@@ -232,7 +232,7 @@ class FlowFamily(Family):
             config = RTCConfig(enabled=True, prefix_attention_schedule=schedule_of(number), max_guidance_weight=float(case.inputs["beta"][0]), execution_horizon=int(case.inputs["prefix_end"][0]), **kind)
         self.policy.config.rtc_config = config
         self.policy.init_rtc_processor()
-        # LeRobot leaves the model's old processor when there is none any more.
+        # Without RTC, LeRobot's init_rtc_processor leaves the model's old processor in place.
         self.policy.model.rtc_processor = self.policy.rtc_processor
 
 

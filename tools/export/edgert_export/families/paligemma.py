@@ -19,7 +19,7 @@ DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
 
 IMAGE_TRANSFORM = "u8 / 255, resized with padding on all sides, -1 to 1"
 
-# What is added to the score of a token that must not be seen. It fits every type.
+# Added to the score of a masked token. It is representable in every type.
 UNSEEN = -30000.0
 
 
@@ -34,17 +34,17 @@ def typed(layer: nn.Module, dtype: torch.dtype) -> nn.Module:
 
 
 def cast(x: Tensor, dtype: torch.dtype = torch.float32) -> Tensor:
-    """x in a type, without a node of the graph where it has it already."""
+    """x in a type; adds no node to the graph where x already has it."""
     return x if x.dtype == dtype else x.to(dtype)
 
 
 def linear(layer: nn.Linear, x: Tensor) -> Tensor:
-    """The layer in the type of its weights."""
+    """Applies the layer in the type of its weights."""
     return layer(cast(x, layer.weight.dtype))
 
 
 def sizes(x: Tensor) -> list[int]:
-    """The dimensions behind the batch, as numbers: under tracing a size is a node of the graph."""
+    """The dimensions after the batch, as numbers: in a trace a size would be a node of the graph."""
     return [int(n) for n in x.shape[1:]]
 
 
@@ -133,15 +133,15 @@ class Norm(nn.Module):
         self.eps, self.width = norm.eps, norm.dim
         self.steps = conditions is not None
         if self.steps:
-            # What the time does to a layer is known at export: one row of numbers for each
+            # The effect of the time on a layer is known at export: one row of numbers for each
             # step, instead of a large matrix in the graph.
             self.register_buffer("rows", norm.dense(conditions).detach())
         else:
             self.register_buffer("scale", (1.0 + norm.weight.float()).detach().clone())
 
     def forward(self, x: Tensor, at: Tensor | None = None, clean: Tensor | None = None) -> tuple[Tensor, Tensor | None]:
-        """The normalised x, and by what its block's result is multiplied (None: nothing).
-        at: the step [1]; clean: which rows [B, T, 1] are at time 0."""
+        """The normalised x, and the factor of its block's result (None: no factor).
+        at: the step [1]; clean: the rows [B, T, 1] at time 0."""
         x = x / torch.sqrt((x * x).mean(-1, keepdim=True) + self.eps)
         if not self.steps:
             return x * self.scale, None
@@ -203,13 +203,13 @@ class Positions(nn.Module):
 class Prefix(nn.Module):
     """Pictures and prompt to the KV cache: forward(pictures..., state, tokens, token_mask).
 
-    A camera that the robot lacks is left out: LeRobot masks its tokens as keys and counts
-    positions without them, so no other token can see that it is missing.
+    A camera that the robot lacks is left out. LeRobot masks its tokens as keys and counts
+    positions without them, so its absence does not change any other token.
     """
 
     def __init__(self, family, suffix: int, state: nn.Module | None, among: Tensor):
-        """suffix: the rows of a step. state: the state's token for the steps, None without
-        one. among: bool [suffix, suffix], which rows of a step see which."""
+        """suffix: the number of rows of a step. state: the state's token for the steps, or None.
+        among: bool [suffix, suffix], the attention mask among the rows of a step."""
         super().__init__()
         model = family.policy.model.paligemma_with_expert
         paligemma, side = model.paligemma.model, tuple(family.policy.config.image_resolution)
@@ -225,7 +225,7 @@ class Prefix(nn.Module):
         self.positions = Positions(paligemma.language_model.rotary_emb, self.rows + suffix)
         self.register_buffer("picture_places", torch.arange(self.first)[None])
         self.register_buffer("suffix_places", torch.arange(suffix)[None])
-        # A row of a step sees the whole prefix as far as it is masked in.
+        # A row of a step attends to all tokens of the prefix that the mask admits.
         seen = torch.where(among, 0.0, UNSEEN)
         self.register_buffer("among", F.pad(seen, (self.rows, 0))[None, None])
 
@@ -244,7 +244,7 @@ class Prefix(nn.Module):
         *pictures, state, tokens, token_mask = inputs
         x = self.embeddings(tuple(pictures), tokens)
         counted = torch.cumsum(token_mask.to(torch.int64), dim=1)
-        # Padding counts on from the token before it; it is never seen.
+        # Padding continues the positions of the token before it; it is always masked.
         every = self.picture_places + 0 * counted[:, :1]
         cos, sin = self.positions(torch.cat([every, self.first - 1 + counted], dim=1))
         unseen = torch.where(token_mask, 0.0, UNSEEN)[:, None, None]
@@ -254,7 +254,7 @@ class Prefix(nn.Module):
             y, _ = layer.before(x)
             k, v = layer.keys(y, cos, sin)
             cache += [k, v]
-            # Of the last layer only the keys and values are read.
+            # Only the keys and values of the last layer are used.
             if i < len(self.layers) - 1:
                 x = layer.mix(x, y, k, v, bias, cos, sin, None)
         suffix = self.positions(self.first + counted[:, -1:] + self.suffix_places)

@@ -62,7 +62,7 @@ class Pi0Export(FlowFamily):
     def prefix(self) -> nn.Module:
         rows = 1 + self.policy.config.chunk_size
         among = torch.ones(rows, rows, dtype=torch.bool)
-        among[0, 1:] = False  # the state does not see the actions
+        among[0, 1:] = False  # the state does not attend to the actions
         return Prefix(self, rows, StateToken(self), among)
 
     def step(self) -> nn.Module:

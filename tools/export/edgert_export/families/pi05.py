@@ -52,7 +52,7 @@ class Pi05Export(FlowFamily):
         return super().tokenizer() | {"clean": True, "state": state}
 
     def conditions(self) -> Tensor:
-        """What moves the norms: a row for each step, and one for time 0."""
+        """The conditioning of the norms: a row for each step, and one for time 0."""
         model = self.policy.model
         with torch.no_grad():
             x = times(self.policy, self.steps(), model.time_mlp_in.in_features)
@@ -77,5 +77,5 @@ class Pi05Export(FlowFamily):
 
 
 def numbers(values: Tensor) -> list[float]:
-    """float32 values as JSON numbers that parse back to the same float32."""
+    """float32 values as JSON numbers that parse to the same float32."""
     return [float(v) for v in values.reshape(-1).to(torch.float32)]

@@ -1,9 +1,9 @@
 """SmolVLA: a vision-language model whose keys and values an expert attends to at every step of the flow.
 
 The prefix embeds pictures, task and state, and runs the language model once; every step runs the expert over the chunk's
-rows. Written over LeRobot's weights with sizes known when the graph is made: what depends on no input (time and position
-tables, the pictures' positions) is constant, the expert's keys and values of the prefix are computed once and not at every
-step, and empty cameras, which nothing attends to, are left out.
+rows. It uses LeRobot's weights, with sizes known at export: values that depend on no input (time and position tables, the
+pictures' positions) are constants, the expert's keys and values of the prefix are computed once and not at every step, and
+empty cameras, to which nothing attends, are left out.
 """
 
 import math
@@ -20,7 +20,7 @@ from .flow import FlowFamily
 
 
 class Rope:
-    """Rotary positions by tables: what sine and cosine are of any position is constant."""
+    """Rotary positions from constant tables of the sine and cosine of every position."""
 
     def __init__(self, positions: int, size: int) -> None:
         half = size // 2
@@ -42,7 +42,7 @@ def rotate(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
 
 
 class Heads:
-    """How a layer's projections are cut into heads; `groups` heads share a key and a value."""
+    """Splits a layer's projections into heads; `groups` heads share a key and a value."""
 
     def __init__(self, config: Any) -> None:
         self.kv, self.size = int(config.num_key_value_heads), int(config.head_dim)
@@ -53,7 +53,7 @@ class Heads:
         return x.reshape(-1, rows, features(x) // self.size, self.size)
 
     def queries(self, x: Tensor, rows: int) -> Tensor:
-        """[B, rows, kv * groups, size] -> [B, kv, groups * rows, size]: a key is multiplied with all that share it."""
+        """[B, rows, kv * groups, size] -> [B, kv, groups * rows, size]: one product per key, for all queries that share it."""
         x = (x * self.size**-0.5).reshape(-1, rows, self.kv, self.groups, self.size)
         return x.permute(0, 2, 3, 1, 4).reshape(-1, self.kv, self.groups * rows, self.size)
 
@@ -75,7 +75,7 @@ def rms_norm(norm: nn.Module, x: Tensor) -> Tensor:
 
 
 def feed(layer: nn.Module, x: Tensor, attended: Tensor) -> Tensor:
-    """The rest of a layer, after its attention."""
+    """The part of a layer after its attention."""
     x = x + layer.self_attn.o_proj(attended)
     h = rms_norm(layer.post_attention_layernorm, x)
     gate = layer.mlp.gate_proj(h)
@@ -100,7 +100,7 @@ class Eyes(nn.Module):
 
     @torch.no_grad()
     def _positions(self, height: int, width: int) -> Tensor:
-        """The table's row of each patch [1, patches], as the model itself finds it for a whole picture."""
+        """The table's row of each patch [1, patches], as the model computes it for a whole picture."""
         found: list[Tensor] = []
         table = self.model.embeddings.position_embedding
         hook = table.register_forward_pre_hook(lambda _, inputs: found.append(inputs[0]))
@@ -177,7 +177,7 @@ class Prefix(nn.Module):
         always = token_mask[:, :1] | ~token_mask[:, :1]
         pad = torch.cat([self.seen & always, token_mask, always], dim=1)
         positions = torch.cumsum(pad.to(torch.int64), dim=1) - 1
-        # All but the state's row leave the state out, which knows everything.
+        # Only the state's row attends to the state; the state attends to everything.
         mask = pad[:, None, :] & pad[:, :, None] & (self.last[:, None] | ~self.last[None])[None]
         cos, sin = self.cos[positions][:, :, None], self.sin[positions][:, :, None]
         caches = self.run(x, self._grouped(mask[:, None], self.length), cos, sin)
@@ -189,7 +189,7 @@ class Prefix(nn.Module):
         return own, cross, self.cos[after][:, :, None], self.sin[after][:, :, None], *caches
 
     def embed(self, pictures: tuple[Tensor, ...], state: Tensor, tokens: Tensor) -> Tensor:
-        # One picture after the other: attention over all of them at once needs so many times the memory.
+        # One picture after the other: attention over all n pictures at once needs n times the memory.
         parts = []
         for picture, normalize, fit in zip(pictures, self.pictures, self.fit, strict=True):
             seen = self.eyes(fitted(normalize(to_float(picture)), fit) * 2.0 - 1.0)
@@ -229,12 +229,12 @@ class Prefix(nn.Module):
 
     @staticmethod
     def _all(one: Tensor, like: Tensor) -> Tensor:
-        """The same rows for every sample of a batch whose size is not known."""
+        """Repeats the rows for every sample of a batch of dynamic size."""
         return one + 0 * like[:, :1]
 
 
 def _fit(height: int, width: int, target: tuple[int, int]) -> tuple[int, int, int, int] | None:
-    """Height and width to resize to and what to pad on top and left, as LeRobot's resize_with_pad; None to leave it."""
+    """Height and width to resize to and the padding on top and left, as LeRobot's resize_with_pad; None: no resizing."""
     if (height, width) == (target[1], target[0]):
         return None
     ratio = max(width / target[0], height / target[1])
@@ -263,7 +263,7 @@ class Step(nn.Module):
         rope = Rope(self.rows, self.heads.size)
         self.register_buffer("cos", rope.cos[None, :, None])
         self.register_buffer("sin", rope.sin[None, :, None])
-        # The first layer after the actions' embedding takes the time beside it: its share is a row of a table.
+        # The first layer after the actions' embedding also takes the time: that part of its result is a row of a table.
         mixed, width = model.action_time_mlp_in, model.vlm_with_expert.expert_hidden_size
         self.register_buffer("mix", mixed.weight[:, :width].T.detach().clone())
         self.register_buffer("times", self._times(config, width, mixed))
@@ -271,7 +271,7 @@ class Step(nn.Module):
     @staticmethod
     @torch.no_grad()
     def _times(config: Any, width: int, mixed: nn.Linear) -> Tensor:
-        """What each step's time adds in that layer, [steps, 1, width]."""
+        """The part of that layer's result that depends on the step's time, [steps, 1, width]."""
         from lerobot.policies.common.vla_utils import create_sinusoidal_pos_embedding
 
         times = torch.tensor([1.0 + k * (-1.0 / config.num_steps) for k in range(config.num_steps)], dtype=torch.float32)
@@ -340,15 +340,15 @@ class SmolVLAExport(FlowFamily):
         return int(self.policy.config.num_steps)
 
     def check_prompt(self, config: dict[str, Any]) -> None:
-        """LeRobot pads to the longest task of a batch or to all: with the mask both are the same."""
+        """LeRobot pads to the longest task of a batch or to the maximum length; with the mask the chunks are equal."""
         for key, want in (("padding", ("longest", "max_length")), ("padding_side", ("right",)), ("truncation", (True,))):
             if config.get(key, want[0]) not in want:
                 raise ExportError(f"tokenizer_processor has {key} {config[key]!r}, want {' or '.join(map(repr, want))}: the server pads every prompt so")
 
     @property
     def plan(self) -> list[tuple[int, str]]:
-        """Each layer up to the last that the expert attends to, and how it does: "own" (with its own rows, LeRobot's
-        self-attention), "cross" (to the prefix alone), or not at all, ""."""
+        """The expert's attention in each layer, up to its last: "own" (to the prefix and its own rows, LeRobot's
+        self-attention), "cross" (to the prefix alone), or "" (no attention)."""
         whole = self.policy.model.vlm_with_expert
         vlm = whole.get_vlm_model()
         experts = whole.get_model_layers([vlm.text_model, whole.lm_expert])[1]

@@ -1,16 +1,16 @@
 """Trains LeRobot's ACT on recorded demonstrations, on the CPU: python fit.py DATA OUT
 
-ImageNet's weights are not used (nothing is fetched): the backbone learns to see first, with batch norms that learn, and then
-it is frozen. Two stages:
+ImageNet's weights are not used (nothing is fetched): the backbone is trained first, with trainable batch norms, and then
+frozen. Two stages:
 
-    backbone     pictures to the places of target and post, by a linear layer that is thrown away
+    backbone     pictures to the places of target and post, by a linear layer that is discarded
     transformer  LeRobot's ACTPolicy on features that the frozen backbone computed once; OUT/checkpoint is a LeRobot
                  checkpoint
 
-Both are saved every three minutes; a run that was cut off goes on from there, and one that is done does nothing.
+Both are saved every three minutes; an interrupted run resumes from the last save, and a finished stage is skipped.
 
-Each process takes its share of every batch with one thread, and all add up their gradients: on a machine that others use,
-threads wait for each other a hundred times a step, and processes once.
+Each process computes its share of every batch with one thread, and all processes add up their gradients: on a shared
+machine threads wait for each other a hundred times a step, processes once.
 """
 
 import argparse
@@ -36,7 +36,7 @@ SCENE_UNIT = 0.1  # metres, of target and post
 
 
 class Data:
-    """The recorded arrays; the last HELD_OUT demonstrations are for judging."""
+    """The recorded arrays; the last HELD_OUT demonstrations are for evaluation."""
 
     def __init__(self, folder: Path):
         self.picture, self.state, self.action, self.scene = (
@@ -57,7 +57,7 @@ class Data:
         return torch.from_numpy(self.scene[at]) / SCENE_UNIT
 
     def chunk(self, at: np.ndarray, shake: float = 0.0) -> dict[str, Tensor]:
-        """What LeRobot's policy wants beside the pictures."""
+        """The inputs of LeRobot's policy beside the pictures."""
         state = self.normal(STATE, torch.from_numpy(self.state[at]))
         action = self.normal(ACTION, torch.from_numpy(self.action[at]))
         return {STATE: state + shake * torch.randn_like(state), ACTION: action, "action_is_pad": torch.zeros(action.shape[:2], dtype=torch.bool)}
@@ -67,7 +67,7 @@ class Data:
 
 
 class Batches:
-    """This process's share of the batches. Each step has its own chance, so that a run that goes on draws as one in one go."""
+    """This process's share of the batches. Each step has its own random seed, so a resumed run draws as an uninterrupted one."""
 
     def __init__(self, seed: int, batch: int):
         self.seed, self.share = seed, batch // dist.get_world_size()
@@ -77,7 +77,7 @@ class Batches:
 
 
 class Average:
-    """The average of the newest weights, which judge and export use."""
+    """The average of the newest weights, which evaluation and export use."""
 
     def __init__(self, module: nn.Module, keep: float):
         self.module, self.keep, self.n = copy.deepcopy(module).eval(), keep, 0
@@ -94,7 +94,7 @@ class Average:
 
 
 class Descent:
-    """AdamW under a warm-up and a cosine, gradients clipped to norm 1; where OUT/NAME.part is, it goes on from there."""
+    """AdamW with a warm-up and a cosine decay, gradients clipped to norm 1; resumes from OUT/NAME.part where it exists."""
 
     def __init__(self, name: str, module: nn.Module, out: Path, steps: int, keep: float):
         self.name, self.module, self.steps, self.done, self.losses = name, module, steps, 0, []
@@ -112,7 +112,7 @@ class Descent:
         self.began = self.saved = time.monotonic()
 
     def due(self) -> bool:
-        """Whether this process has to judge and save now."""
+        """Whether this process has to evaluate and save now."""
         return dist.get_rank() == 0 and (self.done == self.steps or time.monotonic() - self.saved > SAVE_EVERY)
 
     def save(self) -> None:
@@ -163,7 +163,7 @@ def autocast() -> torch.autocast:
 
 
 def eyes() -> nn.Module:
-    """LeRobot's backbone with batch norms that learn."""
+    """LeRobot's backbone with trainable batch norms."""
     return IntermediateLayerGetter(resnet18(weights=None), return_layers={"layer4": "feature_map"})
 
 
@@ -221,7 +221,7 @@ def see_all(backbone: nn.Module, data: Data, out: Path, n: int) -> np.ndarray:
 
 
 def new_policy():
-    """A small ACT: LeRobot's layers, narrower, without the variational encoder, which one answer to a scene does not need."""
+    """A small ACT: LeRobot's layers, narrower, without the variational encoder, since each scene has only one answer."""
     from lerobot.configs import FeatureType, PolicyFeature
     from lerobot.policies.act.configuration_act import ACTConfig
     from lerobot.policies.act.modeling_act import ACTPolicy
@@ -245,7 +245,7 @@ def new_policy():
 
 
 class Seen(nn.Module):
-    """Stands in for the backbone when the pictures are features already."""
+    """Replaces the backbone when the pictures are features already."""
 
     def forward(self, features: Tensor) -> dict[str, Tensor]:
         return {"feature_map": features}
@@ -261,7 +261,7 @@ def save(policy, data: Data, out: Path) -> None:
 
 @torch.no_grad()
 def judge_policy(policy, data: Data, shown: Callable[[np.ndarray], Tensor]) -> None:
-    """Error of the chunk on demonstrations that were held out."""
+    """Error of the chunk on the held-out demonstrations."""
     parts = []
     for part in np.array_split(data.held_out()[:1024], 8):
         batch = data.chunk(part) | {PICTURE: shown(part)}

@@ -1,8 +1,8 @@
 """Records demonstrations of the simulated arm: python record.py DATA
 
-Each is a scene at random, the picture of camera `top` as a robot sends it at 80x60, the six joints, and the fifty goals at
-60 Hz that a scripted expert gives from there, who always passes the post on its far side: one answer to a scene, so that a
-policy that regresses has nothing to average over. World, camera and expert are those of tools/train.
+Each is a random scene: the picture of camera `top` as a robot sends it at 80x60, the six joints, and the next fifty goals
+at 60 Hz of a scripted expert. The expert always passes the post on its far side: one answer to a scene, so that a
+regression has nothing to average over. World, camera and expert are those of tools/train.
 """
 
 import argparse
@@ -21,11 +21,11 @@ from train import camera, teacher, world  # noqa: E402
 HEIGHT, WIDTH = camera.HEIGHT // 2, camera.WIDTH // 2
 JOINTS = ["shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos", "wrist_roll.pos", "gripper.pos"]
 PART = 1000  # demonstrations of one seed
-QUALITY = 90  # JPEG, what edge-rt sends; half of the pictures are recorded raw
+QUALITY = 90  # JPEG, as edge-rt sends; half of the pictures are recorded raw
 
 
 def halve(picture: np.ndarray) -> np.ndarray:
-    """u8 [H, W, 3] to half of its size, the mean of four pixels."""
+    """u8 [H, W, 3] to half its size, each pixel the mean of four."""
     rows = picture.reshape(HEIGHT, 2, WIDTH, 2, 3)
     return ((rows.sum((1, 3), dtype=np.uint16) + 2) // 4).astype(np.uint8)
 
@@ -53,8 +53,8 @@ def create(folder: Path, name: str, shape: tuple[int, ...], dtype: type) -> np.m
 
 
 def statistics(values: np.ndarray) -> dict[str, list[float]]:
-    """As LeRobot's data sets hold them. A joint that never moves gets a deviation of one degree: one encoder count would
-    be nine deviations otherwise."""
+    """Statistics in the form of LeRobot's data sets. A joint that never moves gets a deviation of one degree: otherwise one
+    encoder count would be nine deviations."""
     flat = values.reshape(-1, values.shape[-1]).astype(np.float64)
     std = np.maximum(flat.std(0), 1.0)
     return {"mean": flat.mean(0).tolist(), "std": std.tolist(), "min": flat.min(0).tolist(), "max": flat.max(0).tolist()}
@@ -67,7 +67,7 @@ def picture_statistics(pictures: np.ndarray) -> dict[str, list]:
 
 
 def describe(folder: Path, n: int, stats: dict) -> None:
-    """meta/info.json and meta/stats.json, the parts of a LeRobot data set that training and export read."""
+    """Writes meta/info.json and meta/stats.json, the parts of a LeRobot data set that training and export read."""
     (folder / "meta").mkdir(exist_ok=True)
     vector = {"dtype": "float32", "shape": [len(JOINTS)], "names": JOINTS}
     picture = {"dtype": "image", "shape": [HEIGHT, WIDTH, 3], "names": ["height", "width", "channels"]}

@@ -1,6 +1,6 @@
-"""Closes the loop with a checkpoint, by LeRobot's own code: python rollout.py CHECKPOINT
+"""Runs a checkpoint in closed loop, by LeRobot's own code: python rollout.py CHECKPOINT
 
-Preprocessor, predict_action_chunk, postprocessor; the worlds, and what counts as success, are those of tools/train.
+Preprocessor, predict_action_chunk, postprocessor; the worlds and the criterion of success are those of tools/train.
 """
 
 import argparse
@@ -56,7 +56,7 @@ def simulate(checkpoint: Checkpoint, kind: str, delay: int, seeds: int, ticks: i
 def main() -> None:
     p = argparse.ArgumentParser(description=__doc__.split(":")[0])
     p.add_argument("checkpoint", type=Path)
-    p.add_argument("--kind", choices=KINDS, default="async", help="what tools/train's rollout says of them")
+    p.add_argument("--kind", choices=KINDS, default="async", help="the kinds of tools/train's rollout")
     p.add_argument("--delay", type=int, default=8, help="ticks from observation to merge (8)")
     p.add_argument("--seeds", type=int, default=10, help="worlds in each direction (10)")
     p.add_argument("--ticks", type=int, default=rollout.TICKS, help="length (1200: 20 s)")
