@@ -1,4 +1,4 @@
-"""The graph computes what the training networks compute. Needs JAX; skipped without."""
+"""The graph computes the same as the training networks. Needs JAX; skipped without it."""
 
 import tempfile
 import unittest

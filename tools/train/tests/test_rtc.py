@@ -1,4 +1,4 @@
-"""Real-Time Chunking nodes against worked examples (testdata/golden/rtc.json). Needs onnx; skipped without."""
+"""Real-Time Chunking nodes against worked examples (testdata/golden/rtc.json). Needs onnx; skipped without it."""
 
 import json
 import unittest
@@ -18,7 +18,7 @@ EXAMPLES = json.loads((Path(__file__).parents[3] / "testdata" / "golden" / "rtc.
 
 
 def _batch(n: int, **given: object) -> golden.Batch:
-    """Inputs of n samples: zeros, but for what is given."""
+    """Inputs of n samples: zeros, except for the given values."""
     types = {1: np.float32, 2: np.uint8, 7: np.int64}
     batch = {}
     for name, (kind, shape) in INPUTS.items():
@@ -39,7 +39,7 @@ def _run(g: Graph, rows: str, batch: golden.Batch) -> np.ndarray:
 
 
 def _toy(batch: golden.Batch, steps: int, drag: float, example: dict, limit: list[float] | None = None) -> np.ndarray:
-    """Samples with the velocity K x - m - drag t x, which every example uses. limit: instead of the graph's own."""
+    """Samples with the velocity K x - m - drag t x of every example. limit: replaces the graph's own limits."""
     g = Graph()
     hard, weight = rtc.hard_rows(g), rtc.guidance(g)
     mean = np.zeros(JOINTS)
@@ -92,7 +92,7 @@ class RTCTest(unittest.TestCase):
             np.testing.assert_allclose(again, want, atol=1e-12)
 
     def test_weights_end_with_the_prefix(self) -> None:
-        """A prefix that is shorter than prefix_end must not pull rows that it does not have towards zero."""
+        """A prefix that is shorter than prefix_end must not pull the rows beyond its end towards zero."""
         g = Graph()
         batch = _batch(1, prefix_len=[5], delay=[9], prefix_end=[24], rtc_mode=[rtc.GUIDED])
         got = _run(g, rtc.guidance(g), batch)[0, :, 0]
@@ -112,7 +112,7 @@ class RTCTest(unittest.TestCase):
     def test_free_guided_and_trained_samples_share_a_batch(self) -> None:
         e = EXAMPLES["ex3"]
         taus = [k / e["N"] for k in range(e["N"])]
-        limits = [e["beta"]] + [((1 - t) ** 2 + t**2) / (t * (1 - t)) for t in taus[1:]]  # not clamped to the steps either
+        limits = [e["beta"]] + [((1 - t) ** 2 + t**2) / (t * (1 - t)) for t in taus[1:]]  # also not clamped to the number of steps
         batch = _batch(
             3, noise=e["x0"], prefix=e["Y"], prefix_len=[0, 6, 2], delay=[0, 1, 2], prefix_end=[0, 5, 6],
             rtc_mode=[rtc.FREE, rtc.GUIDED, rtc.TRAINED], beta=[e["beta"]] * 3, schedule=[rtc.LINEAR, rtc.EXP, rtc.LINEAR],

@@ -41,7 +41,7 @@ class WorldTest(unittest.TestCase):
         for q, target, post, want in zip(*(scenes[k] for k in ("q", "target", "post", "image"))):
             off = np.abs(camera.render(q, target, post).astype(int) - want)
             self.assertLessEqual(off.max(), 1)
-            self.assertLess((off > 0).mean(), 1e-4)  # another sine may round another way now and then
+            self.assertLess((off > 0).mean(), 1e-4)  # another sine may sometimes round differently
 
     def test_standing_still_never_scores(self) -> None:
         world = World(3)

@@ -1,10 +1,10 @@
 """Trains and exports the demo policy "around the post".
 
-The pieces, in the order a run uses them:
+The modules, in the order of their use in a run:
 
-    world      the world the arm acts in: geometry, random draws, servos, judge
-    camera     the picture of it
-    teacher    a scripted expert and the demonstrations it gives
+    world      the arm's world: geometry, random draws, servos, judge
+    camera     the picture of the world
+    teacher    a scripted expert and its demonstrations
     nets       the two networks, as functions of their parameters
     fit        training of both
     weights    trained networks on disk
@@ -14,6 +14,6 @@ The pieces, in the order a run uses them:
     golden     recorded inputs and outputs that a server replays before it serves
     bundle     the directory that a server loads
     export     from a trained policy to its bundle
-    rollout    the closed loop that tells whether the result is any good
-    still      the bundle that stands still
+    rollout    the closed loop that measures the policy's success
+    still      a bundle that never moves the arm
 """

@@ -4,7 +4,7 @@ import argparse
 import os
 from pathlib import Path
 
-# One core: the training shares its machine. Must be set before JAX is imported.
+# One core, because the training shares its machine. It must be set before JAX is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 

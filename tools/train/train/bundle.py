@@ -1,7 +1,7 @@
 """The bundle: a directory that a server loads, checks and serves.
 
     policy.onnx            the graph: a pure function of pictures, state, noise, prefix and RTC controls
-    bundle.json            what the graph is, for programs and people; names what it was made from
+    bundle.json            the description of the graph, for programs and people, with its origin
     golden/*.safetensors   inputs and outputs that a server replays before it serves
     SOURCE.md              where the bundle comes from
 """
@@ -18,9 +18,9 @@ from . import tensors
 BUNDLE_VERSION = 1
 EXPORTER = "edgert-train 1"
 
-# The SO-101's joints in LeRobot's order, their units, and what the demo task moves them in, with a margin.
+# The SO-101's joints in LeRobot's order, their units, and their ranges in the demo task with a margin.
 JOINTS = ["shoulder_pan.pos", "shoulder_lift.pos", "elbow_flex.pos", "wrist_flex.pos", "wrist_roll.pos", "gripper.pos"]
-UNITS = ["degrees"] * 5 + ["range_0_100"]  # LeRobot's words
+UNITS = ["degrees"] * 5 + ["range_0_100"]  # LeRobot's names
 LIMITS = [[-30.0, 110.0], [-45.0, -15.0], [25.0, 150.0], [-15.0, 40.0], [-110.0, 30.0], [0.0, 100.0]]
 CAMERAS = [{"name": "top", "height": 120, "width": 160}]
 
@@ -29,7 +29,7 @@ TOLERANCE = {"chunk_model": 1e-5, "chunk_robot": 1e-3}
 
 @dataclass
 class Facts:
-    """What differs between the bundles written here."""
+    """The differences between the bundles of this package."""
 
     policy_type: str
     source_repo: str
@@ -64,7 +64,7 @@ def describe(facts: Facts) -> dict[str, object]:
     return {
         "bundle_version": BUNDLE_VERSION,
         "policy_type": facts.policy_type,
-        "simulation_only": True,  # it knows the simulated world's pictures and its arm alone
+        "simulation_only": True,  # trained only on the simulated arm and its pictures
         "source_repo": facts.source_repo,
         "source_revision": facts.source_revision,
         "weights_sha256": facts.weights_sha256,
@@ -99,7 +99,7 @@ def describe(facts: Facts) -> dict[str, object]:
 
 
 def digests(out: Path) -> dict[str, str]:
-    """The SHA-256 of every file under out but bundle.json and hidden files, by slash path."""
+    """The SHA-256 of every file under out except bundle.json and hidden files, by slash path."""
     return {
         path.relative_to(out).as_posix(): hashlib.sha256(path.read_bytes()).hexdigest()
         for path in sorted(out.rglob("*"))

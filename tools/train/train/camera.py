@@ -27,8 +27,8 @@ def render(q: Array, target: Array, post: Array) -> NDArray[np.uint8]:
 
 
 def _paint(canvas: Array, a: Array, b: Array, radius: float, colour: tuple[int, int, int]) -> None:
-    """Blends the capsule from a to b (a disc when they are equal). A pixel's share is how far its centre is inside
-    the edge, in pixels, plus a half. Only the rectangle that can be touched is visited."""
+    """Blends the capsule from a to b (a disc when they are equal). A pixel's share is the distance of its centre inside
+    the edge, in pixels, plus a half. Only the pixels of the bounding rectangle are visited."""
     reach = radius + METRES_PER_PIXEL
     left = int(np.floor((min(a[0], b[0]) - reach) / METRES_PER_PIXEL + WIDTH / 2))
     right = int(np.ceil((max(a[0], b[0]) + reach) / METRES_PER_PIXEL + WIDTH / 2))

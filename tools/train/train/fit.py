@@ -1,7 +1,7 @@
 """Training of eyes and hands.
 
-The eyes learn positions, so the hands need no pictures: they are given the true positions plus as much error as the
-eyes make. That turns an hour of training into minutes.
+The eyes learn positions, so the hands need no pictures: they get the true positions plus noise of the size of the
+eyes' error. This reduces an hour of training to minutes.
 """
 
 import time
@@ -25,7 +25,7 @@ NARROWEST = 1.0  # smallest standard deviation: shoulder_lift is constant, and o
 
 @dataclass
 class Recipe:
-    """How long to train, and with what."""
+    """The lengths of the trainings and their parameters."""
 
     eyes_steps: int = 2_400
     hands_steps: int = 10_000
@@ -43,8 +43,8 @@ class Recipe:
 
 @dataclass
 class Policy:
-    """Trained parameters and the statistics that normalise state and action. The hands are those of a sampler
-    (nets.hands) or of a regression (nets.plain)."""
+    """Trained parameters and the statistics that normalise state and action. The hands belong to a sampler (nets.hands)
+    or to a regression (nets.plain)."""
 
     eyes: nets.Params
     hands: nets.Params
@@ -97,7 +97,7 @@ def fit_eyes(key: jax.Array, rng: np.random.Generator, stats: dict[str, np.ndarr
 
 
 def fit_hands(key: jax.Array, data: teacher.Chunks, stats: dict[str, np.ndarray], recipe: Recipe) -> nets.Params:
-    """Flow matching: x = t eps + (1 - t) a, velocity eps - a; prefix rows stand at time 0 and are not scored."""
+    """Flow matching: x = t eps + (1 - t) a, velocity eps - a; prefix rows are at time 0 and not part of the loss."""
     k_init, k_run = jax.random.split(key)
     arrays = (
         (data.state - stats["state_mean"]) / (stats["state_std"] + 1e-8),
@@ -181,8 +181,8 @@ def _descend(
     rate: float,
     report: Callable[[str], None],
 ) -> nets.Params:
-    """AdamW under a warm-up and a cosine, gradients clipped to norm 1. Returns the average of the last half's weights,
-    with a memory of 1000 steps."""
+    """AdamW with a warm-up and a cosine decay, gradients clipped to norm 1. Returns the average of the last half's
+    weights, with a memory of 1000 steps."""
     data = tuple(jnp.asarray(a) for a in data)
     report(f"{name}: {nets.count(params)} parameters, {steps} steps")
 
@@ -209,7 +209,7 @@ def _descend(
 
 
 def _rate(i: jax.Array, steps: int, peak: float) -> jax.Array:
-    """Linear over the first tenth, then a cosine down to nothing."""
+    """Linear over the first tenth, then a cosine down to 0."""
     warm = steps / 10
     done = (i - warm) / (steps - warm)
     return peak * jnp.where(i < warm, (i + 1) / warm, 0.5 * (1 + jnp.cos(jnp.pi * jnp.clip(done, 0, 1))))

@@ -17,7 +17,7 @@ BETA = 10.0
 
 
 def session(model: bytes | str, threads: int = 1) -> onnxruntime.InferenceSession:
-    """The runtime as lean-server sets it up."""
+    """An ONNX Runtime session with lean-server's options."""
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     options.add_session_config_entry("session.intra_op.allow_spinning", "0")
@@ -30,7 +30,7 @@ def run(graph: onnxruntime.InferenceSession, batch: Batch) -> Batch:
 
 
 def request(worlds: list[World], seed: int, modes: list[int], plan: np.ndarray | None = None, delay: int = DELAY) -> Batch:
-    """Inputs for the worlds as they stand. plan is the last chunk, of which EXECUTED rows have run."""
+    """Inputs for the present state of the worlds. plan is the last chunk, of which EXECUTED rows have run."""
     n = len(worlds)
     prefix, rows = np.zeros((n, ROWS, len(bundle.JOINTS)), np.float32), 0
     if plan is not None:
@@ -95,7 +95,7 @@ def record(model: bytes) -> dict[str, Batch]:
 
 
 def batch_invariant(model: bytes) -> bool:
-    """Whether a row's bytes are the same alone and in any batch up to 8, in every mode, here."""
+    """Whether a row has the same bytes alone and in any batch up to 8, in every mode, on this machine."""
     graph = session(model)
     worlds = [World(i, 1 - 2 * (i % 2)) for i in range(8)]
     first = run(graph, request(worlds, 1, [FREE] * 8))["chunk_robot"]

@@ -1,8 +1,8 @@
 """The trained policy as an ONNX graph: preprocessing, both networks, Real-Time Chunking and the Euler steps.
 
-Written node by node rather than traced, so that what runs on the robot's server can be read here. The loop over the
-steps is unrolled: everything that depends on a step's time alone is a constant, and no sine, cosine or logarithm is left
-(their last bits depend on a tensor's width, and a chunk must not depend on the batch it was computed in).
+Written node by node rather than traced, so that this file shows the computation of the robot's server. The loop over the
+steps is unrolled: all values that depend only on a step's time are constants, and no sine, cosine or logarithm is left
+(their last bits depend on a tensor's width, and a chunk must not depend on its batch).
 """
 
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ from .fit import Policy
 from .onnxgraph import Graph
 
 STEPS = 10  # Euler steps
-EPSILON = 1e-8  # beside a standard deviation, as LeRobot has it
+EPSILON = 1e-8  # added to a standard deviation, as in LeRobot
 
 
 def build(policy: Policy, metadata: dict[str, object]) -> bytes:
@@ -76,7 +76,7 @@ def _convolution(g: Graph, p: nets.Params, x: str, size: int, stride: int, chann
 
 
 def _films(g: Graph, p: nets.Params, context: str) -> list[str]:
-    """Per block, what the context adds to scale and shift: [B, 1, 2 * WIDTH]. What the time adds is a constant."""
+    """Per block, the context's part of scale and shift: [B, 1, 2 * WIDTH]. The time's part is a constant."""
     x = silu(g, linear(g, p["context1"], context))
     x = silu(g, linear(g, p["context2"], x))
     c = linear(g, p["context3"], x)
@@ -100,7 +100,7 @@ def _velocity(g: Graph, p: nets.Params, x: str, time: float, hard: str, films: l
 
 
 def _time_film(p: nets.Params, block: nets.Params, time: float) -> np.ndarray:
-    """What a row's time adds to its scale and shift, with the 1 of (1 + scale) and the bias: [1, 1, 2 * WIDTH]."""
+    """The time's part of a row's scale and shift, with the 1 of (1 + scale) and the bias: [1, 1, 2 * WIDTH]."""
     embedded = nets.embed_time(p, jnp.float32(time))
     film = np.array(embedded @ block["film"]["w"] + block["film"]["b"])
     film[: nets.WIDTH] += 1
@@ -112,7 +112,7 @@ def _span(g: Graph, first: int, last: int) -> list[str]:
 
 
 def sample(policy: Policy, batch: dict[str, np.ndarray]) -> np.ndarray:
-    """chunk_model by a plain loop over the training networks: a second reading of the graph, for tests."""
+    """chunk_model by a plain loop over the training networks: a second implementation of the graph, for tests."""
     s, p = policy.stats, policy.hands
     state = (batch["state"] - s["state_mean"]) / (s["state_std"] + EPSILON)
     picture = batch["image.top"].astype(np.float32).reshape(-1, 60, 2, 80, 2, 3).mean((2, 4)) * (2 / 255) - 1

@@ -1,8 +1,8 @@
 """The two networks of the demo policy, as functions of their parameters.
 
-Eyes turn a picture into the positions of target and post. Hands are a flow-matching velocity net over the 50 rows of a
-chunk: they mix rows and channels in turn, and each row has its own time, so that a prefix (time 0) can stand beside
-free rows (time t). Parameters are nested dictionaries of float32 arrays.
+The eyes turn a picture into the positions of target and post. The hands are a flow-matching velocity net over the 50
+rows of a chunk: they mix rows and channels in turn, and each row has its own time, so that one chunk can hold a prefix
+(time 0) and free rows (time t). Parameters are nested dictionaries of float32 arrays.
 """
 
 import math
@@ -19,10 +19,10 @@ SCENE = 4  # target x, y, post x, y
 
 MAPS = (12, 32, 32, 24)  # channels of the four convolutions; the last are softmax maps
 WIDTH, BLOCKS = 64, 3
-PLAIN_WIDTH = 128  # of the hands without a sampler
+PLAIN_WIDTH = 128  # width of the hands without a sampler
 TIME_FEATURES = 32
 SHORTEST_PERIOD, LONGEST_PERIOD = 4e-3, 4.0
-EPSILON = 1e-5  # of a layer norm
+EPSILON = 1e-5  # epsilon of a layer norm
 
 
 def init_eyes(key: jax.Array) -> Params:
@@ -100,8 +100,8 @@ def plain(p: Params, context: jax.Array) -> jax.Array:
 
 
 def hands(p: Params, x: jax.Array, time: jax.Array, hard: jax.Array, context: jax.Array) -> jax.Array:
-    """Velocity [B, 50, 6] at x [B, 50, 6]. time [B] is that of free rows, hard [B, 50] marks the rows at time 0, context
-    [B, 10] is normalised state and scene."""
+    """Velocity [B, 50, 6] at x [B, 50, 6]. time [B] is the time of free rows, hard [B, 50] marks the rows at time 0,
+    context [B, 10] is normalised state and scene."""
     c = embed_context(p, context)
     free, still = embed_time(p, time), embed_time(p, jnp.zeros_like(time))
     h = _apply(p["rows"], x) + p["position"]
@@ -139,7 +139,7 @@ def normalise(p: Params, x: jax.Array) -> jax.Array:
 
 
 def count(p: Params) -> int:
-    """How many numbers a network has."""
+    """The number of parameters of a network."""
     return sum(a.size for a in jax.tree.leaves(p))
 
 

@@ -1,4 +1,4 @@
-"""A small writer for ONNX graphs, and the inputs and outputs that every bundle's graph has."""
+"""A small writer for ONNX graphs, and the inputs and outputs common to all bundles' graphs."""
 
 import numpy as np
 import onnx
@@ -55,11 +55,11 @@ class Graph:
         return name
 
     def name(self, value: str, name: str) -> None:
-        """Gives a value the name of an output."""
+        """Adds an output with this name for a value."""
         self._nodes.append(helper.make_node("Identity", [value], [name]))
 
     def take(self) -> list[onnx.NodeProto]:
-        """The nodes since the last call, for a graph that is put together elsewhere."""
+        """The nodes since the last call, for a graph that is assembled elsewhere."""
         nodes, self._taken = self._nodes[self._taken :], len(self._nodes)
         return nodes
 
@@ -69,7 +69,7 @@ class Graph:
         return self._initializers
 
     def encode(self, metadata: dict[str, object], inputs: dict[str, tuple[int, list]] = INPUTS) -> bytes:
-        """The checked model. Metadata lets a lone file explain itself."""
+        """The checked model. Its metadata describe the file without its bundle."""
         port = lambda name, spec: helper.make_tensor_value_info(name, *spec)  # noqa: E731
         graph = helper.make_graph(
             self._nodes,

@@ -1,14 +1,14 @@
 """Trains the policy without a sampler and writes its bundle: python -m train.plain --out ../../testdata/demo/plain
 
-A regression of one scripted teacher who always passes the post on its far side. Its bundle says `rtc: none`: it takes
-pictures and state and nothing else. It stands beside the flow policy wherever a scheduling discipline conditions nothing.
+A regression of one scripted teacher who always passes the post on its far side. Its bundle has `rtc: none`: its inputs
+are only pictures and state. It serves beside the flow policy for scheduling disciplines without conditioning.
 """
 
 import argparse
 import os
 from pathlib import Path
 
-# One core: the training shares its machine. Must be set before JAX is imported.
+# One core, because the training shares its machine. It must be set before JAX is imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_multi_thread_eigen=false")
 
@@ -36,7 +36,7 @@ Seed {seed}, {eyes} steps for the eyes, {plain} for the hands. SHA-256 of the we
 
 
 def train(seed: int, recipe: fit.Recipe) -> fit.Policy:
-    """Eyes as the flow policy's; hands by regression."""
+    """The flow policy's eyes; hands by regression."""
     data = teacher.demonstrate_one_way(np.random.default_rng(seed), recipe.chunks)
     stats = fit.statistics(data)
     k_eyes, k_hands = jax.random.split(jax.random.key(seed))
@@ -60,7 +60,7 @@ def build(policy: fit.Policy) -> bytes:
 
 
 def observe(worlds: list[World]) -> golden.Batch:
-    """The graph's inputs for the worlds as they stand."""
+    """The graph's inputs for the present state of the worlds."""
     return {
         "image.top": np.stack([camera.render(w.q, w.target, w.post) for w in worlds]),
         "state": np.stack([w.q for w in worlds]).astype(np.float32),
@@ -68,7 +68,7 @@ def observe(worlds: list[World]) -> golden.Batch:
 
 
 def record(model: bytes) -> tuple[dict[str, golden.Batch], bool]:
-    """A set of one row and one of four, and whether a row's bytes are the same alone and in the batch."""
+    """A set of one row and a set of four, and whether a row has the same bytes alone and in the batch."""
     session = golden.session(model)
     run = lambda batch: dict(zip(OUTPUTS, session.run(list(OUTPUTS), batch)))  # noqa: E731
     worlds = [World(7), World(8, -1), World(9), World(10, -1)]
@@ -104,7 +104,7 @@ def write(out: Path, policy: fit.Policy, seed: int, recipe: fit.Recipe) -> bundl
 
 
 def sample(policy: fit.Policy, batch: golden.Batch) -> np.ndarray:
-    """chunk_model by the training networks: a second reading of the graph."""
+    """chunk_model by the training networks: a second implementation of the graph."""
     s = policy.stats
     state = (batch["state"] - s["state_mean"]) / (s["state_std"] + graph.EPSILON)
     picture = batch["image.top"].astype(np.float32).reshape(-1, 60, 2, 80, 2, 3).mean((2, 4)) * (2 / 255) - 1

@@ -1,7 +1,7 @@
 """Closed loop: how often does the arm reach its target?  python -m train.rollout BUNDLE --delay 8
 
 Many worlds run in lockstep, with one request in flight each. An observation taken before step n asks for the rows n and
-following; the chunk arrives `delay` ticks later, and rows that have run meanwhile fall away by their index.
+following; the chunk arrives `delay` ticks later, and rows whose steps have run meanwhile are dropped by their index.
 """
 
 import argparse
@@ -31,7 +31,7 @@ MODES = {"rtc": rtc.TRAINED, "guided": rtc.GUIDED, "async": rtc.FREE, "sync": rt
 
 @dataclass
 class Robot:
-    """One world and its schedule. `next` is the step to execute, `end` the first one without an action."""
+    """One world and its schedule. `next` is the step to execute, `end` the first step without an action."""
 
     world: World
     rng: np.random.Generator
@@ -43,7 +43,7 @@ class Robot:
     starved: int = 0
 
     def merge(self, tick: int) -> None:
-        """Takes a chunk that has arrived."""
+        """Adds a chunk that has arrived to the schedule."""
         if self.flight is None or self.flight[0] > tick:
             return
         _, first, chunk = self.flight
@@ -71,7 +71,7 @@ class Robot:
 
 
 def ask(graph: golden.onnxruntime.InferenceSession, robots: list[Robot], kind: str, delay: int, tick: int) -> None:
-    """Sends one request for each robot; the chunks are on their way."""
+    """Computes one request for each robot and puts its chunk in flight."""
     for at in range(0, len(robots), BATCH):
         part = robots[at : at + BATCH]
         rows = np.array([min(r.end - r.next, ROWS) if kind in ("rtc", "guided") else 0 for r in part])

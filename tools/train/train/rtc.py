@@ -1,4 +1,4 @@
-"""Real-Time Chunking as graph nodes: what a prefix does to a sampler. All controls are per sample.
+"""Real-Time Chunking as graph nodes: the effect of a prefix on a sampler. All controls are per sample.
 
 Time runs from 1 (noise) to 0 (actions), x_t = t eps + (1 - t) a, and the network's velocity is eps - a.
 
@@ -13,14 +13,14 @@ from .onnxgraph import ROWS, Graph
 
 FREE, GUIDED, TRAINED, TRAINED_GUIDED = range(4)
 
-# How guidance falls between the delay and the prefix's end. The graph's input 0 is the first.
+# The schedules: how guidance falls between the delay and the prefix's end. Value 0 of the graph's input is the first.
 LINEAR, ZEROS, ONES, EXP = range(4)
 SCHEDULES = ("linear", "zeros", "ones", "exp")
 
 
 def guidance_limit(step: int, steps: int, sigma: float = 1.0) -> float:
     """The largest guidance weight of a step: min(N, ((1 - tau)^2 + s^2 tau^2) / (s^2 tau (1 - tau))), tau = step / N, for
-    actions with a prior deviation s. With N a guided step copies the prefix; with more it overshoots."""
+    actions with a prior deviation s. At weight N a guided step copies the prefix; above N it overshoots."""
     if step == 0 or sigma == 0:
         return float(steps)
     tau = step / steps
@@ -42,7 +42,7 @@ def column(g: Graph, value: str, rank: int) -> str:
 
 
 def below(g: Graph, limit: str) -> str:
-    """Which rows are below a per-sample limit: [B] -> bool [B, ROWS, 1]."""
+    """The mask of the rows below a per-sample limit: [B] -> bool [B, ROWS, 1]."""
     mask = g.op("Less", g.const(np.arange(ROWS)[None], np.int64), column(g, limit, 2))
     return g.op("Unsqueeze", mask, g.const([2], np.int64))
 
@@ -67,7 +67,7 @@ def guidance(g: Graph) -> str:
 
 
 def bounds(g: Graph) -> tuple[str, str]:
-    """Where guidance ends and where it begins to fall, float [B]; the end wins over the begin."""
+    """The row where guidance ends and the row where it begins to fall, float [B]; the begin is at most the end."""
     end = g.op("Cast", g.op("Min", "prefix_len", "prefix_end"), to=TensorProto.FLOAT)
     return end, g.op("Min", g.op("Cast", _delay(g), to=TensorProto.FLOAT), end)
 
@@ -89,7 +89,7 @@ def scheduled(g: Graph, linear: str, end: str, start: str) -> str:
 
 
 def weights(schedule: int, delay: int, end: int) -> np.ndarray:
-    """The same in numpy, one sample, [ROWS]: a second reading for tests."""
+    """The same weights in numpy, one sample, [ROWS]: a second implementation for tests."""
     rows, start = np.arange(ROWS), min(delay, end)
     linear = np.clip((end - rows) / (end - start + 1), 0, 1)
     return {

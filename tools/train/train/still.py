@@ -1,7 +1,7 @@
 """Writes a bundle that answers the present position for all rows: python -m train.still --out DIR [--slow N]
 
 It has the demo policy's inputs and outputs and honours a committed prefix, but never moves: a robot that runs it must
-end with no target reached. Tests use it to see that success is not reported by accident. With --slow it first multiplies
+end with no target reached. Tests use it to check that success is not reported wrongly. With --slow it first multiplies
 matrices of SIDE x SIDE N times, so that one inference takes longer than its chunk lasts.
 """
 

@@ -12,18 +12,18 @@ from .world import FPS, PLACE_X, PLACE_Y, POST_RADIUS, POST_XY, SPEED, Array, po
 
 ROWS = 50  # actions of a chunk
 MAX_PREFIX = 20  # rows of prefix at most, the bundle's rtc_max_delay
-MAX_LAG = 2  # ticks that the arm may lie behind the chunk's first row
+MAX_LAG = 2  # largest number of ticks by which the arm lags the chunk's first row
 
 CLEARANCE = 0.085  # planned distance from the post's centre
-UNDECIDED = 0.035  # a post this close to the straight line is passed on either side, with equal chance
+UNDECIDED = 0.035  # a post this close to the straight line is passed on either side with equal probability
 PACE = 0.25 / FPS  # metres a tick ...
-BRAKE = 0.12  # ... and at most this share of what is left
+BRAKE = 0.12  # ... and at most this share of the remaining distance
 GRIP_RANGE = 0.15  # the gripper closes over the last metres to the target
 
 
 @dataclass
 class Scenes:
-    """Where things are when a demonstration begins."""
+    """The positions at the beginning of a demonstration."""
 
     tip: Array  # [n, 2]
     target: Array  # [n, 2]
@@ -34,7 +34,7 @@ class Scenes:
 
 @dataclass
 class Chunks:
-    """Demonstrations without pictures. `shortest` and `longest` bound the prefix a chunk may be trained with."""
+    """Demonstrations without pictures. `shortest` and `longest` bound the length of the prefix in a chunk's training."""
 
     state: NDArray[np.float32]  # [n, 6]
     action: NDArray[np.float32]  # [n, 50, 6]
@@ -44,7 +44,7 @@ class Chunks:
 
 
 def choose_way(rng: np.random.Generator, tip: Array, target: Array, post: Array) -> Array:
-    """+1 or -1: on which hand the post is passed. A coin decides when neither way is shorter."""
+    """+1 or -1: the side on which the post is passed, at random when both ways are about equally long."""
     lateral, ahead = _relative(tip, target, post)
     way = np.where(lateral > 0, -1.0, 1.0)
     coin = rng.choice([-1.0, 1.0], size=lateral.shape)
@@ -52,8 +52,8 @@ def choose_way(rng: np.random.Generator, tip: Array, target: Array, post: Array)
 
 
 def step(tip: Array, target: Array, post: Array, way: Array) -> Array:
-    """Where the tip goes in one tick: to the target, or along the tangent to the clearance circle while the post is in
-    the way."""
+    """The tip after one tick: towards the target, or along the tangent to the clearance circle while the post is in the
+    way."""
     lateral, ahead = _relative(tip, target, post)
     left = np.linalg.norm(target - tip, axis=-1)
     to_post = post - tip
@@ -70,7 +70,7 @@ def step(tip: Array, target: Array, post: Array, way: Array) -> Array:
 
 
 def step_grip(grip: Array, tip: Array, target: Array) -> Array:
-    """The gripper in one tick: it closes as the target comes near."""
+    """The gripper after one tick: it closes as the tip comes near the target."""
     return grip + np.clip(_closed(tip, target) - grip, -SPEED[5], SPEED[5])
 
 
@@ -79,7 +79,7 @@ def _closed(tip: Array, target: Array) -> Array:
 
 
 def _relative(tip: Array, target: Array, post: Array) -> tuple[Array, Array]:
-    """The post's signed distance from the line tip-target, and how far ahead it is on it."""
+    """The post's signed distance from the line tip-target, and its distance ahead along that line."""
     line = (target - tip) / (np.linalg.norm(target - tip, axis=-1, keepdims=True) + 1e-9)
     to_post = post - tip
     return line[..., 0] * to_post[..., 1] - line[..., 1] * to_post[..., 0], (line * to_post).sum(-1)
@@ -92,8 +92,8 @@ def draw_places(rng: np.random.Generator, side: Array) -> Array:
 
 
 def draw_scenes(rng: np.random.Generator, n: int) -> Scenes:
-    """A quarter of the tips stand where a leg begins, 40 % in the corridor before the post, the rest anywhere. Few start
-    inside the post: enough to learn to leave it."""
+    """A quarter of the tips start near the beginning of a leg, 40 % in the corridor before the post, the rest anywhere. A
+    few start inside the post, so that the policy learns to leave it."""
     post = rng.uniform(*POST_XY, (n, 2))
     side = rng.choice([-1.0, 1.0], n)
     target = draw_places(rng, side)
@@ -115,7 +115,7 @@ SHARES = [0.45, 0.25, 0.30]
 
 
 def far_side(scenes: Scenes) -> Array:
-    """The way of a teacher who always passes the post on its far side: left when going right, right when going left."""
+    """The way of a teacher who always passes the post on its far side: left when it moves right, right when it moves left."""
     return scenes.side
 
 
@@ -145,10 +145,9 @@ def demonstrate(rng: np.random.Generator, n: int) -> Chunks:
     """Chunks of three kinds.
 
     plain: the chunk begins at the state and has no prefix;
-    prefix: it begins 0 to 2 ticks after the state, as it does when the arm lies behind its goals;
-    stale: its first rows still serve an older target, mostly standing still there, and the prefix covers them. This
-    is what the moment after a success looks like, and without it a policy that sees a prefix of standing still
-    concludes that it should stand still.
+    prefix: the chunk begins 0 to 2 ticks after the state, as when the arm lags its goals;
+    stale: the first rows still serve an older target, mostly at rest there, and the prefix covers them. This is the
+    situation after a success; without it a policy learns to stay at rest after a prefix at rest.
     """
     kind = rng.choice(3, n, p=SHARES)
     scenes = draw_scenes(rng, n)
@@ -177,7 +176,7 @@ def demonstrate(rng: np.random.Generator, n: int) -> Chunks:
 
 
 def _walk(rng: np.random.Generator, scenes: Scenes, older: Array, switch: NDArray[np.int64]) -> tuple[Array, Array]:
-    """The expert's tip and gripper for as many ticks as a chunk can need; it serves the older target before `switch`."""
+    """The expert's tip and gripper for all ticks that a chunk can need. Before `switch` it serves the older target."""
     tip, grip, post = scenes.tip, scenes.grip, scenes.post
     way = choose_way(rng, tip, older, post)
     tips, grips = [tip], [grip]

@@ -17,7 +17,7 @@ def save(path: Path, policy: Policy) -> None:
 
 
 def load(path: Path) -> Policy:
-    """Reads what save wrote."""
+    """Reads a file written by save."""
     arrays = tensors.read(path)
     key = jax.random.key(0)
     fill = lambda root, tree: jax.tree_util.tree_map_with_path(lambda p, _: arrays[_name(root, p)], tree)  # noqa: E731

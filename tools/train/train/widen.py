@@ -1,7 +1,7 @@
-"""Gives an exported bundle the conditioning of today without training it again: python -m train.widen BUNDLE
+"""Adds today's conditioning to an exported bundle without a new training: python -m train.widen BUNDLE
 
-A graph that was exported when guidance fell linearly for everybody gets the inputs `schedule` and `sigma_d`, per sample.
-The networks stay as they are, byte for byte; an export from the weights would give the same graph.
+A graph of the time when guidance always fell linearly gets the inputs `schedule` and `sigma_d`, per sample. The networks
+stay the same, byte for byte; an export from the weights would give the same graph.
 """
 
 import argparse
@@ -19,7 +19,7 @@ DIFFERENCE = 1e-5  # model units, between the graph before and after with linear
 
 
 def widen(model: onnx.ModelProto) -> bytes:
-    """The graph with both inputs. Fails when it is not one of ours, or has them already."""
+    """The graph with both inputs. Raises ValueError when it is not one of ours, or has them already."""
     if any(i.name == "schedule" for i in model.graph.input):
         raise ValueError("the graph has an input schedule: there is nothing to do")
     g, nodes, step = Graph("w"), [], 0

@@ -1,7 +1,7 @@
 """The world "around the post": a planar arm carries its tip from one side of a post to the other and back.
 
 Metres, degrees, 60 ticks a second, float64 throughout. The same world is written in Go (package sim); both must
-agree to the last bit of a picture, so every formula here is fixed.
+agree to the last bit of a picture, so every formula here must stay unchanged.
 """
 
 import numpy as np
@@ -19,12 +19,12 @@ LIFT = -30.0  # shoulder_lift stays there
 POST_RADIUS = 0.050  # the tip inside this circle is a collision
 TARGET_RADIUS = 0.015  # the tip within this distance of the target ...
 DWELL_TICKS = 10  # ... for this many ticks in a row has reached it
-LEG_TICKS = 360  # a leg that takes longer is given up
+LEG_TICKS = 360  # a longer leg is abandoned
 
 # How far a servo moves in one tick: degrees, and percent for the gripper.
 SPEED = np.array([3.0, 3.0, 3.0, 3.0, 3.0, 4.0])
 
-# Where places are drawn: |x| of starts and targets, y of them, and either coordinate of the post.
+# Ranges of the random places: |x| and y of starts and targets, and both coordinates of the post.
 PLACE_X = (0.15, 0.21)
 PLACE_Y = (-0.04, 0.04)
 POST_XY = (-0.02, 0.02)
@@ -56,7 +56,7 @@ def pose(tip: Array, grip: ArrayLike) -> Array:
 
 
 class Draws:
-    """SplitMix64: random numbers that any language repeats."""
+    """SplitMix64: random numbers that are the same in every language."""
 
     _MASK = (1 << 64) - 1
 
@@ -82,7 +82,7 @@ class Draws:
 
 
 class World:
-    """One arm, one post, one target after the other. The first target is on the side `direction`."""
+    """One arm, one post, and one target after the other. The first target is on the side `direction`."""
 
     def __init__(self, seed: int, direction: int = 1) -> None:
         self.draws = Draws(seed)
@@ -106,7 +106,7 @@ class World:
             self._end_leg(COLLIDED if self.touched else REACHED)
             self.side = -self.side
         elif self.leg_ticks >= LEG_TICKS:
-            # The next target is on the same side, so holding still never earns anything.
+            # The next target is on the same side, so an arm at rest gains nothing.
             self._end_leg(TIMEOUT)
         else:
             return
