@@ -1,6 +1,6 @@
-"""ONNX Runtime from Python on a bundle, beside `bench gpu --beside`: inputs and outputs bound on the device once, inputs
-copied there before each run as the server does. The loop of a policy in two graphs is here, what goes between them
-stays on the device."""
+"""ONNX Runtime from Python on a bundle, a contender of `bench gpu --beside`: inputs and outputs are bound on the device
+once, and inputs are copied to it before each run, as in the server. For a policy in two graphs it runs the sampler's
+loop, and the tensors between the graphs stay on the device."""
 
 import json
 import sys
@@ -9,7 +9,7 @@ import numpy as np
 import onnxruntime as ort
 from timed import Asked
 
-# Of a port: numpy's type, or ONNX's number of one that numpy has not.
+# numpy's type for each type of a port, or ONNX's number for a type that numpy lacks.
 TYPES = {
     "tensor(float)": np.float32, "tensor(float16)": np.float16, "tensor(bfloat16)": 16,
     "tensor(uint8)": np.uint8, "tensor(int64)": np.int64, "tensor(bool)": np.bool_,
@@ -17,7 +17,7 @@ TYPES = {
 
 
 class Graph:
-    """A session on the device that was asked for."""
+    """A session on the chosen device."""
 
     def __init__(self, asked: Asked, name: str):
         options = ort.SessionOptions()
@@ -37,11 +37,11 @@ class Graph:
         self.memory = ("cpu" if asked.kind == "cpu" else "cuda", asked.number)
 
     def empty(self, port, batch: int) -> ort.OrtValue:
-        """Memory of a port on the device."""
+        """Allocates a port's tensor on the device."""
         return ort.OrtValue.ortvalue_from_shape_and_type([batch, *port.shape[1:]], TYPES[port.type], *self.memory)
 
     def bind(self, values: dict[str, ort.OrtValue]):
-        """A run with every port at its value."""
+        """A function that runs the session with every port bound to its value."""
         binding = self.session.io_binding()
         for port in self.inputs:
             binding.bind_ortvalue_input(port.name, values[port.name])
@@ -61,7 +61,7 @@ def given(port, batch: int, rng: np.random.Generator) -> np.ndarray:
 
 
 class Policy:
-    """A bundle's graph, or its two."""
+    """A bundle's graph, or its two graphs."""
 
     def __init__(self, asked: Asked):
         if asked.kind != "cpu":
@@ -72,7 +72,7 @@ class Policy:
         self.numbers = [np.array(k, np.int64) for k in range(asked.meta["num_steps"])] if split else []
 
     def prepare(self, batch: int):
-        """A run of one batch size, from values on the host to both chunks there."""
+        """A function for one inference of a batch size, from inputs on the host to both chunks on the host."""
         rng, first, step = np.random.default_rng(0), self.first, self.step
         host = {port.name: given(port, batch, rng) for port in first.inputs}
         values = {name: ort.OrtValue.ortvalue_from_numpy(value, *first.memory) for name, value in host.items()}

@@ -1,7 +1,7 @@
 """Checkpoints of real size with random weights, and their bundles, for `make gpu-bench`: python real.py FOLDER [--small]
 
-FOLDER/checkpoints gets ACT (resnet18, two cameras of 480x640, chunks of 100) and SmolVLA in the published one's shape,
-FOLDER/bundles act, smolvla and smolvla-split. What is there already stays."""
+FOLDER/checkpoints gets ACT (resnet18, two cameras of 480x640, chunks of 100) and SmolVLA in the shape of the published
+checkpoint, FOLDER/bundles gets act, smolvla and smolvla-split. Existing ones are kept."""
 
 import os
 import sys
@@ -16,7 +16,7 @@ PARTS = ("checkpoints/act", "checkpoints/smolvla/policy", "bundles/act", "bundle
 
 
 def make(folder: Path, small: bool) -> int:
-    """Writes what is missing; small: of the tests' size, to try everything else."""
+    """Writes the missing ones; small: of the tests' size, for a rehearsal."""
     if all((folder / part).exists() for part in PARTS):
         return 0  # before LeRobot is imported, which takes a while
     try:

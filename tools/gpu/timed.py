@@ -1,4 +1,4 @@
-"""What every contender of `bench gpu --beside` shares: what it is asked for, how it is timed, and what it prints."""
+"""The common part of the contenders of `bench gpu --beside`: environment, timing and report."""
 
 import json
 import os
@@ -10,13 +10,13 @@ from pathlib import Path
 
 import numpy as np
 
-WARM = 3  # runs that are not counted, of each batch
-LEAST = 5  # runs that are, however long they take
+WARM = 3  # uncounted runs of each batch size
+LEAST = 5  # smallest number of counted runs, however long they take
 
 
 class Asked:
-    """The environment that `bench gpu` gives: BENCH_BUNDLE, BENCH_DEVICE (cpu, cuda[:N], tensorrt[:N]), BENCH_BATCHES,
-    BENCH_SECONDS for all of them together, and BENCH_THREADS of the CPU."""
+    """The environment set by `bench gpu`: BENCH_BUNDLE, BENCH_DEVICE (cpu, cuda[:N], tensorrt[:N]), BENCH_BATCHES,
+    BENCH_SECONDS for all batch sizes together, and BENCH_THREADS of the CPU."""
 
     def __init__(self):
         missing = [name for name in ("BENCH_BUNDLE", "BENCH_DEVICE", "BENCH_BATCHES", "BENCH_SECONDS") if name not in os.environ]
@@ -33,7 +33,7 @@ class Asked:
         self.began = time.perf_counter()
 
     def measure(self, prepare: Callable[[int], Callable[[], object]]) -> dict:
-        """The report: prepare(batch) gives what one run is. All before the call is loading."""
+        """The report: prepare(batch) returns a function for one run. The time before the call counts as loading."""
         opened = time.perf_counter() - self.began
         batches = [{"batch": n, **timed(prepare(n), self.seconds)} for n in self.batches]
         return {"open_s": opened, "rss_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, "batches": batches}

@@ -1,7 +1,7 @@
-"""LeRobot's own policy in torch beside `bench gpu --beside`: python torch_lerobot.py [--compile] CHECKPOINT...
+"""LeRobot's own policy in torch, a contender of `bench gpu --beside`: python torch_lerobot.py [--compile] CHECKPOINT...
 
-The checkpoint of a bundle is found by the digest of its weights, in the environment of tools/export with a torch for
-the device. Timed is what a request costs: pictures and state from the host, LeRobot's processors, chunk, copy back."""
+It finds the checkpoint of a bundle by the digest of its weights, and runs in the environment of tools/export with a torch
+for the device. It times a whole request: pictures and state from the host, LeRobot's processors, chunk, copy back."""
 
 import argparse
 import contextlib
