@@ -1,8 +1,8 @@
 """LeRobot's own code on a dataset that edge-rt exported: judge.py DATASET RECORD-JPEGS [--tools] [--keep DIR]
 
-Every line that it prints is a fact that held; anything else is an exception. RECORD-JPEGS is
-a folder CAMERA/NNNNNN.jpg of what the record had for each frame. DIR gets the datasets that
-LeRobot's tools make of it, and some that LeRobot's own writer makes: all of them load.
+Every printed line is a check that passed; a failed check ends the program. RECORD-JPEGS is a
+folder CAMERA/NNNNNN.jpg with the record's picture for each frame. DIR receives the datasets
+that LeRobot's tools derive from DATASET, and some of LeRobot's own writer; all must load.
 """
 
 import argparse
@@ -51,7 +51,7 @@ def open_set(root: Path, **options) -> LeRobotDataset:
 
 
 def frames(ds: LeRobotDataset, root: Path, pictures: Path) -> None:
-    """Every frame as the loader gives it, beside the JPEG that the record has for it."""
+    """Compares every frame of LeRobot's loader with its JPEG in the record."""
     info = json.loads((root / "meta/info.json").read_text())
     cameras = [k for k, f in info["features"].items() if f["dtype"] == "video"]
     worst, mean, next_best = 0.0, 0.0, 1e9
@@ -72,7 +72,7 @@ def frames(ds: LeRobotDataset, root: Path, pictures: Path) -> None:
             got = item[c].permute(1, 2, 0).numpy() * 255
             error = float(np.abs(got - want).mean())
             worst, mean = max(worst, error), mean + error / len(ds) / len(cameras)
-            if i + 7 < len(ds) and i + 7 - first[episode] < 30:  # the picture of another frame is further away
+            if i + 7 < len(ds) and i + 7 - first[episode] < 30:  # another frame's picture must differ more
                 other = np.asarray(PIL.Image.open(sources[c][i + 7]).convert("RGB"), dtype=np.float32)
                 if sources[c][i].read_bytes() != sources[c][i + 7].read_bytes():
                     next_best = min(next_best, float(np.abs(got - other).mean()) - error)
@@ -81,7 +81,7 @@ def frames(ds: LeRobotDataset, root: Path, pictures: Path) -> None:
 
 
 def stats(ds: LeRobotDataset, root: Path, pictures: Path) -> None:
-    """Statistics by LeRobot's functions, in its float32 for numbers and in float64 for pictures."""
+    """Compares the statistics with LeRobot's functions in float64 and in its own float32."""
     rows = pq.read_table(sorted((root / "meta/episodes").rglob("*.parquet"))[0]).to_pylist()
     data = {}
     for file in sorted((root / "data").rglob("*.parquet")):
@@ -117,7 +117,7 @@ def stats(ds: LeRobotDataset, root: Path, pictures: Path) -> None:
             scale = max(1e-9, float(np.abs(of_all["max"]).max()))
             if k == "count":
                 differences.append(0.0 if (total[n][k] == v).all() else 1.0)
-            elif k[0] == "q":  # release 0.6.1 takes the mean, main the outermost
+            elif k[0] == "q":  # release 0.6.1 takes the mean, main the extremes
                 mean = np.average(np.stack([e[n][k] for e in episodes]), axis=0, weights=counts)
                 differences.append(float(np.abs(total[n][k] - mean).max()) / scale)
                 quantiles.append(float(np.abs(total[n][k] - v).max()) / scale)
@@ -127,7 +127,7 @@ def stats(ds: LeRobotDataset, root: Path, pictures: Path) -> None:
 
 
 def more_tools(root: Path, out: Path) -> None:
-    """The other tools, each of which leaves something else of a dataset as it was."""
+    """LeRobot's other tools, each of which keeps a different part of a dataset unchanged."""
     ds = open_set(root)
     added = {
         "reward": (np.linspace(0, 1, len(ds)).astype(np.float32), {"dtype": "float32", "shape": (1,), "names": None}),
@@ -146,7 +146,7 @@ def more_tools(root: Path, out: Path) -> None:
 
 
 def written(out: Path) -> None:
-    """What LeRobot's own writer makes: pictures in tables, both orders of their sizes, matrices, texts, other types."""
+    """Datasets of LeRobot's own writer: pictures in tables, both orders of their sizes, matrices, texts, other types."""
     rng = np.random.default_rng(2)
     camera, names = "observation.images.top", ["height", "width", "channels"]
     for name, video, extra in (
@@ -178,7 +178,7 @@ def written(out: Path) -> None:
 
 
 def tools(root: Path, out: Path) -> None:
-    """What LeRobot's editing tools make of it is loaded again."""
+    """Runs LeRobot's editing tools on the dataset and loads the results."""
     ds = open_set(root)
     if ds.num_episodes < 3:
         raise SystemExit("judge: want three episodes")
