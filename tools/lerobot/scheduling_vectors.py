@@ -1,13 +1,13 @@
-"""Records what LeRobot's own scheduling code does, for testdata/golden/lerobot_scheduling.json.
+"""Records the behaviour of LeRobot's own scheduling code for testdata/golden/lerobot_scheduling.json.
 
     pip download --no-deps lerobot==0.4.4
     unzip lerobot-0.4.4-py3-none-any.whl -d lerobot-0.4.4
     python scheduling_vectors.py lerobot-0.4.4 > ../../testdata/golden/lerobot_scheduling.json
 
-Runs ActionQueue, RobotClient and PolicyServer of that wheel unmodified. What they
-import besides is played: torch by numpy arrays in float32, whose products and sums
-round alike; gRPC, robots, cameras, datasets and policies by empty modules, since a
-scripted loop stands where the network was. No weights, no devices, no threads.
+Runs ActionQueue, RobotClient and PolicyServer of that wheel unmodified. Their other
+imports are replaced: torch by numpy arrays in float32, whose products and sums round
+equally; gRPC, robots, cameras, datasets and policies by empty modules, since a
+scripted loop replaces the network. No weights, no devices, no threads.
 
 Needs: numpy 2.
 """
@@ -34,7 +34,7 @@ PACKAGES = {"lerobot", "lerobot.async_inference", "lerobot.policies", "lerobot.p
 
 
 class Tensor(np.ndarray):
-    """As much of a tensor as the queue and the client use."""
+    """The methods of a tensor that the queue and the client use."""
 
     def clone(self):
         return self.copy()
@@ -58,7 +58,7 @@ class Whatever(type):
 
 
 class Anything(metaclass=Whatever):
-    """What an import from a played module yields: a base class, a decorator, a call that does nothing."""
+    """The value of an import from a replaced module: a base class, a decorator, or a function without effect."""
 
     def __init__(self, *args, **kwargs):
         pass
@@ -80,7 +80,7 @@ class Played(types.ModuleType):
 
 
 class Finder:
-    """Finds the wheel's files for REAL, and a played module for whatever else they import."""
+    """Finds the wheel's files for REAL, and an empty module for their other imports."""
 
     def __init__(self, wheel):
         self.wheel = wheel
@@ -114,7 +114,7 @@ class Finder:
 
 
 def queue_case(ActionQueue, rng, name, enabled, ops):
-    """One random life of an ActionQueue of two joints."""
+    """A random sequence of operations on an ActionQueue of two joints."""
     q = ActionQueue(types.SimpleNamespace(enabled=enabled))
     trace, value = [], 0.0
     for _ in range(ops):
@@ -140,9 +140,9 @@ def queue_case(ActionQueue, rng, name, enabled, ops):
 class Rig:
     """A RobotClient and a PolicyServer without a network between them, ticked by hand.
 
-    Each tick: run an action if there is one, take a chunk if one has come, send an
-    observation if the client wants to. The server starts with what it has queued as
-    soon as it is free, and its chunk comes `latency` ticks later.
+    In each tick the client runs an action if it has one, takes a chunk that has arrived,
+    and sends an observation if it is ready to. The server starts on its queued
+    observation as soon as it is free, and its chunk arrives `latency` ticks later.
     """
 
     def __init__(self, mod, threshold, aggregate, chunk, latency, speed, lose=()):
@@ -180,7 +180,7 @@ class Rig:
         return True
 
     def serve(self, tick):
-        """Starts what is queued, as GetActions does."""
+        """Starts on the queued observation, as GetActions does."""
         if self.busy is None and not self.server.observation_queue.empty():
             obs = self.server.observation_queue.get_nowait()
             self.server._predicted_timesteps.add(obs.get_timestep())
