@@ -1,7 +1,7 @@
-"""LeRobot's own recording of the pictures of a record: lerobot_record.py RECORDS --seconds N --way decode|pictures|streaming
+"""Records the pictures of a record with LeRobot: lerobot_record.py RECORDS --seconds N --way decode|pictures|streaming
 
-As lerobot-record does it at 30 frames a second: two cameras' pictures are decoded, add_frame, save_episode each minute.
-decode: only the first of it, which recording is measured above.
+Like lerobot-record at 30 frames a second: decodes two cameras' pictures, calls add_frame, and save_episode every minute.
+decode: only the decoding, the baseline for the cost of recording.
 """
 
 import argparse
@@ -20,7 +20,7 @@ from lerobot.datasets.lerobot_dataset import LeRobotDataset  # noqa: E402
 from mcap_protobuf.reader import read_protobuf_messages  # noqa: E402
 
 FPS, EPISODE = 30, 60
-KEEP = 300  # pictures of each camera, ten seconds, again and again
+KEEP = 300  # pictures of each camera, ten seconds, which are repeated
 JOINTS = ["shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"]
 
 
@@ -70,7 +70,7 @@ def main() -> None:
                 at = time.monotonic()
                 dataset.save_episode()
                 blocked += time.monotonic() - at
-                due += time.monotonic() - at  # LeRobot's arm stands still meanwhile, too
+                due += time.monotonic() - at  # LeRobot's arm does not move meanwhile either
         due += 1 / FPS
         if (left := due - time.monotonic()) > 0:
             time.sleep(left)
