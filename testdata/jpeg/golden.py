@@ -1,6 +1,6 @@
-"""Writes golden/: one picture in every form that a camera delivers it, and what an independent decoder makes of it.
+"""Writes golden/: one picture in every form that a camera delivers, and its pixels by an independent decoder.
 
-Pillow 13.0.0 (libjpeg-turbo 3.2) and numpy 2.2.6. The picture is 96 wide and 64 high and looks different from every side: red top left,
+Pillow 13.0.0 (libjpeg-turbo 3.2) and numpy 2.2.6. The picture is 96 wide and 64 high and has no symmetry: red top left,
 green top right, blue bottom left, yellow bottom right, a black cross and soft ramps between them.
 """
 import os
@@ -24,7 +24,7 @@ for name, sub in (("420", "4:2:0"), ("422", "4:2:2"), ("444", "4:4:4")):
     im.save(f"golden/scene_{name}.jpg", quality=90, subsampling=sub)
 im.convert("L").save("golden/scene_gray.jpg", quality=90)
 im.save("golden/scene_restart.jpg", quality=90, subsampling="4:2:2", restart_marker_rows=1)
-# As a webcam sends it: no Huffman tables.
+# The form of a webcam: no Huffman tables.
 src, out, i = open("golden/scene_422.jpg", "rb").read(), b"\xff\xd8", 2
 while src[i + 1] != 0xDA:
     n = 2 + int.from_bytes(src[i + 2 : i + 4], "big")
@@ -35,7 +35,7 @@ open("golden/scene_bare.jpg", "wb").write(out + src[i:])
 for name in ("420", "422", "444", "gray", "restart"):
     Image.open(f"golden/scene_{name}.jpg").convert("RGB").save(f"golden/scene_{name}.png")
 
-# Raw forms, ITU-R BT.601 from the definition: full range as in JPEG, narrow 16..235 and 16..240.
+# Raw forms, computed from the definition of ITU-R BT.601: full range as in JPEG, narrow 16..235 and 16..240.
 f = rgb.astype(np.float64)
 luma = 0.299 * f[..., 0] + 0.587 * f[..., 1] + 0.114 * f[..., 2]
 cb, cr = (f[..., 2] - luma) / 1.772 + 128, (f[..., 0] - luma) / 1.402 + 128

@@ -1,4 +1,4 @@
-"""Writes the pictures beside it: four bands 32 wide, 64 high: red, green, blue, orange. Pillow 13.0.0 (libjpeg-turbo 3.2)."""
+"""Writes the pictures of this folder: four bands 32 wide, 64 high: red, green, blue, orange. Pillow 13.0.0 (libjpeg-turbo 3.2)."""
 from PIL import Image
 
 RED, GREEN, BLUE, ORANGE = (255, 0, 0), (0, 255, 0), (0, 0, 255), (255, 140, 0)

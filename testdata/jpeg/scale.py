@@ -1,8 +1,8 @@
-"""Writes scale/: a picture of noise and what OpenCV makes of it in other sizes.
+"""Writes scale/: a picture of noise, and OpenCV's versions of it in other sizes.
 
-opencv-python-headless 4.13.0.92 and numpy 2.2.6. In 64 bit floats, rounded once: INTER_AREA along a side that shrinks, INTER_LINEAR along one that
-grows. lerobot_*.png is INTER_LINEAR alone, in 8 bits: what LeRobot's policy server does to a picture of another size (torch's bilinear without
-antialias has the same definition), which has to be the same where a side grows or becomes half.
+opencv-python-headless 4.13.0.92 and numpy 2.2.6. In 64 bit floats, rounded once: INTER_AREA along a shrinking side, INTER_LINEAR along a growing
+side. lerobot_*.png is INTER_LINEAR alone, in 8 bits, as LeRobot's policy server resizes a picture (torch's bilinear without antialias has the same
+definition). Both must be equal where a side grows or is halved.
 """
 
 import os
@@ -16,7 +16,7 @@ LEROBOT = [(30, 22), (120, 88), (77, 50), (61, 45)]
 
 os.makedirs("scale", exist_ok=True)
 noise = np.random.default_rng(19).integers(0, 256, (H, W, 3), dtype=np.uint8)
-noise[10:20, 30:50] = (250, 20, 10)  # so that shifts and swapped channels show
+noise[10:20, 30:50] = (250, 20, 10)  # reveals shifts and swapped channels
 cv2.imwrite("scale/noise.png", noise[..., ::-1])
 for w, h in AREA:
     across = cv2.resize(noise.astype(np.float64), (w, H), interpolation=cv2.INTER_AREA if w <= W else cv2.INTER_LINEAR)

@@ -1,23 +1,23 @@
 #!/usr/bin/env python3
-"""Train small tokenizers and write what the Python libraries make of 1,000 strings.
+"""Train small tokenizers and write the Python libraries' tokens of 1,000 strings.
 
     python3 testdata/tokenizer/make.py
 
-wants tokenizers 0.22.2, sentencepiece 0.2.3, transformers 5.5.4 and lerobot 0.6.1
-and writes beside itself, gzipped:
+needs tokenizers 0.22.2, sentencepiece 0.2.3, transformers 5.5.4 and lerobot 0.6.1
+and writes into its own folder, gzipped:
 
     smolvlm.json       byte-level BPE, the pipeline of SmolVLM2's tokenizer.json
     gemma.model        SentencePiece BPE as Gemma's tokenizer.model
     plain.model        the same kind without user-defined or long pieces
-    gemma.json         Gemma's as transformers writes it, as PaliGemma's tokenizer.json
-    cases.json         the strings, and their ids from each of these; gpt2 is
-                       smolvlm.json without its Digits step, as transformers 5's
-                       GPT2Tokenizer makes it
-    classes.txt        what each code point is to the pre-tokenizers
+    gemma.json         Gemma's in the form of transformers, as PaliGemma's tokenizer.json
+    cases.json         the strings, and their ids in each of these; gpt2 is
+                       smolvlm.json without its Digits step, as in the GPT2Tokenizer
+                       of transformers 5
+    classes.txt        the class of each code point in the pre-tokenizers
     prompts.json       prompts of Pi0.5 from states by LeRobot's own steps, and their ids
 
-The published tokenizers are not used: their vocabularies are not ours to ship.
-The text trained on is Python's own manual pages, the sentences below, and tasks.
+The published tokenizers are not used: we may not redistribute their vocabularies.
+The training text is Python's own manual pages, the sentences below, and tasks.
 """
 
 import gzip
@@ -95,7 +95,7 @@ GEMMA_OWN = (
     + "<table> <caption> <thead> <tbody> <tr> <td> <h1> <h2> <li> <b> <i> </table> </tr> </td> </b> </i>".split()
 )
 
-# Bytes that no string of SmolVLM2's corpus held have no token there, and are dropped.
+# Bytes that did not occur in SmolVLM2's corpus have no token in its vocabulary, and are dropped.
 MISSING = {0x02, 0x05, 0x0E, 0x1F, 0xF3, 0xF4}
 
 
@@ -200,7 +200,7 @@ def by_hand() -> list[str]:
 
 
 def at_random(rng: random.Random, n: int) -> list[str]:
-    """Strings of pieces in any order: words, marks, digits, spaces, anything."""
+    """Strings of random pieces: words, marks, digits, spaces, any characters."""
     words = [w for s in OTHER for w in s.split()] + VERBS + THINGS + GEMMA_OWN[:14] + SMOL_LAST[-4:] + ["<bos>", "</s>", "'s", "'ll", "▁", "_"]
 
     def some() -> str:
@@ -233,7 +233,7 @@ def prompts(rng: random.Random, ids_of) -> list[dict]:
         stats, case = statistics(rng, mode, dim)
         scale = 0.7 if mode == NormalizationMode.IDENTITY else 60
         state = torch.tensor([rng.gauss(0, scale) for _ in range(dim)], dtype=torch.float32)
-        if case.get("span") and i % 2:  # the edges of bins, where rounding decides
+        if case.get("span") and i % 2:  # the edges of bins, where rounding matters
             state = torch.tensor(case["a"]) + torch.tensor([rng.randrange(257) / 256 for _ in range(dim)]) * torch.tensor(case["span"])
         if i % 3 == 0:
             state[0] = rng.choice(edge_cases)
@@ -252,7 +252,7 @@ def prompts(rng: random.Random, ids_of) -> list[dict]:
 
 
 def statistics(rng: random.Random, mode: NormalizationMode, dim: int) -> tuple[dict, dict]:
-    """Random statistics of a state, and bundle.json's form of them."""
+    """Random statistics of a state, and their form in bundle.json."""
     a = torch.tensor([rng.uniform(-120, 10) for _ in range(dim)], dtype=torch.float32)
     b = a + torch.tensor([rng.choice([rng.uniform(1, 150), rng.uniform(1, 150), 0.0]) for _ in range(dim)], dtype=torch.float32)
     span = torch.where(b - a == 0, torch.tensor(1e-8), b - a)
