@@ -1,11 +1,11 @@
 """An official Zenoh node that a test drives.
 
-Commands come on standard input and answers and events go to standard output, as
-frames: three numbers of four bytes, little-endian (the lengths of a header, a
-payload and an attachment, 0xffffffff for none), then the header in JSON and the
-other two. Every command has an id, and is answered by {"answer": id, ...};
-samples, queries, replies and token changes come as {"event": ..., ...} whenever
-they happen. The node ends when its standard input does.
+It reads commands from standard input and writes answers and events to standard
+output, as frames: three little-endian numbers of four bytes (the lengths of the
+header, the payload and the attachment; 0xffffffff: absent), then the header in JSON,
+the payload and the attachment. Every command has an id, and its answer is
+{"answer": id, ...}; samples, queries, replies and token changes are written as
+{"event": ..., ...} when they happen. The node ends at the end of standard input.
 """
 
 import itertools
@@ -22,8 +22,8 @@ NONE = 0xFFFFFFFF
 
 PRIORITIES = "REAL_TIME INTERACTIVE_HIGH INTERACTIVE_LOW DATA_HIGH DATA DATA_LOW BACKGROUND".split()
 
-# The library's log goes to standard output, which is ours alone: it gets the
-# place of standard error.
+# The library logs to standard output, which only frames may use: its output is
+# redirected to standard error.
 out = os.fdopen(os.dup(1), "wb")
 os.dup2(2, 1)
 out_lock = threading.Lock()
@@ -56,7 +56,7 @@ def bytes_of(value):
 
 
 def content_of(sample):
-    """What a sample or a reply's sample holds, as the arguments of say."""
+    """The contents of a sample, also of a reply's, as the arguments of say."""
     return dict(key=str(sample.key_expr), payload=bytes_of(sample.payload), attachment=bytes_of(sample.attachment))
 
 
@@ -102,14 +102,15 @@ class Node:
         def on(sample):
             say(event="sample", name=name, **content_of(sample))
 
-        # On the receiving thread itself, so that who does not take holds the sender up.
-        # Nothing else: a question's replies there and a question asked at the same
-        # time hold each other up for five seconds, which ends the link.
+        # Samples are handled on the receiving thread itself, so that a slow subscriber
+        # blocks the sender. No other callback runs on it: the replies to a query on that
+        # thread and a query sent at the same time would block each other for five
+        # seconds, which ends the link.
         self.held[name] = self.session.declare_subscriber(key, Callback(on, indirect=False))
 
     def queryable(self, name, key):
         def on(query):
-            number = next(self.numbers)  # atomic, unlike a sum: queries come on several threads
+            number = next(self.numbers)  # atomic, unlike +=: queries arrive on several threads
             self.queries[number] = query
             say(event="query", name=name, query=number, key=str(query.key_expr), payload=bytes_of(query.payload))
 
