@@ -1,8 +1,8 @@
-"""The official Python binding as one end of a ping, or as the router between
-two: ping|pong|route connect|listen ENDPOINT KEY
+"""The official Python binding as one end of a ping, or as the router between two
+ends: ping|pong|route connect|listen ENDPOINT KEY
 
-A ping obeys "rtt BYTES COUNT" and "flood BYTES COUNT", one a line on standard
-input, and answers each with a line of JSON. All end when standard input does.
+A ping reads the commands "rtt BYTES COUNT" and "flood BYTES COUNT" as lines of standard
+input, and answers each with a line of JSON. All roles end at the end of standard input.
 """
 
 import json
@@ -19,7 +19,7 @@ def main(role, how, endpoint, key):
     conf.insert_json5("mode", json.dumps(mode))
     conf.insert_json5(how + "/endpoints", json.dumps([endpoint]))
     conf.insert_json5("scouting/multicast/enabled", "false")
-    # Otherwise two of these on one host would pass large payloads through memory.
+    # Otherwise two nodes on one host would pass large payloads through shared memory.
     conf.insert_json5("transport/shared_memory/enabled", "false")
     session = zenoh.open(conf)
 
