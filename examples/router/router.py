@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""An official Zenoh router out of the Python wheel, where zenohd is not installed.
+"""An official Zenoh router from the Python wheel, for hosts without zenohd.
 
     pip install eclipse-zenoh
     python3 router.py CONFIG.json5
