@@ -1,8 +1,8 @@
 /*
- * Keeps the cores that it may use from falling asleep: computes on each in the
- * lowest scheduling class there is, until it is ended. That class is the lowest
- * among the threads of one group only, so where each session is a group it makes
- * one of its own, of the lowest weight.
+ * Keeps the cores in its affinity mask from entering a sleep state: computes on
+ * each in the lowest scheduling class until it is ended. The class is the lowest
+ * only among the threads of one group; where each session is a group, it makes a
+ * group of its own with the lowest weight.
  */
 #define _GNU_SOURCE
 #include <errno.h>

@@ -1,14 +1,13 @@
 /*
- * The least that a program can do on a servo bus: write the frames it was given,
- * read as many bytes as the replies have, count them, and look at the clock. It
- * understands none of them. What it takes is what the port takes.
+ * The smallest possible client of a servo bus: writes the given frames, reads as
+ * many bytes as the replies have, counts them, and reads the clock. It does not
+ * parse any byte, so its time is the time of the port.
  *
  *   echo PORT BAUD RATE CYCLES REPLY-BYTES PATIENCE-NS FRAME...
  *
- * Frames are in hex; each is one write(2), as the driver makes it. It waits for
- * the replies of a cycle as long as the driver would. It prints one
- * line per cycle: nanoseconds of the clock, nanoseconds of the thread's CPU, bytes
- * read.
+ * Frames are in hex; each is one write(2), as in the driver. It waits for the
+ * replies of a cycle as long as the driver. It prints one line per cycle:
+ * nanoseconds of the clock, nanoseconds of the thread's CPU, bytes read.
  */
 #define _GNU_SOURCE
 #include <asm/termbits.h>
@@ -26,7 +25,7 @@
 
 #define FRAMES 4
 #define FRAME 1024
-#define PRIORITY 80 /* of SCHED_FIFO, as the driver's thread has it */
+#define PRIORITY 80 /* of SCHED_FIFO, as for the driver's thread */
 
 static int64_t now(clockid_t clock) {
 	struct timespec t;
