@@ -1,12 +1,13 @@
-// The part of CUDA's runtime that copies between the host and a device. Its C ABI
-// is the same in all of CUDA 12, so neither headers nor the library are needed to
-// build: what is declared here is looked up in the library when it is opened.
+// The part of CUDA's runtime that copies between the host and a device. Its C ABI is
+// the same in all of CUDA 12, so the build needs neither headers nor the library: the
+// functions declared here are looked up when the library is opened.
 #pragma once
 #include <stddef.h>
 
 enum { cuda_to_device = 1, cuda_to_host = 2 };
 
-// cuda_functions are CUDA's own, by their names; each returns 0 or an error code.
+// cuda_functions are CUDA's functions under their names without the prefix cuda; each
+// returns 0 or an error code.
 struct cuda_functions {
 	const char *(*GetErrorString)(int code);
 	int (*GetDeviceCount)(int *n);
@@ -29,11 +30,11 @@ struct cuda_functions {
 
 extern struct cuda_functions cuda;
 
-// cuda_open looks the functions up; NULL, or what is wrong.
+// cuda_open looks the functions up. It returns NULL or an error text.
 const char *cuda_open(const char *path);
 
-// cuda_load loads a library for those that need it by its name; NULL, or what is
-// wrong.
+// cuda_load loads a library for other libraries that link it by name. It returns NULL
+// or an error text.
 const char *cuda_load(const char *path);
 
 static inline const char *cuda_error(int code) { return cuda.GetErrorString(code); }
@@ -48,12 +49,12 @@ static inline int cuda_free(void *p) { return cuda.Free(p); }
 static inline int cuda_copy(void *dst, const void *src, size_t bytes, int direction, void *stream) {
 	return cuda.MemcpyAsync(dst, src, bytes, direction, stream);
 }
-// A stream that does not wait for the default one (cudaStreamNonBlocking).
+// A stream that does not wait for the default stream (cudaStreamNonBlocking).
 static inline int cuda_new_stream(void **stream) { return cuda.StreamCreateWithFlags(stream, 1); }
 static inline int cuda_free_stream(void *stream) { return cuda.StreamDestroy(stream); }
 static inline int cuda_synchronize(void *stream) { return cuda.StreamSynchronize(stream); }
 static inline int cuda_wait(void *stream, void *event) { return cuda.StreamWaitEvent(stream, event, 0); }
-// An event without a time (cudaEventDisableTiming).
+// An event without a time stamp (cudaEventDisableTiming).
 static inline int cuda_new_event(void **event) { return cuda.EventCreateWithFlags(event, 2); }
 static inline int cuda_free_event(void *event) { return cuda.EventDestroy(event); }
 static inline int cuda_record(void *event, void *stream) { return cuda.EventRecord(event, stream); }

@@ -1,6 +1,6 @@
-// CUDA's runtime on the host: a device's memory is the host's, and a stream does
-// at once what it is given. FAKE_GPU_COUNT is how many devices there are,
-// FAKE_GPU_COUNT_ERROR and FAKE_GPU_MALLOC_ERROR are codes to fail with.
+// CUDA's runtime on the host: a device's memory is host memory, and a stream
+// executes every operation at once. FAKE_GPU_COUNT is the number of devices,
+// FAKE_GPU_COUNT_ERROR and FAKE_GPU_MALLOC_ERROR are error codes to return.
 #include <stdlib.h>
 #include <string.h>
 

@@ -1,11 +1,11 @@
-// ONNX Runtime's own library for the CPU, FAKE_GPU_LIBRARY, which says that it has
-// the CUDA provider. What it is told to compute on a GPU, the CPU computes.
+// Wraps ONNX Runtime's library for the CPU, FAKE_GPU_LIBRARY, and announces the CUDA
+// provider. Sessions on a GPU run on the CPU.
 //
 // FAKE_GPU_PROVIDERS=cpu: the provider is not built in. FAKE_GPU_PROVIDER_ERROR and
-// FAKE_GPU_SESSION_ERROR: what loading the provider and opening a session fail
-// with. FAKE_GPU_RUN_ERROR: what runs fail with; "hang": they end when they are
-// terminated, "stuck": never, "slow": they compute over and over for a minute, "deaf":
-// also when they are terminated. FAKE_GPU_SICK: a file, and they fail only while it exists.
+// FAKE_GPU_SESSION_ERROR: the errors of loading the provider and of opening a session.
+// FAKE_GPU_RUN_ERROR: the error of runs; "hang": runs end only when they are terminated,
+// "stuck": they never end, "slow": they repeat the computation for a minute, "deaf": the
+// same, also after termination. FAKE_GPU_SICK: a file; runs fail only while it exists.
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -18,8 +18,8 @@
 static const OrtApi *real;
 static OrtApi fake;
 static volatile int terminated;
-static int on_gpu; // the options in hand ask for it
-static const OrtSession *on_cpu; // the last that did not: its runs do not fail
+static int on_gpu; // whether the options of the next session contain the provider
+static const OrtSession *on_cpu; // the last session without it, whose runs do not fail
 
 static const char *setting(const char *name) {
 	const char *text = getenv(name);
@@ -40,7 +40,7 @@ static OrtStatus *providers(char ***names, int *n) {
 }
 static OrtStatus *release_providers(char **names, int n) { return (void)names, (void)n, NULL; }
 
-static int options; // stands for the provider's, which nobody looks into
+static int options; // a placeholder for the provider's options, which are opaque
 static OrtStatus *create_cuda(OrtCUDAProviderOptionsV2 **out) { return *out = (OrtCUDAProviderOptionsV2 *)&options, NULL; }
 static OrtStatus *update_cuda(OrtCUDAProviderOptionsV2 *o, const char *const *keys, const char *const *values, size_t n) {
 	for (size_t i = 0; i < n && setting("FAKE_GPU_SAY") != NULL; i++) printf("cuda %s=%s\n", keys[i], values[i]);
