@@ -8,7 +8,7 @@ const OrtApi *ort_api;
 OrtEnv *ort_env;
 
 static const OrtApiBase *base_of(const char *path, const char **why) {
-	void *lib = dlopen(path, RTLD_LAZY); // stays loaded: it is about to be used
+	void *lib = dlopen(path, RTLD_LAZY); // stays loaded for its use
 	if (lib == NULL) {
 		*why = dlerror();
 		return NULL;
@@ -45,7 +45,7 @@ OrtStatus *ort_open(const char *path, const char **why) {
 void *ort_zeros(size_t bytes) {
 	void *p = NULL;
 	if (posix_memalign(&p, 64, bytes) != 0) return NULL;
-	return memset(p, 0, bytes); // touches every page now
+	return memset(p, 0, bytes); // makes every page present
 }
 
 OrtStatus *ort_append_cuda(OrtSessionOptions *options, const char *const *keys, const char *const *values, size_t n, void *stream) {

@@ -1,4 +1,4 @@
-// What cgo cannot do itself: call the entries of ONNX Runtime's table of functions.
+// Calls of the entries of ONNX Runtime's function table, which cgo cannot make itself.
 #pragma once
 #include "onnxruntime_c_api.h"
 #include <malloc.h>
@@ -6,23 +6,25 @@
 extern const OrtApi *ort_api; // NULL before ort_open
 extern OrtEnv *ort_env;
 
-// ort_version loads the library and returns its version. NULL: *why says why.
+// ort_version loads the library and returns its version, or NULL with an error text in
+// *why.
 const char *ort_version(const char *path, const char **why);
 
-// ort_open makes the environment, once. On failure *why is set where there is no
-// status that says it.
+// ort_open makes the environment, once. A failure is the returned status, or the error
+// text in *why.
 OrtStatus *ort_open(const char *path, const char **why);
 
-// ort_zeros returns zeroed memory on a cache line with every page present, or NULL.
+// ort_zeros returns zeroed memory, aligned to a cache line, with every page present, or
+// NULL.
 void *ort_zeros(size_t bytes);
 
-// ort_append_cuda and ort_append_tensorrt add a provider. The keys of one call
-// replace those of all calls before, so all come together; stream may be NULL.
+// ort_append_cuda and ort_append_tensorrt add a provider. The keys of a call replace
+// those of all earlier calls, so one call passes all keys; stream may be NULL.
 OrtStatus *ort_append_cuda(OrtSessionOptions *options, const char *const *keys, const char *const *values, size_t n, void *stream);
 OrtStatus *ort_append_tensorrt(OrtSessionOptions *options, const char *const *keys, const char *const *values, size_t n, void *stream);
 
 // ort_port describes input or output i: its name (ort_free), type, and dimensions,
-// -1 for a symbolic one. *rank is -1 for what is no tensor, and may exceed most.
+// -1 for a symbolic one. *rank is -1 if it is not a tensor, and may exceed most.
 OrtStatus *ort_port(const OrtSession *session, int output, size_t i, char **name, int *type, int64_t *dims, int most, int *rank);
 
 static inline const char *ort_message(const OrtStatus *s) { return ort_api->GetErrorMessage(s); }
@@ -65,8 +67,8 @@ static inline OrtStatus *ort_bind_input(OrtIoBinding *b, const char *name, const
 static inline OrtStatus *ort_bind_output(OrtIoBinding *b, const char *name, const OrtValue *v) { return ort_api->BindOutput(b, name, v); }
 static inline void ort_release_binding(OrtIoBinding *b) { ort_api->ReleaseIoBinding(b); }
 
-// By itself glibc raises the size from which a block is mapped by itself to that of the largest
-// freed so far, up to 32 MiB; smaller ones lie in heaps that give back only their end.
+// By default glibc raises the size from which a block gets its own mapping to the size of the
+// largest freed block, up to 32 MiB. Smaller blocks are in heaps, which return only their end.
 static inline int ort_map_large_blocks(int bytes) { return mallopt(M_MMAP_THRESHOLD, bytes); }
 
 static inline OrtStatus *ort_new_run(OrtRunOptions **out) { return ort_api->CreateRunOptions(out); }
