@@ -1,12 +1,12 @@
 const retryEvery = 2000, statusLimit = 2000;  // ms
 const byId = id => document.getElementById(id);
 const rest = ms => new Promise(done => setTimeout(done, ms));
-// Nobody looks at a hidden page, and it asks for nothing.
+// A hidden page sends no requests.
 const seen = async () => { while (document.hidden) await new Promise(done => document.addEventListener("visibilitychange", done, {once: true})); };
 const ms = v => v == null ? "–" : v >= 10000 ? (v / 1000).toFixed(0) + " s" : v.toFixed(v < 10 ? 1 : 0) + " ms";
 const ask = (path, limit) => fetch(path, {cache: "no-store", signal: AbortSignal.timeout(limit)});
 
-// Text from others is only ever set as text.
+// Foreign text is only set as text, never as HTML.
 function fill(table, rows) {
   while (table.rows.length > rows.length) table.deleteRow(-1);
   rows.forEach((row, i) => {
@@ -21,7 +21,7 @@ function fill(table, rows) {
 }
 const alarm = n => [n, n > 0 ? "bad" : ""];
 
-// watch asks for the status again and again, and shows it, or that there is none.
+// watch requests the status periodically and shows it, or that no answer came.
 async function watch(path, every, show, name) {
   for (;;) {
     await seen();
@@ -35,7 +35,7 @@ async function watch(path, every, show, name) {
       byId("state").textContent = e instanceof TypeError || e.name === "TimeoutError" ? "no answer" : e.message;  // fetch throws TypeErrors
       byId("state").className = "bad";
       document.title = `${name()}: no answer`;
-      document.body.classList.add("old");  // the tables are of before
+      document.body.classList.add("old");  // the tables show the last answer
       wait = retryEvery;
     }
     await rest(wait);
