@@ -1,5 +1,5 @@
-// The C side of package jpeg: libjpeg-turbo's TurboJPEG API on memory that the
-// caller owns, and the two loops that are several times faster as vectors.
+// The C side of package jpeg: libjpeg-turbo's TurboJPEG API on memory owned by the
+// caller, and the two loops that are several times faster as vector code.
 
 #include <stdint.h>
 #include <stdio.h>
@@ -9,10 +9,10 @@
 
 enum { edgert_corrupt = -1, edgert_badsize = -2, edgert_toolarge = -3, edgert_badformat = -4, edgert_warned = 1 };
 
-// ITU-R 601 levels become JFIF's: luma 16..235 and chroma 16..240 become 0..255.
-// 149/128 and 146/128 are 255/219 and 255/224 to within a quarter of a level; 63
-// rounds like 64 and keeps the highest at 255. Clamped first and in 16 bits
-// without sign, which compilers turn into vectors on every machine.
+// Converts ITU-R 601 levels to JFIF's: luma 16..235 and chroma 16..240 to 0..255.
+// 149/128 and 146/128 equal 255/219 and 255/224 to within a quarter of a level; 63
+// rounds like 64 and keeps the highest level at 255. Levels are clamped first, in
+// unsigned 16 bits, which compilers vectorise on every machine.
 static inline uint8_t edgert_bright(uint8_t y) {
 	y = y < 16 ? 16 : y;
 	y = y > 235 ? 235 : y;
@@ -34,7 +34,7 @@ static void edgert_luma(uint8_t *restrict dst, const uint8_t *restrict src, int 
 }
 
 // Chroma of two rows of YUYV, from the first Cb on, to one planar row each; a == b
-// keeps the row, else the two are averaged.
+// keeps the row, otherwise the two rows are averaged.
 static void edgert_chroma4(uint8_t *restrict u, uint8_t *restrict v, const uint8_t *a, const uint8_t *b, int n, int full) {
 	if (full && a == b) for (int i = 0; i < n; i++) { u[i] = a[4 * i]; v[i] = a[4 * i + 2]; }
 	else if (full) for (int i = 0; i < n; i++) { u[i] = edgert_mean(a[4 * i], b[4 * i]); v[i] = edgert_mean(a[4 * i + 2], b[4 * i + 2]); }
@@ -75,8 +75,8 @@ static void edgert_split_gray(uint8_t *y, const uint8_t *src, int w, int h, int 
 	memset(y + (size_t)w * h, 128, 2 * (size_t)((w + 1) / 2) * ((h + 1) / 2));
 }
 
-// Returns the bytes written, or edgert_*. The library believes that a buffer it
-// may not grow has tjBufSize bytes, so that is checked here.
+// Returns the number of bytes written, or edgert_*. The library assumes that a buffer
+// of fixed size has tjBufSize bytes, so the size is checked here.
 static long edgert_encode(tjhandle t, const unsigned char *pix, int w, int h, int stride, int format, int subsamp, int quality, unsigned char *dst, unsigned long cap) {
 	unsigned long n = cap;
 	if (cap < tjBufSize(w, h, subsamp)) return edgert_badsize;
@@ -84,7 +84,7 @@ static long edgert_encode(tjhandle t, const unsigned char *pix, int w, int h, in
 	return (long)n;
 }
 
-// The same from planes of w, (chroma) cw and cw bytes a row.
+// The same from planes with rows of w, cw and cw bytes (luma and both chromas).
 static long edgert_encode_planes(tjhandle t, const unsigned char *y, int w, int h, int cw, int ch, int subsamp, int quality, unsigned char *dst, unsigned long cap) {
 	unsigned long n = cap;
 	const unsigned char *planes[3] = {y, y + (size_t)w * h, y + (size_t)w * h + (size_t)cw * ch};
@@ -101,8 +101,8 @@ static int edgert_rgb_planes(tjhandle t, const unsigned char *y, int w, int h, i
 	return tjDecodeYUVPlanes(t, planes, strides, subsamp, dst, w, 0, h, TJPF_RGB, 0) != 0 ? edgert_corrupt : 0;
 }
 
-// After an error in a header libjpeg-turbo 2.1 stays in the middle of it and
-// would read the next picture as its continuation.
+// After an error in a header libjpeg-turbo 2.1 keeps its position in that header and
+// would read the next picture as its continuation. edgert_renew replaces the handle.
 static int edgert_renew(tjhandle *t) {
 	tjhandle fresh = tjInitDecompress();
 	if (fresh == NULL) return edgert_corrupt;
@@ -111,19 +111,18 @@ static int edgert_renew(tjhandle *t) {
 	return 0;
 }
 
-// edgert_because keeps the library's words for a failure: it has those of a
-// warning for the calling thread alone, and a goroutine's next call may be on
-// another.
+// edgert_because copies the library's error text at once: the library keeps the text of
+// a warning per thread, and a goroutine's next call may run on another thread.
 static int edgert_because(tjhandle t, char *why, int room, int failure) {
 	snprintf(why, (size_t)room, "%s", tjGetErrorStr2(t));
 	return failure;
 }
 
-// edgert_whole reports, after a call that failed, whether nothing of the picture
-// is missing: the library only warns, and of no more than a few bytes where none
-// belong, as webcams send them before a marker. It goes on behind those as if
-// they were not there. After any other warning a part of the picture is gray or
-// nonsense. The library keeps the words of a picture's first warning alone.
+// edgert_whole reports, after a failed call, whether the picture is complete: the
+// failure was only a warning about at most `most` stray bytes before a marker, as
+// webcams send them, which the library skips. After any other warning a part of the
+// picture is gray or wrong. The library keeps only the text of a picture's first
+// warning.
 static int edgert_whole(tjhandle t, char *why, int room, int most) {
 	unsigned stray = 0, marker = 0;
 	edgert_because(t, why, room, 0);
@@ -131,10 +130,10 @@ static int edgert_whole(tjhandle t, char *why, int room, int most) {
 		sscanf(why, "Corrupt JPEG data: %u extraneous bytes before marker 0x%x", &stray, &marker) == 2 && stray <= (unsigned)most;
 }
 
-// The picture's own size is compared before anything is decoded, so that dst is
-// written to w * h * 3 bytes at most; shrink is 1, 2, 4 or 8. why has room for
-// the library's words. Returns 0, edgert_warned for a whole picture with up to
-// stray bytes too many, or why there is none.
+// The picture's own size is compared before the decoding, so that at most w * h * 3
+// bytes of dst are written; shrink is 1, 2, 4 or 8. why has room for the library's
+// text. Returns 0, edgert_warned for a complete picture with up to `stray` stray bytes,
+// or the reason of the failure.
 static int edgert_decode(tjhandle t, const unsigned char *src, unsigned long n, unsigned char *dst, int w, int h, int shrink, long long max_pixels, int stray, char *why, int room) {
 	int pw = 0, ph = 0, subsamp = 0, space = 0;
 	why[0] = 0;
