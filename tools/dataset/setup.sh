@@ -1,6 +1,6 @@
 #!/bin/sh
-# Adds to .venv-export what LeRobot needs to load a dataset and to train on it. Without
-# dependencies, because huggingface's datasets caps a version that LeRobot's others need newer.
+# Adds to .venv-export the packages with which LeRobot loads a dataset and trains on it. It installs
+# no dependencies, because huggingface's datasets caps a version that other packages of LeRobot need newer.
 # Run by `make dataset-test`; a second run does nothing.
 set -eu
 cd "$(dirname "$0")/../.."
