@@ -1,16 +1,16 @@
 #!/bin/sh
-# Makes .venv-export: LeRobot, CPU torch and what edgert-export needs, at the versions
-# that were tried together. Run by `make export-env`; a second run does nothing.
+# Makes .venv-export: LeRobot, CPU torch and the dependencies of edgert-export, at the versions
+# that were tested together. Run by `make export-env`; a second run does nothing.
 #
-# PyPI's torch for x64 comes with the CUDA libraries (4 GB installed). Where the index is
-# reachable, TORCH_INDEX=URL of PyTorch's CPU index takes the build without.
+# PyPI's torch for x64 includes the CUDA libraries (4 GB installed). TORCH_INDEX=URL of PyTorch's
+# CPU index, where that is reachable, installs the build without them.
 set -eu
 cd "$(dirname "$0")/../.."
 
 say() { printf 'export-env: %s\n' "$*" >&2; }
 
 if [ ! -x .venv-export/bin/python ]; then
-	# pyenv's python3.12 on PATH works only where that version is the chosen one.
+	# pyenv's python3.12 on PATH works only if pyenv has selected that version.
 	for python in "${EXPORT_PYTHON:-}" python3.12 python3.13 python3.14 python3 "${PYENV_ROOT:-$HOME/.pyenv}"/versions/3.1[2-9]*/bin/python; do
 		if [ -n "$python" ] && "$python" -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 12))' 2>/dev/null; then
 			break

@@ -16,7 +16,7 @@ export OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 HF_HUB_OFFLINE=1
 
 say() { printf 'act_sim: %s\n' "$*" >&2; }
 
-# Each step does nothing where an earlier run completed it, and training goes on where it was cut off.
+# A step that an earlier run completed is skipped, and an interrupted training is resumed.
 say "1 of 3: demonstrations in $data"
 [ -e "$data/meta/stats.json" ] || nice "$python" record.py "$data" --seed "$seed"
 say "2 of 3: training in $data/stages-$seed"
