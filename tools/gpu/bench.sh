@@ -1,13 +1,13 @@
 #!/bin/sh
 # The whole measurement on a GPU (`make gpu-bench`): ACT and SmolVLA at real size,
 # lean-server's code, bare ONNX Runtime, and LeRobot in torch, eager and compiled,
-# in one run and one report. Set up what is missing; end early, with 4, where
-# there is no GPU.
+# in one run and one report. Installs missing parts; exits early, with 4, on a
+# machine without a GPU.
 #
 #   DEVICE=cuda       cuda, cuda:N, tensorrt, or cpu to rehearse without a GPU
 #   BATCHES=1,2,...   sizes of batches (1,2,3,4,6,8,12,16)
 #   SECONDS_EACH=60   of each contender on each bundle
-#   CONTENDERS="bare torch compiled"   who is measured beside ours
+#   CONTENDERS="bare torch compiled"   the contenders beside lean-server's code
 #   FOLDER=bin/gpu    where checkpoints, bundles and the report are (bin/gpu-small with SMALL)
 #   SMALL=1           checkpoints of the tests' size, to rehearse quickly
 set -eu
@@ -50,12 +50,12 @@ done
 tools/setup.sh demo
 [ "$device" = cpu ] || tools/setup.sh gpu
 tools/export/setup.sh
-command -v g++ >/dev/null || say 'no g++: LeRobot compiled by torch will be told as absent'
+command -v g++ >/dev/null || say 'no g++: LeRobot compiled by torch will be reported as absent'
 mkdir -p "$folder"
 "$torch" tools/gpu/real.py "$folder" ${SMALL:+--small}
 go build -o bin/bench ./cmd/bench
 
-# Compiling takes minutes for each policy, once.
+# torch compiles each policy once, for minutes.
 export TORCHINDUCTOR_CACHE_DIR="$(cd "$folder" && pwd)/inductor"
 bin/bench gpu --device "$device" --batch "${BATCHES:-1,2,3,4,6,8,12,16}" --duration "${SECONDS_EACH:-60}s" \
 	--bundle "$folder/bundles/act,$folder/bundles/smolvla,$folder/bundles/smolvla-split" \
