@@ -1,8 +1,8 @@
 #!/bin/sh
-# Runs our Zenoh against the official one, both versions of it, and names every
-# case. A case that fails is run again by itself, three times at most: a dozen
-# official processes share the machine, and a host that takes its cores away for
-# long makes any of them time out. Called by `make interop`.
+# Runs our Zenoh against both versions of the official one and names every case. A
+# failed case is run again alone, at most three times: a dozen official processes
+# share the machine, and a host that withholds its cores for long makes any of them
+# time out. Called by `make interop`.
 set -u
 cd "$(dirname "$0")/../.."
 export EDGERT_INTEROP=1.9.0,1.10.2
@@ -16,7 +16,7 @@ grep -v '^=== ' "$log"
 printf '%s cases passed, %s failed, %s skipped\n' \
 	"$(grep -c '^ *--- PASS' "$log")" "$(grep -c '^ *--- FAIL' "$log")" "$(grep -c '^ *--- SKIP' "$log")"
 [ $rc = 0 ] && exit 0
-# The innermost of the failed cases, as patterns: what no other begins with.
+# The innermost failed cases, as patterns: those that are not a prefix of another.
 sed -n 's/^ *--- FAIL: \(.*\) ([0-9.]*s)$/\1/p' "$log" | sort -r | awk 'index(last, $0 "/") != 1 { print } { last = $0 }' >"$log.failed"
 [ -s "$log.failed" ] && [ "$(wc -l <"$log.failed")" -le 20 ] || exit $rc
 rc=0

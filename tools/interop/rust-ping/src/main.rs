@@ -1,5 +1,5 @@
 //! One end of a ping: rust-ping ping|pong connect|listen ENDPOINT KEY
-//! `ping` obeys "rtt BYTES COUNT" and "flood BYTES COUNT", one a line, and answers in JSON.
+//! `ping` reads the commands "rtt BYTES COUNT" and "flood BYTES COUNT", one a line, and answers in JSON.
 use std::io::{stdin, BufRead};
 use std::sync::{mpsc::channel, Mutex};
 use std::time::{Duration, Instant};
