@@ -4,7 +4,7 @@
 # DIR/order, and v4l2loopback.ko, built from Debian's source.
 #
 # Packages are only unpacked, never installed, and apt works in folders of its
-# own below DIR: the system's lists and its architectures stay as they are.
+# own below DIR: the system's package lists and architectures stay unchanged.
 set -eu
 arch=$1
 mkdir -p "$2"
@@ -16,7 +16,7 @@ say() { printf 'kernel: %s\n' "$*" >&2; }
 command -v apt-get >/dev/null 2>&1 || { say "this needs Debian's apt-get, here or in a container"; exit 3; }
 PATH=$PATH:/sbin:/usr/sbin
 
-# apt of one architecture, in folders of its own.
+# apt for one architecture, in folders of its own.
 apt() { # architecture command...
 	a=$1
 	shift
@@ -51,15 +51,15 @@ say "unpacking $image and building v4l2loopback for it"
 rm -rf "$dir/tree" "$dir"/*.ko "$dir/order" "$dir/version"
 mkdir -p "$dir/tree/boot" "$dir/tree/lib/modules"
 (cd "$dir/debs" && apt "$arch" download "$image" >/dev/null)
-# Only what is needed of 400 MB.
+# Only the needed files of 400 MB.
 dpkg-deb --fsys-tarfile "$dir"/debs/"$image"_*.deb | tar x -C "$dir/tree" --wildcards './boot/vmlinuz-*' './lib/modules/*/modules.*' \
 	'./lib/modules/*/kernel/drivers/media/*' './lib/modules/*/kernel/drivers/video/*' './lib/modules/*/kernel/drivers/i2c/*' '*/drivers/dma-buf/*' \
 	2>/dev/null || true
 [ -e "$dir/tree/boot/vmlinuz-$version" ] || { say "$image holds no kernel"; exit 1; }
 cp "$dir/tree/boot/vmlinuz-$version" "$dir/vmlinuz"
 
-# v4l2loopback: the source is a package for every architecture; the headers hold
-# programs for the machine that builds, so those are the host's.
+# v4l2loopback: its source package fits every architecture; the programs among the
+# headers run on the building machine, so they come from the host's architecture.
 common=$(depends "$arch" "linux-headers-$version" 'linux-headers-.*-common')
 [ "$host" = "$arch" ] || apt "$host" update >/dev/null
 unpack "$arch" "linux-headers-$version" "$common" v4l2loopback-dkms
