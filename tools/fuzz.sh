@@ -1,12 +1,12 @@
 #!/bin/sh
-# Runs every fuzz target of the module for the time given, one per core at once.
+# Runs every fuzz target of the module for FUZZTIME, one target per core at once.
 # The binary of a package is built once for all its targets.
-# Making an interesting input smaller may take a second of it: where goroutines
-# take part the same input never covers the same code twice, and go test would
-# try for a minute.
+# The minimisation of an interesting input is limited to a second: with several
+# goroutines an input never covers the same code twice, and go test would try for
+# a minute.
 # Fuzzing sometimes reports its own end as a failure ("context deadline exceeded",
 # https://go.dev/issue/75804) when a worker is busy at that moment. Such a run has
-# found nothing and is made again, twice at most; a real finding always names its
+# found no failure and is repeated at most twice; a real finding always names its
 # failing input or prints a panic.
 set -eu
 cd "$(dirname "$0")/.."
@@ -15,7 +15,7 @@ fuzz() { # package folder target
 	log=$(mktemp)
 	binary=$BINARIES/$(printf %s "$1" | tr / -).test
 	for try in 1 2 3; do
-		# In its folder, as go test does: seeds, and inputs that fail, lie there.
+		# In the package's folder, as in go test: it holds the seeds and the failing inputs.
 		if (cd "$2" && "$binary" -test.run '^$' -test.parallel 1 -test.fuzz "^$3\$" -test.fuzztime "$FUZZTIME" -test.fuzzminimizetime 1s -test.fuzzcachedir "$FUZZCACHE/$1") >"$log" 2>&1; then
 			printf 'fuzz %s %s: %s\n' "$1" "$3" "$(tail -n 2 "$log" | head -n 1)"
 			rm -f "$log"

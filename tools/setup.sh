@@ -1,19 +1,19 @@
 #!/bin/sh
 # Installs what a fresh Debian or Ubuntu lacks: a C compiler and libjpeg-turbo
 # (Debian packages) and ONNX Runtime (a Python wheel that holds the library).
-# With "test" also the Python packages that act as independent judges in tests,
-# with "interop" those that drive our programs.
-# With "v4l2" and an architecture what tools/v4l2vm needs instead: the emulator and
-# what builds a kernel module, with "page" the browser that looks at the pages, with
-# "gpu" ONNX Runtime for NVIDIA GPUs. "robot" leaves ONNX Runtime out, which edge-rt does
-# not use, and "server" is what lean-server needs. "go" checks Go alone. Run by `make demo`,
-# `make test` and CI; a second run does nothing in a second.
+# With "test" also the Python packages that tests use as independent judges, with
+# "interop" those that drive our programs. With "v4l2" and an architecture instead the
+# dependencies of tools/v4l2vm: the emulator and the tools that build a kernel module;
+# with "page" the browser that tests the pages, with "gpu" ONNX Runtime for NVIDIA GPUs.
+# "robot" leaves out ONNX Runtime, which edge-rt does not use, and "server" installs the
+# dependencies of lean-server. "go" checks Go alone. Run by `make demo`, `make test` and
+# CI; a second run does nothing and takes a second.
 set -eu
 cd "$(dirname "$0")/.."
 want=${1:-demo}
 
-# What the code needs, from go.mod. A Go of 1.21 or newer fetches that version by itself where
-# it may; an older one, such as Debian 12's 1.19, ends with compiler errors.
+# Checks for the Go version in go.mod. Go 1.21 or newer fetches that version by itself if it
+# may; an older Go, such as Debian 12's 1.19, ends with compiler errors.
 check_go() {
 	needed=$(sed -n 's/^go \([0-9]*\.[0-9]*\).*/\1/p' go.mod)
 	get="install Go $needed or newer: download go$needed.*.linux-$(dpkg --print-architecture 2>/dev/null || uname -m).tar.gz from https://go.dev/dl, then: sudo tar -C /usr/local -xzf go$needed.*.tar.gz; export PATH=/usr/local/go/bin:\$PATH"
@@ -119,7 +119,7 @@ if [ ! -x .venv/bin/python ]; then
 	say "creating .venv"
 	python3 -m venv .venv
 fi
-# The stamp holds the pins, so that a changed pin is installed and an unchanged one costs nothing.
+# The stamp holds the pins, so that a changed pin is installed and unchanged pins cost no time.
 wheels() { # name requirements-file [pip options]
 	stamp=.venv/.edgert-$1
 	if ! cmp -s "$2" "$stamp"; then
@@ -134,7 +134,7 @@ if [ "$want" = test ] || [ "$want" = interop ]; then
 fi
 if [ "$want" = interop ]; then
 	wheels bus tools/interop/bus/requirements.txt --no-deps
-	# A second version of one package: beside the environment's own, not in it.
+	# A second version of one package, outside the environment's own packages.
 	# shellcheck disable=SC2086
 	wheels zenoh-1.10 tools/interop/zenoh-1.10.txt '--no-deps --upgrade --target .venv/zenoh-1.10'
 fi
