@@ -144,7 +144,7 @@ func TestAJointThatStandsStillIsRefused(t *testing.T) {
 		says string
 	}{
 		{[]float64{30, 2, 20, 8, 30, 40}, ""},
-		{[]float64{30, 0, 20, 8, 30, 40}, "shoulder_lift stands still"},
+		{[]float64{30, 0, 20, 8, 30, 40}, "shoulder_lift does not move"},
 		{[]float64{30, 2, 20}, "3 joints"},
 	} {
 		dir := t.TempDir()
