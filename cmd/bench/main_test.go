@@ -91,7 +91,7 @@ func TestBadInput(t *testing.T) {
 		{"a policy's time in real time", []string{"faults", "--compute", "1s"}, 2, "--compute is for --virtual"},
 		{"a fault that there is none of", []string{"safety", "--only", "blip-all,flod"}, 2, "no fault \"flod\", want one of blip-one"},
 		{"faults in no time", []string{"safety", "--soak", "10ms"}, 2, "--soak is 10ms"},
-		{"a soak of what cannot be mixed", []string{"safety", "--soak", "10s", "--only", "wrong-baud"}, 2, "none of wrong-baud can be mixed"},
+		{"a soak of a fault that cannot be mixed", []string{"safety", "--soak", "10s", "--only", "wrong-baud"}, 2, "wrong-baud cannot be mixed"},
 		{"a folder without programs", []string{"safety", "--only", "reset", "--bin", dir}, 2, "make build"},
 		{"a page without the table's heading", []string{"safety", "--only", "reset", "--into", "README.md"}, 2, "it has no heading"},
 		{"a quality beyond 100", []string{"faults", "--quality", "999"}, 2, "--quality is 999"},
