@@ -181,7 +181,7 @@ func TestEpisodesByHand(t *testing.T) {
 		says string
 	}{
 		{[]string{"success"}, 1, "no episode has begun"},
-		{[]string{"success", "now"}, 2, "nothing behind it"},
+		{[]string{"success", "now"}, 2, "no text after it"},
 		{[]string{"pause", "--task", "x"}, 2, "--task is for ctl start"},
 	} {
 		if code, _, says := ctlOf(t, state, tt.args...); code != tt.code || !strings.Contains(says, tt.says) {
