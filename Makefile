@@ -94,7 +94,7 @@ safety-soak: setup build ## ten minutes (SOAK) of random faults under the same r
 .PHONY: bus-soak
 bus-soak: ## servo driver and bus simulator: 10 minutes (SOAK) of faults at 200 Hz, 10^8 mutations for each side's parsers
 	BUS_SOAK=$(SOAK) $(GO) test -count=1 -run BusSoak -v -timeout 0 ./servo
-	PARSER_RUNS=100000000 $(GO) test -count=1 -run UnderMutations -v -timeout 0 ./servo/packet ./servo/servosim
+	PARSER_RUNS=100000000 $(GO) test -count=1 -run UnderMutations -v -timeout 0 ./servo/packet ./sim/servosim
 
 .PHONY: record-torn
 record-torn: ## the flight recorder's files cut, damaged and killed at a hundred random places each (10 s)
@@ -144,7 +144,7 @@ race: ## all tests under the race detector, but for those that start whole progr
 dataset-test: export-env ## edge-rt's datasets in LeRobot's own loader, statistics, editing tools and training script (2 minutes)
 	@tools/setup.sh test
 	@tools/dataset/setup.sh
-	DATASET_JUDGE=$(CURDIR)/.venv-export/bin/python $(GO) test -run LeRobotTakesIt -count=1 -v -timeout 10m ./dataset
+	DATASET_JUDGE=$(CURDIR)/.venv-export/bin/python $(GO) test -run LeRobotTakesIt -count=1 -v -timeout 10m ./record/dataset
 
 .PHONY: interop
 interop: build ## programs that were not written here against ours: servo SDKs, LeRobot's bus classes, the official Zenoh
@@ -156,7 +156,7 @@ interop: build ## programs that were not written here against ours: servo SDKs, 
 .PHONY: page-test
 page-test: ## the pages of both programs and edge-rt view's in Debian's Chromium (1 minute)
 	@tools/setup.sh page
-	EDGERT_CHROMIUM=1 $(GO) test -count=1 -timeout 5m -run InChromium ./server ./edge/timeline ./cmd/edge-rt
+	EDGERT_CHROMIUM=1 $(GO) test -count=1 -timeout 5m -run InChromium ./server ./record/timeline ./cmd/edge-rt
 
 .PHONY: mutants
 mutants: ## break the gate, the table and the sights of an arm, one line at a time: a test must notice each (20 s)
@@ -184,7 +184,7 @@ rust-ping: ## build bin/rust-ping, the official Zenoh that bench wire measures a
 
 .PHONY: sim-full
 sim-full: ## closed loop in virtual time, 200 seeds each way at delays of 3, 8 and 16 ticks
-	FLEET_FULL=1 $(GO) test -run Full -v -timeout 60m ./internal/fleet
+	FLEET_FULL=1 $(GO) test -run Full -v -timeout 60m ./sim/fleet
 
 EPISODES ?= 200
 

@@ -1,4 +1,4 @@
-module edgert
+module github.com/edge-rt/edge-rt
 
 go 1.26
 

@@ -11,8 +11,8 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/internal/child"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/child"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // StopLimit is how long a child may take to end when asked.

@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Host is a reading of the kernel's account: how much of all cores' time since the machine started

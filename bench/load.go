@@ -11,7 +11,7 @@ import (
 	"sync"
 	"time"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // Loads are the loads that may run beside all subjects, at nice 0, in a process of their own.

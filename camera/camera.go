@@ -2,7 +2,7 @@
 //
 // A Source delivers frames into slots that its caller lends from an rt.Latest, or lends its own
 // memory for as long as the slot holds it, so a picture is never copied on its way to the encoder.
-// camera/v4l2 captures from the kernel's cameras, camera/replay plays files, camera/pattern paints
+// camera/v4l2 captures from the kernel's cameras, camera/files plays files, sim/pattern paints
 // test pictures.
 package camera
 
@@ -10,7 +10,7 @@ import (
 	"errors"
 	"fmt"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Errors of a Source, for errors.Is. All but ErrClosed are temporary: the next Grab tries again.

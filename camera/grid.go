@@ -3,7 +3,7 @@ package camera
 import (
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Grid gives the instants of a camera's pictures: frame k at Origin + k/FPS seconds, rounded up to

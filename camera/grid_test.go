@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 func TestGridKeepsItsRateForever(t *testing.T) {

@@ -1,6 +1,6 @@
 package chunk
 
-import "edgert/rt"
+import "github.com/edge-rt/edge-rt/rt"
 
 // async is SmolVLA's client: while at most a share Threshold of a chunk is left, an observation
 // leaves on every tick, unless the arm is where it was in the observation answered last. When no

@@ -29,7 +29,7 @@ import (
 	"math"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Provenance is the origin of an action.

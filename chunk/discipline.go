@@ -3,7 +3,7 @@ package chunk
 import (
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Discipline is one way to run an arm on chunks: it decides which action runs, how an answer joins

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // bench drives a discipline as a robot does: an answer comes delay ticks after its request unless

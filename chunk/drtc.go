@@ -3,7 +3,7 @@ package chunk
 import (
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // drtc is the default discipline: the schedule, refilled by the trigger. A chunk is conditioned on

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/chunk"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // A robot with one joint runs at 10 actions per second on a policy that answers after three ticks

@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Recordings of LeRobot's own code; testdata/golden/lerobot.md describes them.

@@ -1,6 +1,6 @@
 package chunk
 
-import "edgert/rt"
+import "github.com/edge-rt/edge-rt/rt"
 
 // originalAsync is LeRobot's RobotClient with its PolicyServer's filter. Unlike ours, a chunk
 // begins with the last step run, so its first row is never used; a late chunk empties the queue;

@@ -3,7 +3,7 @@ package chunk
 import (
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // originalDRTC is the DRTC program's client. Unlike ours, a chunk starts at the last step run, so

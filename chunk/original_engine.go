@@ -1,6 +1,6 @@
 package chunk
 
-import "edgert/rt"
+import "github.com/edge-rt/edge-rt/rt"
 
 // originalEngine is LeRobot's inference engine with one request under way: rtc, append and sync.
 // Unlike ours, an answer to rtc drops ceil(round trip * fps) rows, whether they ran or not, and may

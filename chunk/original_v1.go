@@ -1,6 +1,6 @@
 package chunk
 
-import "edgert/rt"
+import "github.com/edge-rt/edge-rt/rt"
 
 // originalV1 is the first remote proposal as published. Unlike ours, every answer but the first
 // drops int(round trip * fps) rows, whether they ran or not; answers are accepted in any order; a

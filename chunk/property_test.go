@@ -7,7 +7,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // oracle is the schedule as defined in the paper: a map from step to register.

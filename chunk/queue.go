@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // actionQueue is LeRobot's ActionQueue: actions in a row with a cursor. A chunk replaces the

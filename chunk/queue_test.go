@@ -8,7 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // rowsFrom returns a chunk of n rows of dof joints: joint j of row i is value + i + j/10, the

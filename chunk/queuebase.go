@@ -3,7 +3,7 @@ package chunk
 import (
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // queueBase is the common part of the disciplines on an actionQueue, ours and the originals: the

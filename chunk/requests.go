@@ -1,6 +1,6 @@
 package chunk
 
-import "edgert/rt"
+import "github.com/edge-rt/edge-rt/rt"
 
 // requestSlots is the number of requests that are kept: over 4 s at 60 Hz when every tick asks. A
 // later answer has been superseded long before.

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // ringHorizons is the ring's size in chunks. Rows are at most one horizon ahead of n; the rest is

@@ -1,6 +1,6 @@
 package chunk
 
-import "edgert/rt"
+import "github.com/edge-rt/edge-rt/rt"
 
 // sequential is rtc, append and sync, with one request under way at a time. rtc asks while actions
 // for at most Buffer are left, and its answer replaces them; append's answer is appended to them;

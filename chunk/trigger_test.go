@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 var triggerConfig = Config{Schedule: scheduleDRTC, Horizon: 50, DOF: 1, SMin: 20, Epsilon: 1, FPS: 60, PrefixEnd: 24, Cooldown: cooldownRunway}

@@ -1,6 +1,6 @@
 package chunk
 
-import "edgert/rt"
+import "github.com/edge-rt/edge-rt/rt"
 
 // v1 is the first remote proposal: while actions for at most Buffer are left an observation leaves;
 // its answer drops the rows that ran meanwhile and is blended into the rest, unless it is older

@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/edge/device"
-	"edgert/edge/hotplug"
-	"edgert/edge/leader"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 const (

@@ -13,13 +13,13 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/device"
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 func TestSimCalibrationIsTheCommittedFile(t *testing.T) {

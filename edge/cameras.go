@@ -4,15 +4,15 @@ import (
 	"context"
 	"errors"
 
-	"edgert/camera"
-	"edgert/camera/v4l2"
-	"edgert/edge/capture"
-	"edgert/edge/device"
-	"edgert/edge/event"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/sim"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/camera/v4l2"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // openCameraFiles refuses malformed sources and opens those that are files. It runs before every

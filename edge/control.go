@@ -4,15 +4,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/chunk"
-	"edgert/edge/event"
-	"edgert/edge/follow"
-	"edgert/edge/history"
-	"edgert/edge/recording"
-	"edgert/edge/tick"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/history"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/edge/tick"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // The phases of a tick, in their order.

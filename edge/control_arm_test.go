@@ -5,11 +5,11 @@ import (
 	"slices"
 	"testing"
 
-	"edgert/edge/event"
-	"edgert/edge/follow"
-	"edgert/edge/hotplug"
-	"edgert/internal/exit"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // Goal: a joint held for heat or supply keeps exactly its goal. An overloaded joint keeps its

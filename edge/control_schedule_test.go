@@ -9,10 +9,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/chunk"
-	"edgert/chunk/stage"
-	"edgert/record"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // recordInto gives the rig a recorder that writes everything into a folder, and a session.

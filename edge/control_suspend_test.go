@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // wake runs the first tick after a suspension of the machine.

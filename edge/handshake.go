@@ -10,15 +10,15 @@ import (
 	"strings"
 	"time"
 
-	"edgert/chunk"
-	"edgert/edge/capture"
-	"edgert/edge/device"
-	"edgert/edge/event"
-	"edgert/edge/replica"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/wire"
-	"edgert/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/replica"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
 // errNoService means that no server has a token. It is a passing error.

@@ -10,12 +10,12 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/chunk/stage"
-	"edgert/edge/capture"
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const testPixels = 3 * 8 * 4

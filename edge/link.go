@@ -9,15 +9,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/edge/identity"
-	"edgert/edge/recording"
-	"edgert/edge/replica"
-	"edgert/internal/backoff"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/edge/replica"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/backoff"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Time-outs of the control queries, from LeRobot's draft client.

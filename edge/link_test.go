@@ -14,15 +14,15 @@ import (
 	"testing"
 	"time"
 
-	"edgert/chunk"
-	"edgert/edge/capture"
-	"edgert/edge/event"
-	"edgert/edge/identity"
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 var testNames = []string{"pan.pos", "gripper.pos"}

@@ -5,9 +5,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/device"
-	"edgert/edge/event"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // Goal: the error of an end names the longest lack since the last chunk, not that of the last tick.

@@ -4,7 +4,7 @@ import (
 	"errors"
 	"testing"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // Goal: an Open that fails has not touched the arm. Where the arm may be held, no exit code makes

@@ -9,10 +9,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/episode"
-	"edgert/edge/operator"
-	"edgert/record"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // tickTimeout is the time within which the tick takes a command.

@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/edge/identity"
-	"edgert/edge/operator"
-	"edgert/internal/exit"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 func TestPauseHoldsAndKeepsTheQueue(t *testing.T) {

@@ -6,13 +6,13 @@ import (
 	"sync"
 	"time"
 
-	"edgert/edge/capture"
-	"edgert/edge/event"
-	"edgert/edge/follow"
-	"edgert/edge/page"
-	"edgert/edge/timeline"
-	"edgert/internal/exit"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/page"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record/timeline"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // tickGrace is the time after its last tick for which the process is reported as healthy.

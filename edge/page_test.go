@@ -5,9 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/edge/page"
-	"edgert/record"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/edge/page"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: the page offers the commands of edge-rt ctl, from the same table.

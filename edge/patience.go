@@ -7,12 +7,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/chunk"
-	"edgert/edge/event"
-	"edgert/edge/recording"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // A slow server is not a dead server. The server's ack and status announce its time for a chunk;

@@ -7,13 +7,13 @@ import (
 	"testing"
 	"time"
 
-	"edgert/chunk"
-	"edgert/edge/event"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // usual is a run with the default flags on chunks of 50 actions at 30 Hz.

@@ -4,9 +4,9 @@ import (
 	"math/rand/v2"
 	"sync/atomic"
 
-	"edgert/record"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // linkFlags is shared by the tick and the threads of the network. Each comment names the writer.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/record"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 func sample(h wire.Header, body []byte) wire.Sample {

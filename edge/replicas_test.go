@@ -7,11 +7,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/replica"
-	"edgert/internal/exit"
-	"edgert/rt/rttest"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/edge/replica"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // replicaStand is one of several servers of a service, connected to one router.

@@ -8,13 +8,13 @@ import (
 	"slices"
 	"time"
 
-	"edgert/edge/device"
-	"edgert/edge/event"
-	"edgert/edge/follow"
-	"edgert/edge/operator"
-	"edgert/edge/recording"
-	"edgert/internal/exit"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // errStuck ends a run when a thread hangs in a file, a driver or the network.

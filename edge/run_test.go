@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/edge/capture"
-	"edgert/internal/notify"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/systemd/notify"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // poisoned is a camera that lends its memory. Close invalidates the memory, as unmapping a driver's

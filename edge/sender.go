@@ -5,11 +5,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/capture"
-	"edgert/edge/history"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/history"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // senderPoll is the interval at which a sender without snapshots checks whether it should end.

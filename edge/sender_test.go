@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/chunk"
-	"edgert/edge/capture"
-	"edgert/edge/follow"
-	"edgert/jpeg"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // outbox is a publisher that keeps the last message.

@@ -8,14 +8,14 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/edge/capture"
-	"edgert/edge/device"
-	"edgert/edge/event"
-	"edgert/edge/hotplug"
-	"edgert/edge/identity"
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // Goal: the simulated bus is simulated, and so is a pseudo-terminal if all cameras are.

@@ -3,11 +3,11 @@ package edge
 import (
 	"time"
 
-	"edgert/edge/event"
-	"edgert/edge/follow"
-	"edgert/edge/leader"
-	"edgert/internal/exit"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // state is the state of the robot's run; the summary counts the seconds in each.

@@ -3,8 +3,8 @@ package edge
 import (
 	"sync/atomic"
 
-	"edgert/chunk"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // The reasons for dropping a chunk, in addition to chunk's own outcomes.

@@ -3,10 +3,10 @@ package edge
 import (
 	"time"
 
-	"edgert/edge/capture"
-	"edgert/edge/episode"
-	"edgert/rt"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // Status is the progress of a run: the keys that its page and its summary share.

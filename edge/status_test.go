@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/operator"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // jsonShapes returns the type of each of a struct's keys.

@@ -12,12 +12,12 @@ import (
 	"text/tabwriter"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/edge/page"
-	"edgert/edge/recording"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/page"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Summary is the result of a run; its JSON keys are a contract (docs/json.md).

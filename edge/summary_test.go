@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // The keys on which scripts rely, written a second time.

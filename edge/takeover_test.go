@@ -7,14 +7,14 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/edge/follow"
-	"edgert/edge/hotplug"
-	"edgert/edge/leader"
-	"edgert/edge/recording"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // fakeLeader is a leader of two joints without motors, whose state the test sets.

@@ -6,15 +6,15 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/edge/follow"
-	"edgert/edge/hotplug"
-	"edgert/edge/leader"
-	"edgert/edge/recording"
-	"edgert/internal/notify"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/edge/leader"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/systemd/notify"
 )
 
 const (

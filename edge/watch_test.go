@@ -7,12 +7,12 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/edge/hotplug"
-	"edgert/internal/logline"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // incidents are logged events, and at the end an event that is only counted.
@@ -35,7 +35,7 @@ var incidents = []event.Event{
 // Goal: each incident has one log line.
 func TestReport(t *testing.T) {
 	var b strings.Builder
-	e := &Edge{log: slog.New(logline.New(&b, slog.LevelInfo)), resume: "edge-rt ctl resume", robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
+	e := &Edge{log: slog.New(terminal.NewLines(&b, slog.LevelInfo)), resume: "edge-rt ctl resume", robot: robot.Robot{Motors: []robot.Motor{{Name: "pan"}, {Name: "lift"}}}}
 	e.joints = jointLists(e.robot)
 	for _, ev := range incidents {
 		e.report(ev)

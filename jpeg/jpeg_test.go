@@ -18,7 +18,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const bandsW, bandsH = 128, 64

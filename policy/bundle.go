@@ -26,8 +26,8 @@ import (
 	"slices"
 	"strings"
 
-	"edgert/internal/capped"
-	"edgert/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/policy/tokenizer"
 )
 
 // Bounds for reading a bundle directory.
@@ -75,7 +75,7 @@ func LoadBundle(dir string) (*Bundle, error) {
 	if err := ordinary(filepath.Join(dir, manifestName)); err != nil {
 		return nil, fmt.Errorf("%w: %s is not a bundle directory: %w%s", ErrBundle, dir, err, mistaken(dir))
 	}
-	raw, err := capped.ReadFile(filepath.Join(dir, manifestName), maxManifestBytes)
+	raw, err := userfile.Read(filepath.Join(dir, manifestName), maxManifestBytes)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %s is not a bundle directory: %w", ErrBundle, dir, err)
 	}

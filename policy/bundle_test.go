@@ -15,7 +15,7 @@ import (
 	"syscall"
 	"testing"
 
-	"edgert/jpeg"
+	"github.com/edge-rt/edge-rt/jpeg"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"strings"
 
-	"edgert/internal/cuda"
-	"edgert/internal/ort"
+	"github.com/edge-rt/edge-rt/internal/cuda"
+	"github.com/edge-rt/edge-rt/internal/ort"
 )
 
 // The kinds of device that a session may compute on.

@@ -8,9 +8,9 @@ import (
 	"slices"
 	"time"
 
-	"edgert/internal/capped"
-	"edgert/internal/safetensors"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/policy/safetensors"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // A golden set's tensors are named in/<input> and out/<output>.
@@ -150,7 +150,7 @@ func (m *Model) compare(set *goldenSet, output string, r int, got []float32, tol
 
 // loadGolden reads a golden set and checks it against the bundle's ports.
 func (b *Bundle) loadGolden(name string) (*goldenSet, error) {
-	file, err := capped.ReadFile(filepath.Join(b.Dir, filepath.FromSlash(name)), maxGoldenBytes)
+	file, err := userfile.Read(filepath.Join(b.Dir, filepath.FromSlash(name)), maxGoldenBytes)
 	if err != nil {
 		return nil, err
 	}

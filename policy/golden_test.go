@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/internal/safetensors"
+	"github.com/edge-rt/edge-rt/policy/safetensors"
 )
 
 const goldenFile = goldenDir + "/b4_modes0123.safetensors"

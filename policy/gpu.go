@@ -6,8 +6,8 @@ import (
 	"strconv"
 	"unsafe"
 
-	"edgert/internal/cuda"
-	"edgert/internal/ort"
+	"github.com/edge-rt/edge-rt/internal/cuda"
+	"github.com/edge-rt/edge-rt/internal/ort"
 )
 
 // gpu is the device's side of a model's tensors. The rows that callers fill and read are in pinned

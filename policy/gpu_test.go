@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/internal/cuda/cudatest"
-	"edgert/internal/ort"
+	"github.com/edge-rt/edge-rt/internal/cuda/cudatest"
+	"github.com/edge-rt/edge-rt/internal/ort"
 )
 
 func TestParseDevice(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 	"fmt"
 	"slices"
 
-	"edgert/internal/ort"
+	"github.com/edge-rt/edge-rt/internal/ort"
 )
 
 // anyBatch is how ONNX Runtime reports a symbolic dimension.

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"edgert/internal/ort"
+	"github.com/edge-rt/edge-rt/internal/ort"
 )
 
 // The ports that only the two graphs of a split policy have: x is passed from step to step, k [] is

@@ -13,9 +13,9 @@ import (
 	"strings"
 	"unicode"
 
-	"edgert/internal/capped"
-	"edgert/jpeg"
-	"edgert/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy/tokenizer"
 )
 
 // BundleVersion is the bundle.json version that this program reads.
@@ -191,7 +191,7 @@ func (m *Meta) Scheduled() bool { return strings.Contains(m.Schedule, ",") }
 // parse reads bundle.json: unknown keys, trailing data and impossible values are errors, and the
 // error names all impossible values at once.
 func (m *Meta) parse(raw []byte) error {
-	raw, err := capped.Text(raw)
+	raw, err := userfile.Text(raw)
 	if err != nil {
 		return err
 	}

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"unsafe"
 
-	"edgert/internal/cuda"
-	"edgert/internal/ort"
+	"github.com/edge-rt/edge-rt/internal/cuda"
+	"github.com/edge-rt/edge-rt/internal/ort"
 )
 
 // Bounds of Options: a value beyond them is a mistake.

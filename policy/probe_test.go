@@ -10,7 +10,7 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"edgert/internal/ort"
+	"github.com/edge-rt/edge-rt/internal/ort"
 )
 
 // The used fields of ONNX's protocol buffers.

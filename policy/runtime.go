@@ -9,8 +9,8 @@ import (
 	"strings"
 	"sync"
 
-	"edgert/internal/ort"
-	"edgert/internal/userpath"
+	"github.com/edge-rt/edge-rt/internal/ort"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // The oldest ONNX Runtime with the C API that this program is built for. Newer ones keep old APIs.
@@ -72,7 +72,7 @@ func RuntimeVersion() (version, path string) {
 
 func findRuntime(path, device string) (found, version string, err error) {
 	if path == "" {
-		path = userpath.Expand(os.Getenv(runtimeEnv))
+		path = userfile.Expand(os.Getenv(runtimeEnv))
 	}
 	if path != "" {
 		return loadNamed(path)

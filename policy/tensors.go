@@ -5,7 +5,7 @@ import (
 	"slices"
 	"unsafe"
 
-	"edgert/internal/ort"
+	"github.com/edge-rt/edge-rt/internal/ort"
 )
 
 // memory is the tensor of one input or output: one of the four slices, and the number of elements

@@ -7,8 +7,8 @@ import (
 
 	"google.golang.org/protobuf/encoding/protowire"
 
-	"edgert/internal/plain"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Modes of a coder: the treatment of the fields that a message names.

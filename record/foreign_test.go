@@ -16,7 +16,7 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A task is kept whole up to the length that an observation may carry. Other long texts are cut

@@ -3,7 +3,7 @@ package record
 import (
 	"unicode/utf8"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Limits of one message.

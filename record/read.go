@@ -14,8 +14,8 @@ import (
 	"github.com/foxglove/mcap/go/mcap"
 	"golang.org/x/sys/unix"
 
-	"edgert/internal/plain"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Limits for reading, since a file may come from any source.

@@ -21,7 +21,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Mode selects the messages that the recorder writes to disk.

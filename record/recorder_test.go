@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 var testSession = &Session{ID: "s-1", Epoch: 3, Service: "@lerobot/a/b/c", ServerID: "box", Model: "demo/x", Revision: "ma\"in\n", SHA256: strings.Repeat("ab", 32)}

@@ -19,8 +19,8 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // times returns the number of repetitions of a randomized test; RECORD_TORN sets it for all of

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // window keeps the newest messages in memory that is allocated once: within a number of bytes, and

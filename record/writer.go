@@ -14,7 +14,7 @@ import (
 	"github.com/klauspost/compress/zstd"
 	"golang.org/x/sys/unix"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 const (

@@ -5,8 +5,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A loop at 100 Hz publishes a state; another goroutine would take the newest.

@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // stolen is a clock whose sleep to one deadline ends late, with the time booked as the sleeper's

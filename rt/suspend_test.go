@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A tick reports once how long the machine slept before it, and its own time does not include that.

@@ -9,14 +9,14 @@ import (
 	"strings"
 	"time"
 
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/server/memory"
-	"edgert/server/plan"
-	"edgert/server/quota"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/capacity"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/quota"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // imagePrefix is LeRobot's prefix of camera names; camera top of the graph is
@@ -419,7 +419,7 @@ func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *re
 		return nil, idle
 	}
 	robot := q.auto.Robot(o.FPS, 0)
-	whyNot := q.auto.Refuse(robot, q.stats.changes(), func() []plan.Robot { return q.robots(o.ClientUUID) })
+	whyNot := q.auto.Refuse(robot, q.stats.changes(), func() []capacity.Robot { return q.robots(o.ClientUUID) })
 	if whyNot == "" {
 		return nil, idle
 	}
@@ -431,7 +431,7 @@ func (q *queries) feeds(o *wire.SessionOpen, a *admission, idle *Session) (r *re
 
 // robots returns the robots that have a session, without the robot named but, whose session would
 // be replaced.
-func (q *queries) robots(but string) (list []plan.Robot) {
+func (q *queries) robots(but string) (list []capacity.Robot) {
 	now := q.clock.Now()
 	for _, s := range q.sessions.all() {
 		if s.uuid == but {
@@ -451,7 +451,7 @@ func (q *queries) measure() {
 	if q.auto == nil {
 		return
 	}
-	fed := q.auto.Measure(q.stats.outcomes[audit.Answered].Load(), q.stats.changes(), int(q.fed.Load()), func() []plan.Robot { return q.robots("") })
+	fed := q.auto.Measure(q.stats.outcomes[audit.Answered].Load(), q.stats.changes(), int(q.fed.Load()), func() []capacity.Robot { return q.robots("") })
 	if old := q.fed.Swap(int32(fed)); int(old) != fed {
 		wake(q.counted)
 	}

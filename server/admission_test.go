@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/policy"
-	"edgert/server/manifest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // happyOpen, happyCaps and happyConfig are the base that the draft's vectors override.

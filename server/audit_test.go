@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // audited makes the bench's server write audit lines and captures to dir.

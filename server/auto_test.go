@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/server/manifest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // newAuto returns a server that admits as many robots as inferences of that duration feed.

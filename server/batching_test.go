@@ -10,11 +10,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/server/servertest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // batching returns a server of the fake policy with maxBatch rows in each of two buffers, and

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 // shownNetwork is a network with certificates.

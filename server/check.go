@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server/manifest"
-	"edgert/server/plan"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/capacity"
+	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
 // Examine times checkInferences inferences, but of a slow policy only as many as end within
@@ -122,7 +122,7 @@ const planBatch = 8
 
 // Plan measures the inference times on this machine, and returns how many robots of a fleet a
 // server of this manifest feeds.
-func Plan(cfg manifest.Config, fleet plan.Fleet) (report *plan.Report, err error) {
+func Plan(cfg manifest.Config, fleet capacity.Fleet) (report *capacity.Report, err error) {
 	if err := cfg.Check(); err != nil {
 		return nil, err
 	}
@@ -136,11 +136,11 @@ func Plan(cfg manifest.Config, fleet plan.Fleet) (report *plan.Report, err error
 	if err := fleet.Check(&b.Meta); err != nil {
 		return nil, exit.With(exit.Usage, err)
 	}
-	took, err := plan.Measure(model)
+	took, err := capacity.Measure(model)
 	if err != nil {
 		return nil, err
 	}
-	if report, err = plan.New(plan.Options{Fleet: fleet, Meta: &b.Meta, Took: took, Scheduler: cfg.Scheduler, Threads: cfg.Threads}); err != nil {
+	if report, err = capacity.New(capacity.Options{Fleet: fleet, Meta: &b.Meta, Took: took, Scheduler: cfg.Scheduler, Threads: cfg.Threads}); err != nil {
 		return nil, err
 	}
 	report.Bundle, report.Device = b.Dir, model.Placement().Device.String()

@@ -12,9 +12,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // docTable returns the rows of the first table below a heading of docs/server.md,

@@ -3,7 +3,7 @@ package server
 import (
 	"strings"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const eventsWaiting = 64

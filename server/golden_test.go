@@ -5,9 +5,9 @@ import (
 	"slices"
 	"testing"
 
-	"edgert/server/memory"
-	"edgert/server/queue"
-	"edgert/wire/wiretest"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
 // golden decodes one section of the vectors that were recorded from LeRobot's draft server.

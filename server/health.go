@@ -12,12 +12,12 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"edgert/internal/bind"
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server/page"
-	"edgert/wire"
-	"edgert/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/page"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/listen"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 // health is the HTTP server: /healthz reports whether the process must be restarted, /readyz
@@ -40,7 +40,7 @@ func listenHealth(address string, log *slog.Logger, names ...string) (h *health,
 		},
 	})
 	if err != nil {
-		return nil, fmt.Errorf("health_port: %w", bind.Explain(err, "choose another with --health-port, or 0 to switch it off"))
+		return nil, fmt.Errorf("health_port: %w", listen.Explain(err, "choose another with --health-port, or 0 to switch it off"))
 	}
 	return h, nil
 }

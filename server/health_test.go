@@ -13,11 +13,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/server/audit"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 func getPage(t *testing.T, h *health, path string) (code int, body string) {

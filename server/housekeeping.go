@@ -8,10 +8,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
-	"edgert/server/audit"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (

@@ -4,10 +4,10 @@ import (
 	"runtime/debug"
 	"testing"
 
-	"edgert/rt"
-	"edgert/server/audit"
-	"edgert/server/queue"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 var garbage []byte

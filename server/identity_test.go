@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // A close without a session id, and an open without an instance, are accepted only from the link

@@ -9,12 +9,12 @@ import (
 	"strings"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server/audit"
-	"edgert/server/batch"
-	"edgert/server/page"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/page"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (

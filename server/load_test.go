@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"edgert/policy"
-	"edgert/server/manifest"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
 // Goal: the model computes with the manifest's number of threads.

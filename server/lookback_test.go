@@ -9,11 +9,11 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/server/audit"
-	"edgert/server/servertest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const looked = 3 // observations that the fake policy takes together

@@ -8,11 +8,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/server/manifest"
-	"edgert/server/memory"
-	"edgert/server/servertest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // openFrom opens a session from a link, or through a router when from has no name.

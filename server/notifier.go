@@ -5,8 +5,8 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/internal/notify"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/systemd/notify"
 )
 
 // notifyInterval is the interval of the reports to the service manager; a report may be that old.

@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/notify"
-	"edgert/rt"
-	"edgert/server/batch"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/systemd/notify"
 )
 
 // manager plays systemd: said returns the messages since its last call.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // process returns the open of one process of a robot.

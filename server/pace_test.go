@@ -6,11 +6,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/server/batch"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Goal: the ack of an open has the duration of a chunk, also from a server that did not warm up,

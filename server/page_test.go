@@ -13,14 +13,14 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/webpage/webpagetest"
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/server/manifest"
-	"edgert/server/page"
-	"edgert/server/servertest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/internal/webpage/webpagetest"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/page"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // playFleet runs a server of the fake policy whose inferences take a while, with robots that send

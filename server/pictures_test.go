@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/server/audit"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Only the policy's own cameras are counted, each once, among all names that a robot sends.

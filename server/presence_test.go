@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // live is a robot's life in one epoch: the session it opened and its token.

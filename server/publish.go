@@ -4,9 +4,9 @@ import (
 	"strings"
 	"time"
 
-	"edgert/server/audit"
-	"edgert/server/batch"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const eventTextMax = 1024 // bytes

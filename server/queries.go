@@ -7,14 +7,14 @@ import (
 	"strings"
 	"time"
 
-	"edgert/policy"
-	"edgert/server/acl"
-	"edgert/server/audit"
-	"edgert/server/auto"
-	"edgert/server/batch"
-	"edgert/server/memory"
-	"edgert/server/quota"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/acl"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/auto"
+	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/quota"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // queriesWaiting bounds the status, session and reset queries that wait for the housekeeping; a

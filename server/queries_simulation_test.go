@@ -4,8 +4,8 @@ import (
 	"bytes"
 	"testing"
 
-	"edgert/server/servertest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // The ack of an open marks a policy for simulation; otherwise it has no mark.

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"fmt"
 
-	"edgert/rt"
-	"edgert/server/memory"
-	"edgert/server/queue"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 var (

@@ -9,11 +9,11 @@ import (
 	"slices"
 	"strings"
 
-	"edgert/policy"
-	"edgert/policy/tokenizer"
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Replayed is the result of a replay of captured requests.

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/policy"
-	"edgert/server/audit"
-	"edgert/server/servertest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // capture serves four requests, one of them bad, and returns the folder.

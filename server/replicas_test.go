@@ -5,8 +5,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // join starts another server of the same service on b's network.

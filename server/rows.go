@@ -6,9 +6,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
-	"edgert/server/audit"
-	"edgert/server/queue"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/queue"
 )
 
 // fillSlack is how much earlier than necessary the rows of the next run are filled: a timer may be

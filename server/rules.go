@@ -3,10 +3,10 @@ package server
 import (
 	"io"
 
-	"edgert/policy"
-	"edgert/server/acl"
-	"edgert/server/manifest"
-	"edgert/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/acl"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 // RouterRules writes the access control of an official router for the manifest's service: its

@@ -14,15 +14,15 @@ import (
 	"strings"
 	"time"
 
-	"edgert/internal/network"
-	"edgert/internal/notify"
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server/acl"
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/acl"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/systemd/notify"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/network"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // servingBuffers is the number of a serving model's buffers: one is filled while the other runs.

@@ -9,10 +9,10 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/server/servertest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // shrunk returns the mean of every k x k pixels.

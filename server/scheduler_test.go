@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Goal: while one inference runs, the robot whose actions end first gets the next one, and a robot

@@ -35,19 +35,19 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/policy"
-	"edgert/policy/tokenizer"
-	"edgert/rt"
-	"edgert/server/acl"
-	"edgert/server/audit"
-	"edgert/server/auto"
-	"edgert/server/manifest"
-	"edgert/server/memory"
-	"edgert/server/queue"
-	"edgert/server/quota"
-	"edgert/server/replica"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/acl"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/auto"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/server/peers"
+	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/server/quota"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (
@@ -121,11 +121,11 @@ type service struct {
 	log       *slog.Logger // never blocks
 	missing   LogMissing
 	sessions  *registry
-	others    *replica.Others // the other servers of the service
-	memory    *memory.Bound   // on the memory that robots take
-	pool      *queue.Pool     // of the mailboxes
-	fed       atomic.Int32    // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
-	promised  atomic.Int64    // bytes promised to all sessions. Written by housekeeping
+	others    *peers.Others // the other servers of the service
+	memory    *memory.Bound // on the memory that robots take
+	pool      *queue.Pool   // of the mailboxes
+	fed       atomic.Int32  // sessions that max_sessions: auto allows; 0: no limit by auto. Written by housekeeping
+	promised  atomic.Int64  // bytes promised to all sessions. Written by housekeeping
 	stats     *stats
 	pace      pace
 	pauses    *rt.Pauses // of garbage collections, since the worker was ready; nil before
@@ -217,7 +217,7 @@ func New(cfg manifest.Config, d Deps) (*Server, error) {
 	if cfg.Conditioning.Mode == conditioningOff {
 		shared.caps.SupportsRTC, shared.caps.RTCExecutionHorizon = false, 0
 	}
-	shared.pool, shared.others = queue.NewPool(shared.memory), replica.New(d.Prefix, id, shared.memory)
+	shared.pool, shared.others = queue.NewPool(shared.memory), peers.New(d.Prefix, id, shared.memory)
 	d.Audit.Bind(shared.memory)
 	shared.transport, _ = d.Network.(transport)
 	order, err := queue.New(cfg.Scheduler)

@@ -14,13 +14,13 @@ import (
 	"testing"
 	"time"
 
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/rt/rttest"
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/server/servertest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const patience = 10 * time.Second // only a broken test waits so long

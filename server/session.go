@@ -12,11 +12,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server/queue"
-	"edgert/server/quota"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/server/quota"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Session holds one robot's address, mailbox and counters. Each request carries all that the policy

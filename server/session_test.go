@@ -5,7 +5,7 @@ import (
 	"math"
 	"testing"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 func obsHeader(epoch uint32, seq uint64) wire.Header {

@@ -7,11 +7,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // stats counts the events since the server's start.

@@ -10,10 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/server/audit"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // A picture with stray bytes before its end, as webcams send them, is used and counted. A picture

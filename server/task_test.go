@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/policy/tokenizer"
-	"edgert/server/manifest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // taskLen is the longest task of the fake policy that reads it: a token is a byte.

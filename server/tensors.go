@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"slices"
 
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/policy/tokenizer"
-	"edgert/server/manifest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // tensors fills rows of a model's inputs from observations. It owns a JPEG decoder and the parsed

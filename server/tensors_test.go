@@ -11,11 +11,11 @@ import (
 	"slices"
 	"testing"
 
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/rt/rttest"
-	"edgert/server/servertest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/servertest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // cameras is the fake policy with cameras of other sizes.

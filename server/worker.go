@@ -8,12 +8,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server/audit"
-	"edgert/server/batch"
-	"edgert/server/manifest"
-	"edgert/server/queue"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/queue"
 )
 
 const (

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // ArmConfig describes the arm to open.

@@ -6,8 +6,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 func TestOpenConfiguresOnce(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // ErrOutOfRange means that arming would move a joint that is outside its range.

@@ -4,9 +4,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/packet"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/packet"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 const (

@@ -16,10 +16,9 @@ import (
 	"strconv"
 	"strings"
 
-	"edgert/internal/capped"
-	"edgert/internal/userpath"
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // MotorCalibration is one motor's entry in a calibration file. Its range is in raw positions after
@@ -38,10 +37,10 @@ type Calibration map[string]MotorCalibration
 // LoadCalibration reads a LeRobot calibration file. It is stricter than LeRobot: a motor has
 // exactly the five integer keys. Every failure wraps ErrCalibration.
 func LoadCalibration(path string) (Calibration, error) {
-	if err := userpath.Check(path); err != nil {
+	if err := userfile.CheckPath(path); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrCalibration, err)
 	}
-	data, err := capped.ReadFile(path, maxCalibration)
+	data, err := userfile.Read(path, maxCalibration)
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
 			return nil, fmt.Errorf("%w: %w; calibrate the arm or name its file", ErrCalibration, err)
@@ -68,7 +67,7 @@ type motorJSON struct {
 }
 
 func parseCalibration(data []byte) (Calibration, error) {
-	data, err := capped.Text(data)
+	data, err := userfile.Text(data)
 	if err != nil {
 		return nil, err
 	}
@@ -274,12 +273,12 @@ func (c Calibration) names() []string {
 // Save writes the file as LeRobot does: motors by id, four spaces of indent, no newline at the end.
 // A reader gets the old file or the new one, never a part.
 func (c Calibration) Save(path string) error {
-	err := userpath.Check(path)
+	err := userfile.CheckPath(path)
 	if err == nil {
 		err = os.MkdirAll(filepath.Dir(path), 0o755)
 	}
 	if err == nil {
-		err = userpath.Replace(path, c.appendJSON(nil))
+		err = userfile.Replace(path, c.appendJSON(nil))
 	}
 	if err != nil {
 		return fmt.Errorf("servo: save calibration: %w", err)
@@ -374,7 +373,7 @@ func calibrationRoot(lookup func(name string) (value string, ok bool)) string {
 		}
 		return otherwise
 	}
-	hub := userpath.Expand(or("HF_HOME", pythonJoin(or("XDG_CACHE_HOME", "~/.cache"), "huggingface")))
+	hub := userfile.Expand(or("HF_HOME", pythonJoin(or("XDG_CACHE_HOME", "~/.cache"), "huggingface")))
 	home := expandPath(or("HF_LEROBOT_HOME", pythonJoin(hub, "lerobot")))
 	return expandPath(or("HF_LEROBOT_CALIBRATION", pythonJoin(home, "calibration")))
 }
@@ -385,7 +384,7 @@ func expandPath(path string) string {
 	for strings.HasPrefix(path, "./") {
 		path = strings.TrimLeft(path[1:], "/")
 	}
-	if path = userpath.Home(path); path == "" {
+	if path = userfile.ExpandHome(path); path == "" {
 		return "."
 	}
 	return path

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // Goal: OpenArm can be canceled at any point, returns soon, and leaves no motor with its EEPROM

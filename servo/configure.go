@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/packet"
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/packet"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // eepromSettle is the wait after EEPROM writes; servos needed 10 to 20 ms.

@@ -6,8 +6,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Stats counts what happened on an arm's bus since it was opened.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 const farAway = 13 * time.Millisecond // the deadline of a 60 Hz tick

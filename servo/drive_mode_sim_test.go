@@ -6,11 +6,11 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // withDriveMode writes elbow_flex's Drive_Mode and returns a calibration with a different value.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // echoing is a line with an echo, from the request with number from on.

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // The example reads the position of the simulated SO-101's first joint and moves the joint to 45

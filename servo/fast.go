@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 const (

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const (

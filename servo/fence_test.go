@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo/packet"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/packet"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // Goal: the rest of a late reply to an earlier request, its end alone or after an acknowledgement,

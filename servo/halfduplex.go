@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Port is a serial line. Only Wait blocks.

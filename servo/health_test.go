@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // reads makes n cycles, 10 ms apart.

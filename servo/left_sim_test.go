@@ -4,11 +4,11 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // Goal: settings that other software left in a Dynamixel, and that hinder it or change the meaning

@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/rt/rttest"
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 func (l *line) openRobot(t *testing.T, name string) (*Arm, error) {

@@ -3,9 +3,9 @@ package servo
 import (
 	"slices"
 
-	"edgert/rt"
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // A restart marker is a value that we write into a register in RAM. At power-up the servo replaces

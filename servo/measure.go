@@ -7,7 +7,7 @@ import (
 	"strings"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // lossShareMax is the share of lost or spoilt replies up to which a bus may be driven: the tick

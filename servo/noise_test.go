@@ -8,10 +8,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo/packet"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/packet"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // Goal: whatever bytes are on the line, a value is accepted only if a servo sent it for this

@@ -12,8 +12,8 @@ import (
 	"time"
 	"unsafe"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 
 	"golang.org/x/sys/unix"
 )

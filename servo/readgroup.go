@@ -3,7 +3,7 @@ package servo
 import (
 	"time"
 
-	"edgert/servo/packet"
+	"github.com/edge-rt/edge-rt/servo/packet"
 )
 
 // readGroup is a set of servos that answer one request with params bytes each.

@@ -5,7 +5,7 @@ import (
 	"math"
 	"slices"
 
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // rescueSpeed is the speed of a servo outside its own range, which goes to the edge by itself.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // Goal: after an opening that fails once the markers are written, restarted motors are still

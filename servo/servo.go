@@ -28,9 +28,9 @@ import (
 	"strings"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/packet"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/packet"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // The reasons why an arm does not open. Errors of this package wrap one of these and report the

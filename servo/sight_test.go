@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const sightPeriod = 20 * time.Millisecond

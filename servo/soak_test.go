@@ -9,11 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // soakScript damages about three of a hundred replies, with every kind of fault of a bus. A late

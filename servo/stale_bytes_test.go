@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo/packet"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/packet"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // Goal: a program that takes over a port never accepts an answer to the program before it, which

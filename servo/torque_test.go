@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestTorqueOnHoldsThePresentPosition(t *testing.T) {

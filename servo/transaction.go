@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/servo/packet"
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/servo/packet"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // refusal is the error code in the answer of a Dynamixel that refuses an instruction.

@@ -4,9 +4,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // Goal: on the tick replies come earlier or later than in MeasureCycles. Reads sleep until then:

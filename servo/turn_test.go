@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: a position that is known modulo one turn goes into the turn that fits the range.

@@ -4,8 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // scale converts raw positions to a motor's unit and back, with LeRobot's exact results: a turn has

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 func calibrated(t *testing.T, name string) (robot.Robot, Calibration) {

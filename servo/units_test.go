@@ -7,7 +7,7 @@ import (
 	"reflect"
 	"testing"
 
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // motorOf returns an STS3215, whose drive_mode the host applies.

@@ -3,7 +3,7 @@ package servo
 import (
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 const (

@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 
 	"golang.org/x/sys/unix"
 )

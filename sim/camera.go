@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"edgert/camera"
+	"github.com/edge-rt/edge-rt/camera"
 )
 
 // defaultFPS is a view's rate when its format names no rate.

@@ -3,7 +3,7 @@ package sim
 import (
 	"sync"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // handDrive is how fast a motor under torque gets to its goal, in counts per second.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // catchUpTicksMax bounds how many ticks one call judges; Score counts the others.

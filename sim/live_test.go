@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // gridPoint returns the world's grid as the test counts it.

@@ -1,14 +1,15 @@
 package sim
 
 import (
+	"compress/gzip"
 	"encoding/binary"
 	"encoding/json"
+	"io"
 	"math"
 	"os"
 	"testing"
 
-	"edgert/internal/goldens"
-	"edgert/internal/safetensors"
+	"github.com/edge-rt/edge-rt/policy/safetensors"
 )
 
 // goldenScene is one picture painted by the program that trains the policy.
@@ -20,7 +21,7 @@ type goldenScene struct {
 // loadScenes reads scenes.safetensors.gz of testdata/sim.
 func loadScenes(t testing.TB) []goldenScene {
 	t.Helper()
-	_, tensors, err := safetensors.Parse(goldens.Unzip(t, "../testdata/sim/scenes.safetensors.gz"))
+	_, tensors, err := safetensors.Parse(unzip(t, "../testdata/sim/scenes.safetensors.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -128,4 +129,23 @@ func TestDrawsAreSplitMix64(t *testing.T) {
 	if a, b := d.next(), d.next(); a != 0x910a2dec89025cc1 || b != 0xbeeb8da1658eec67 {
 		t.Errorf("first draws of seed 1 = %#x, %#x, want 0x910a2dec89025cc1, 0xbeeb8da1658eec67", a, b)
 	}
+}
+
+// unzip returns the contents of a gzip file.
+func unzip(t testing.TB, path string) []byte {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	z, err := gzip.NewReader(file)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	data, err := io.ReadAll(z)
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return data
 }

@@ -1,6 +1,6 @@
 package sim
 
-import "edgert/rt"
+import "github.com/edge-rt/edge-rt/rt"
 
 // View is the sight of the table at one instant.
 type View struct {

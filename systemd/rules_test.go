@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 const rulesFile = "99-edge-rt.rules"

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 const (

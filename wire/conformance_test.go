@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/wire/wiretest"
+	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
 // conformanceRows returns the rows of all tables of docs/conformance.md, without their heads.

@@ -10,7 +10,7 @@ import (
 
 	"github.com/tinylib/msgp/msgp"
 
-	"edgert/wire/wiretest"
+	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
 // demoContract is the contract of a two-joint arm with one camera.

@@ -3,7 +3,7 @@ package wire_test
 import (
 	"fmt"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // A robot sends an observation on its key: the header as attachment, the body as payload. The

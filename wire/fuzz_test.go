@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"testing"
 
-	"edgert/wire/wiretest"
+	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
 // seed adds every frozen body, the demo messages and some hostile beginnings.

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/wire/wiretest"
+	"github.com/edge-rt/edge-rt/wire/wiretest"
 )
 
 // sections gives each section of the frozen file its judge. A section without a judge here belongs

@@ -4,8 +4,8 @@ import (
 	_ "embed"
 	"os/exec"
 
-	"edgert/bench"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 //go:embed awake/awake.c

@@ -16,9 +16,9 @@ import (
 	"path/filepath"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Config configures a measurement; its tags are the flags of `bench bus`.

@@ -11,10 +11,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/report"
-	"edgert/internal/exit"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestParseEcho(t *testing.T) {

@@ -10,11 +10,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // sample is one cycle.

@@ -13,8 +13,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 //go:embed echo/echo.c

@@ -4,8 +4,8 @@ import (
 	"html/template"
 	"io"
 
-	"edgert/bench"
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 var page = report.NewPage("bench bus", `<h1>A cycle on the servo bus</h1>

@@ -6,10 +6,10 @@ import (
 	"slices"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/report"
-	"edgert/servo/robot"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // Report is the result of Measure; its JSON has the table's content and the histograms. Times are

@@ -15,12 +15,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/bench"
-	"edgert/edge/capture"
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/sim"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Config configures a measurement; its tags are the flags of `bench camera`.

@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench/report"
-	"edgert/internal/exit"
-	"edgert/jpeg"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/jpeg"
 )
 
 // Slices with and without cameras tick, every camera's pictures reach messages, and the two tables

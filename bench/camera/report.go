@@ -6,9 +6,9 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/report"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Report is the result of Measure.

@@ -5,10 +5,10 @@ import (
 	"runtime"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
-	"edgert/internal/fleet"
-	"edgert/sim"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
 // The worlds of the comparison, the default first.

@@ -7,10 +7,10 @@ import (
 	"strconv"
 	"strings"
 
-	"edgert/chunk"
-	"edgert/edge"
-	"edgert/internal/exit"
-	"edgert/internal/fleet"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
 // Contender is a discipline with its settings and its policy.

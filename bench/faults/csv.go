@@ -7,7 +7,7 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/internal/fleet"
+	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
 // csvColumns are the per-tick columns of the DRTC program, after the three that identify the run.

@@ -17,11 +17,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/chunk"
-	"edgert/internal/exit"
-	"edgert/internal/fleet"
-	"edgert/policy"
-	"edgert/wire/faulty"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/sim/fleet"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 )
 
 func TestEveryScenarioIsSound(t *testing.T) {
@@ -33,7 +33,7 @@ func TestEveryScenarioIsSound(t *testing.T) {
 		}
 		seen[s.Script.Name] = true
 	}
-	for _, kind := range faulty.Kinds {
+	for _, kind := range netfault.Kinds {
 		used := false
 		for _, name := range scenarioNames() {
 			s, _ := LoadScenario(name)
@@ -234,7 +234,7 @@ func TestPlay(t *testing.T) {
 // A fault that lasts the whole episode is not a window: it is not shaded.
 func TestWindowsOf(t *testing.T) {
 	for _, ticks := range []int{389, 390, 600} { // 390 ticks are a little less than 6.5 s
-		script, err := faulty.Parse([]byte("faults: [{kind: drop_chunk, share: 0.2}, {kind: blackout, at: 1s, for: 1s, every: 2s}]"))
+		script, err := netfault.Parse([]byte("faults: [{kind: drop_chunk, share: 0.2}, {kind: blackout, at: 1s, for: 1s, every: 2s}]"))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/fleet"
-	"edgert/policy"
-	"edgert/sim"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
 // still answers every observation with the arm at rest.

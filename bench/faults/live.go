@@ -12,10 +12,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
-	"edgert/internal/fleet"
-	"edgert/wire/faulty"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/sim/fleet"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 )
 
 const (
@@ -35,7 +35,7 @@ const (
 var liveMetrics = []string{"success", "reached", "starved_ticks", "seam_degrees", "age_ms", "inferences"}
 
 // Live runs the comparison on edge-rt and lean-server in real time, every episode in a world of its
-// own with the same faults for all contenders (faulty.Session; a restart kills the server). Each
+// own with the same faults for all contenders (netfault.Session; a restart kills the server). Each
 // worker has a server and runs one edge at a time. Metrics that the two do not report are missing.
 func Live(ctx context.Context, cfg Config) (*Report, error) {
 	cfg.live = true
@@ -184,7 +184,7 @@ func (p *livePlayer) serve(plain bool) error {
 
 // restart kills the server and starts it again at the plan's times, which count from begin, for as
 // long as the edge lives.
-func (p *livePlayer) restart(plan *faulty.Plan, begin time.Time, edge *bench.Child) {
+func (p *livePlayer) restart(plan *netfault.Plan, begin time.Time, edge *bench.Child) {
 	at := time.Duration(0)
 	for {
 		from, until, ok := plan.NextOutage(at)

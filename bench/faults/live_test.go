@@ -16,14 +16,14 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
-	"edgert/internal/fleet"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/sim"
-	"edgert/wire/faulty"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/fleet"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 )
 
 // An edge that finds no motors, as on a very busy host, is started again a few times; an edge that
@@ -142,8 +142,8 @@ func TestRestartsFollowTheScript(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer edge.Kill()
-	plan := func(text string) *faulty.Plan {
-		s, err := faulty.Parse([]byte(text))
+	plan := func(text string) *netfault.Plan {
+		s, err := netfault.Parse([]byte(text))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"edgert/internal/fleet"
-	"edgert/record"
-	"edgert/sim"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
 func readSummary(name string) (o fleet.Outcome, err error) {

@@ -8,7 +8,7 @@ import (
 	"strconv"
 	"strings"
 
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 var page = report.NewPage("bench faults", `<h1>Schedules under identical faults</h1>

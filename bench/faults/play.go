@@ -1,9 +1,9 @@
 // Package faults runs all schedules of chunks through the same faults and compares the results.
 //
-// A Scenario (scenario.go) is a script of faults (wire/faulty) drawn per seed and tick, identical
+// A Scenario (scenario.go) is a script of faults (sim/netfault) drawn per seed and tick, identical
 // for all contenders, so figures are compared in pairs, episode by episode. A Contender
 // (contender.go) is a discipline of package chunk with its settings. Play (play.go) takes every
-// contender through every scenario in virtual time (internal/fleet): loop, discipline, policy,
+// contender through every scenario in virtual time (sim/fleet): loop, discipline, policy,
 // pictures and messages are real; clock, bus and network are simulated. Live (live.go) repeats some
 // of it on the real edge-rt and lean-server, and reads their outputs (outcome.go).
 //
@@ -19,9 +19,9 @@ import (
 	"sync"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/internal/fleet"
-	"edgert/policy"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
 // job is one episode of one contender in one scenario.

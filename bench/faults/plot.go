@@ -8,10 +8,10 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench/report"
-	"edgert/internal/fleet"
-	"edgert/sim"
-	"edgert/wire/faulty"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/fleet"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 )
 
 // The layout of a figure, in SVG units.
@@ -27,14 +27,14 @@ type figure struct {
 	b       strings.Builder
 	ticks   []fleet.Tick
 	seconds float64
-	kinds   []faulty.Kind // kinds that act, each a lane of the faults' panel
-	y       float64       // top of the next panel
+	kinds   []netfault.Kind // kinds that act, each a lane of the faults' panel
+	y       float64         // top of the next panel
 }
 
 // jointNames label the trajectories.
 var jointNames = [sim.DOF]string{"shoulder_pan", "shoulder_lift", "elbow_flex", "wrist_flex", "wrist_roll", "gripper"}
 
-func drawEpisode(title string, ticks []fleet.Tick, script *faulty.Script) string {
+func drawEpisode(title string, ticks []fleet.Tick, script *netfault.Script) string {
 	f := &figure{ticks: ticks, seconds: float64(len(ticks)) * fleet.Period.Seconds(), y: 34}
 	windows := windowsOf(script, len(ticks))
 	for _, w := range windows {
@@ -71,7 +71,7 @@ func (f *figure) at(i int) float64 { return f.x(float64(i) * fleet.Period.Second
 
 // window is the time in which a fault acts.
 type window struct {
-	kind     faulty.Kind
+	kind     netfault.Kind
 	from, to float64 // seconds
 }
 
@@ -92,7 +92,7 @@ func stretches(n int, so func(tick int) bool) (all [][2]int) {
 	return all
 }
 
-func windowsOf(script *faulty.Script, ticks int) (out []window) {
+func windowsOf(script *netfault.Script, ticks int) (out []window) {
 	if script == nil {
 		return nil
 	}

@@ -3,7 +3,7 @@ package faults
 import (
 	"time"
 
-	"edgert/internal/fleet"
+	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
 // Report is the result of a comparison; its JSON has the table's content.

@@ -9,16 +9,16 @@ import (
 	"slices"
 	"strings"
 
-	"edgert/chunk"
-	"edgert/internal/exit"
-	"edgert/internal/strictyaml"
-	"edgert/wire/faulty"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/sim/netfault"
 )
 
 // Scenario is one script of faults under a short name.
 type Scenario struct {
 	Name   string
-	Script *faulty.Script
+	Script *netfault.Script
 	Source []byte // the script, as YAML
 }
 
@@ -48,13 +48,13 @@ func LoadScenario(name string) (Scenario, error) {
 	var data []byte
 	var err error
 	if strings.ContainsAny(name, "./") {
-		if data, err = strictyaml.ReadFile(name); err != nil {
+		if data, err = userfile.ReadYAML(name); err != nil {
 			return Scenario{}, exit.Errorf(exit.Usage, "--faults: %w", err)
 		}
 	} else if data, err = scripts.ReadFile("scripts/" + name + ".yaml"); err != nil {
 		return Scenario{}, exit.Errorf(exit.Usage, "--faults: no scenario %q, want a YAML file or one of %s", name, strings.Join(scenarioNames(), ", "))
 	}
-	script, err := faulty.Parse(data)
+	script, err := netfault.Parse(data)
 	if err != nil {
 		return Scenario{}, exit.Errorf(exit.Config, "--faults %s: %w", name, err)
 	}

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"edgert/internal/fleet"
+	"github.com/edge-rt/edge-rt/sim/fleet"
 )
 
 // Interval is a mean over episodes with its 95 % confidence interval. N counts

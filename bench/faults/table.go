@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 // columns of the table, by metric: the heading and the format of a mean.

@@ -17,10 +17,10 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
-	"edgert/policy"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Config configures a measurement; its tags are the flags of `bench gpu`.

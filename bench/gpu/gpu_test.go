@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/policy"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/policy"
 )
 
 const still = "../../testdata/demo/still"

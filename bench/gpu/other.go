@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"edgert/policy"
+	"github.com/edge-rt/edge-rt/policy"
 )
 
 // other is a program that is measured beside ours.

@@ -5,8 +5,8 @@ import (
 	"io"
 	"strings"
 
-	"edgert/bench"
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 // Report is the result of Measure.

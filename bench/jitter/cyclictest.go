@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // Settings of cyclictest.

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 func TestParseCyclictest(t *testing.T) {

@@ -23,9 +23,9 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Config configures Measure; its tags are the flags of `bench jitter`.

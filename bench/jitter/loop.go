@@ -10,9 +10,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // LoopPart is the bare loop in a process of its own: Measure starts it as `bench part loop`.

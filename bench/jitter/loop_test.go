@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 func TestSummarizeTicks(t *testing.T) {

@@ -5,7 +5,7 @@ import (
 	"io"
 	"math"
 
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 var page = report.NewPage("bench jitter", `<h1>How late a tick wakes, at {{.Report.FPS}} Hz, load {{.Report.Load}}</h1>

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench"
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const ms = time.Millisecond

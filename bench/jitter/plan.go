@@ -3,8 +3,8 @@ package jitter
 import (
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // The subjects.

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 func TestPlan(t *testing.T) {

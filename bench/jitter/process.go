@@ -6,7 +6,7 @@ import (
 	"os/exec"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // process is a measured program, or the reference program beside it.

@@ -5,8 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 const (

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/bench"
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 // run returns a program's run with one tick of each lateness.

@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 // robotSubject is the whole edge: edge-rt with a simulated arm and camera, with a lean-server on

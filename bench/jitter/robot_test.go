@@ -3,7 +3,7 @@ package jitter
 import (
 	"testing"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 func TestParseEdge(t *testing.T) {

@@ -7,7 +7,7 @@ import (
 	"runtime"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 const (

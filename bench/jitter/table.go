@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"io"
 
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 // The headings of the two forms, for people.

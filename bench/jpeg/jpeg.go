@@ -18,10 +18,10 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
-	"edgert/jpeg"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Config configures a measurement; its tags are the flags of `bench jpeg`.

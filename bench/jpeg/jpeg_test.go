@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 func TestSpeedOf(t *testing.T) {

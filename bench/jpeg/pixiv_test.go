@@ -10,7 +10,7 @@ import (
 	pixiv "github.com/pixiv/go-libjpeg/jpeg"
 	"github.com/pixiv/go-libjpeg/rgb"
 
-	"edgert/jpeg"
+	"github.com/edge-rt/edge-rt/jpeg"
 )
 
 // The compared subjects do the same work: both write the same file from the same pixels, and read

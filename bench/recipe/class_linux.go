@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 func setNice(tid, nice int) error {

@@ -5,8 +5,8 @@ import (
 	"runtime"
 	"sync"
 
-	"edgert/bench"
-	"edgert/jpeg"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/jpeg"
 )
 
 // startLoad starts a load within the edge's process; the other loads run outside.

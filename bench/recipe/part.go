@@ -10,11 +10,11 @@ import (
 	"sync"
 	"time"
 
-	"edgert/bench"
-	"edgert/chunk"
-	"edgert/edge"
-	"edgert/edge/capture"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Part is the edge with one recipe in a process of its own, `bench part edge`.

@@ -24,8 +24,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // Config configures Measure; its tags are the flags of `bench recipe`.

@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench"
-	"edgert/edge"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 func TestCellsOf(t *testing.T) {

@@ -6,9 +6,9 @@ import (
 	"io"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/report"
-	"edgert/edge"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/edge"
 )
 
 // Report is the result of Measure; its JSON has the table's content and the slices that it is

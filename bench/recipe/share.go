@@ -4,7 +4,7 @@ import (
 	"os"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // shareMeter sums the CPU time of the process's real-time threads.

@@ -5,7 +5,7 @@ import (
 	"html/template"
 	"strings"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // The margins around the drawing of a histogram, in SVG units.

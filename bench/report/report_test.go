@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 func TestAxis(t *testing.T) {

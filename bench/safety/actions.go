@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 var notFinite = []float32{float32(math.NaN()), float32(math.Inf(1)), float32(math.Inf(-1)), math.MaxFloat32}

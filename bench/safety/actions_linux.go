@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // tickPriority is the priority of edge-rt's tick.

@@ -4,12 +4,12 @@ import (
 	"path/filepath"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/referee"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
-	"edgert/servo/servosim/motor"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/motor"
+	"github.com/edge-rt/edge-rt/sim/referee"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // The rate of every run, and its tick.

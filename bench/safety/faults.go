@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/servo/servosim"
-	"edgert/servo/servosim/motor"
+	"github.com/edge-rt/edge-rt/sim/motor"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // safeState is the condition under which an arm counts as safe after a fault.

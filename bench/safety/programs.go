@@ -10,10 +10,10 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/bench"
-	"edgert/rt"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // Longest times of the programs.

@@ -9,9 +9,9 @@ import (
 	"strings"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/servo/referee"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim/referee"
 )
 
 // The actor that makes the arm move again after a fault.

@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/referee"
-	"edgert/servo/servosim"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim/referee"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Times of a run that do not depend on the fault.

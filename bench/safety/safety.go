@@ -1,5 +1,5 @@
 // Package safety runs the real edge-rt on a simulated arm with one fault at a time, and checks
-// every byte that the servos receive by the rules of servo/referee.
+// every byte that the servos receive by the rules of sim/referee.
 //
 // A fault is a row of data (faults.go): its effect on the bus, the network, the server, the camera
 // or the program (actions.go), its duration, and when the arm counts as safe. Run takes each
@@ -25,8 +25,8 @@ import (
 	"sync"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // Config configures a run; its tags are the flags of `bench safety`.

@@ -11,18 +11,18 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench"
-	"edgert/jpeg"
-	"edgert/rt/rttest"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // programs builds edge-rt for the tests.
 func programs(t *testing.T) (bin string) {
 	t.Helper()
 	bin = t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin, "edgert/cmd/edge-rt").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin, "github.com/edge-rt/edge-rt/cmd/edge-rt").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	return bin

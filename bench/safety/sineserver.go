@@ -6,10 +6,10 @@ import (
 	"sync"
 	"time"
 
-	"edgert/bench"
-	"edgert/rt"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // sineServer is a server that keeps every joint moving: it lifts the arm from its first position

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/servo/referee"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/sim/referee"
 )
 
 // Bounds of a soak.

@@ -11,8 +11,8 @@ import (
 	"runtime"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // bare is ONNX Runtime alone: the same policy, on prepared rows.

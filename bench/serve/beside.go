@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/report"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 const (

@@ -6,8 +6,8 @@ import (
 	"io"
 	"math"
 
-	"edgert/bench"
-	"edgert/bench/report"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
 )
 
 // Report is the result of Measure.

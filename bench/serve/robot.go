@@ -11,11 +11,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/internal/network"
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/network"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (

@@ -13,10 +13,10 @@ import (
 	"slices"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/report"
-	"edgert/internal/exit"
-	"edgert/policy"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/policy"
 )
 
 // Config configures a measurement; its tags are the flags of `bench serve`.

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // schedulers are the compared schedulers, the default first.

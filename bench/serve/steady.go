@@ -12,7 +12,7 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 const (

@@ -20,8 +20,8 @@ import (
 	"slices"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // Config configures Measure; its tags are the flags of `bench wire`.

@@ -7,8 +7,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // pingQoS is the QoS of all subjects: reliable, no message dropped, no waiting for others to fill a

@@ -11,7 +11,7 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // answerLimit is the longest time for an end to start or to answer one command.

@@ -9,7 +9,7 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // The subjects.

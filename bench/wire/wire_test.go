@@ -9,7 +9,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // serve runs an end on commands and returns its lines.

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/camera"
+	"github.com/edge-rt/edge-rt/camera"
 )
 
 // webcam lists the formats of a common webcam.

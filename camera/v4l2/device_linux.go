@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/camera"
+	"github.com/edge-rt/edge-rt/camera"
 )
 
 // Bounds of a driver's lists, which might be endless.

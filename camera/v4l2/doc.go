@@ -16,7 +16,7 @@ package v4l2
 import (
 	"errors"
 
-	"edgert/camera"
+	"github.com/edge-rt/edge-rt/camera"
 )
 
 // Errors of Open, for errors.Is.

@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/camera"
-	"edgert/jpeg"
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // machineEnv marks the machine of `make test-v4l2`: /dev/video0 and video1 are the kernel's vivid

@@ -7,7 +7,7 @@ import (
 	"slices"
 	"strings"
 
-	"edgert/camera"
+	"github.com/edge-rt/edge-rt/camera"
 )
 
 // Want holds the criteria for choosing a mode.

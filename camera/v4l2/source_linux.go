@@ -9,8 +9,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/camera"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 const (

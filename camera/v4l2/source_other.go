@@ -5,8 +5,8 @@ package v4l2
 import (
 	"errors"
 
-	"edgert/camera"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 var errSystem = errors.New("v4l2: cameras are read on Linux only")

@@ -6,7 +6,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/camera"
+	"github.com/edge-rt/edge-rt/camera"
 )
 
 const (

@@ -3,18 +3,18 @@ package main
 import (
 	"context"
 
-	"edgert/bench"
-	"edgert/bench/bus"
-	"edgert/bench/camera"
-	"edgert/bench/faults"
-	"edgert/bench/gpu"
-	"edgert/bench/jitter"
-	"edgert/bench/jpeg"
-	"edgert/bench/recipe"
-	"edgert/bench/safety"
-	"edgert/bench/serve"
-	"edgert/bench/wire"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/bus"
+	"github.com/edge-rt/edge-rt/bench/camera"
+	"github.com/edge-rt/edge-rt/bench/faults"
+	"github.com/edge-rt/edge-rt/bench/gpu"
+	"github.com/edge-rt/edge-rt/bench/jitter"
+	"github.com/edge-rt/edge-rt/bench/jpeg"
+	"github.com/edge-rt/edge-rt/bench/recipe"
+	"github.com/edge-rt/edge-rt/bench/safety"
+	"github.com/edge-rt/edge-rt/bench/serve"
+	"github.com/edge-rt/edge-rt/bench/wire"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // A command's flags are its measurement's Config, the outputs of its report, and the amount of

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/bench/gpu"
-	"edgert/internal/cuda/cudatest"
-	"edgert/policy"
+	"github.com/edge-rt/edge-rt/bench/gpu"
+	"github.com/edge-rt/edge-rt/internal/cuda/cudatest"
+	"github.com/edge-rt/edge-rt/policy"
 )
 
 // Goal: the report of a GPU that is faked on the CPU (package cudatest) has the policy in one graph

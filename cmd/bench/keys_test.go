@@ -10,22 +10,22 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/bench"
-	"edgert/bench/bus"
-	"edgert/bench/camera"
-	"edgert/bench/faults"
-	"edgert/bench/gpu"
-	"edgert/bench/jitter"
-	"edgert/bench/jpeg"
-	"edgert/bench/recipe"
-	"edgert/bench/safety"
-	"edgert/bench/serve"
-	"edgert/bench/wire"
-	"edgert/edge"
-	"edgert/edge/bringup"
-	"edgert/edge/why"
-	"edgert/server"
-	"edgert/server/plan"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/bus"
+	"github.com/edge-rt/edge-rt/bench/camera"
+	"github.com/edge-rt/edge-rt/bench/faults"
+	"github.com/edge-rt/edge-rt/bench/gpu"
+	"github.com/edge-rt/edge-rt/bench/jitter"
+	"github.com/edge-rt/edge-rt/bench/jpeg"
+	"github.com/edge-rt/edge-rt/bench/recipe"
+	"github.com/edge-rt/edge-rt/bench/safety"
+	"github.com/edge-rt/edge-rt/bench/serve"
+	"github.com/edge-rt/edge-rt/bench/wire"
+	"github.com/edge-rt/edge-rt/bringup"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/record/why"
+	"github.com/edge-rt/edge-rt/server"
+	"github.com/edge-rt/edge-rt/server/capacity"
 )
 
 // docs/json.md lists exactly the keys of every --json, in the order in which they are printed.
@@ -37,7 +37,7 @@ func TestEveryKeyIsInTheDocs(t *testing.T) {
 	documented := keysInPage(string(page))
 	for title, v := range map[string]any{
 		"edge-rt": edge.Summary{}, "edge-rt ports": bringup.PortsReport{}, "edge-rt scan": bringup.ScanReport{}, "edge-rt monitor": bringup.MonitorReport{}, "edge-rt cameras": bringup.CamerasReport{}, "edge-rt why": why.Report{},
-		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server plan": plan.Report{}, "lean-server replay": server.Replayed{},
+		"lean-server": server.Summary{}, "lean-server check": server.Report{}, "lean-server plan": capacity.Report{}, "lean-server replay": server.Replayed{},
 		"bench jitter": jitter.Report{}, "bench bus": bus.Report{}, "bench wire": wire.Report{}, "bench jpeg": jpeg.Report{}, "bench gpu": gpu.Report{}, "bench serve": serve.Report{},
 		"bench camera": camera.Report{}, "bench recipe": recipe.Report{}, "bench faults": faults.Report{}, "bench safety": safety.Report{}, "The machine": bench.Machine{},
 	} {

@@ -16,12 +16,12 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/bench"
-	"edgert/bench/jitter"
-	"edgert/bench/recipe"
-	"edgert/bench/wire"
-	"edgert/internal/exit"
-	"edgert/internal/program"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/jitter"
+	"github.com/edge-rt/edge-rt/bench/recipe"
+	"github.com/edge-rt/edge-rt/bench/wire"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/program"
 )
 
 const description = `Measures edge-rt and lean-server on this machine, beside an independent judge where there is one.

@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench/jitter"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/bench/jitter"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 var (

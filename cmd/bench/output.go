@@ -7,10 +7,10 @@ import (
 	"io"
 	"os"
 
-	"edgert/bench"
-	"edgert/bench/report"
-	"edgert/internal/exit"
-	"edgert/internal/program"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/program"
 )
 
 // streams are the two outputs of bench.

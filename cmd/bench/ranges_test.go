@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"edgert/internal/program/programtest"
+	"github.com/edge-rt/edge-rt/internal/program/programtest"
 )
 
 func TestRanges(t *testing.T) {

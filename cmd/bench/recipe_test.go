@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/bench/recipe"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/bench/recipe"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // One recipe in its shortest form: the real-time class, the garbage collector's setting and the

@@ -7,8 +7,8 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/bench/serve"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/bench/serve"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The report of a real server, with robots on links of their own, has every part. The quality of

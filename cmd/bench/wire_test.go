@@ -12,8 +12,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/bench/wire"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/bench/wire"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // measureWire runs the whole measurement in its shortest form.

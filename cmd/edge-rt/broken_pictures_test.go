@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"edgert/edge"
-	"edgert/jpeg"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // scene returns a valid JPEG, the same picture with the four stray bytes that a Logitech C270 sends

@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Goal: a rate that passes the bus check at the start also works in the run: the arm is armed, the

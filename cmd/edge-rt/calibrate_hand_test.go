@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // calibrator is an edge-rt calibrate without a terminal, together with its operator.

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Every third chunk between the two real programs is lost, at 30 actions per second and with 50 ms

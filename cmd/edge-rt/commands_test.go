@@ -10,9 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/edge/bringup"
-	"edgert/internal/child"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/bringup"
+	"github.com/edge-rt/edge-rt/internal/child"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Every bring-up command works on the real binary, against a simulated arm that another process

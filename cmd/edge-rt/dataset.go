@@ -14,11 +14,11 @@ import (
 	"strings"
 	"time"
 
-	"edgert/dataset"
-	"edgert/internal/exit"
-	"edgert/internal/plain"
-	"edgert/internal/program"
-	"edgert/internal/terminal"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/record/dataset"
 )
 
 // datasetCmd groups the commands that make and inspect datasets.

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/record"
-	"edgert/record/recordtest"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/record/recordtest"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // The real binary exports a record to a dataset, finds that dataset whole, and finds a damaged copy

@@ -5,9 +5,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/edge/episode"
-	"edgert/internal/program"
-	"edgert/record"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/record"
 )
 
 // episodeFlags divide a run into episodes for a dataset.

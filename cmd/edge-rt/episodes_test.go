@@ -15,14 +15,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/edge/episode"
-	"edgert/edge/recording"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo"
-	"edgert/servo/servosim"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // acknowledge makes the server confirm the begin of each episode.

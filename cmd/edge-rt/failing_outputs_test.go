@@ -17,8 +17,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/record"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The reader of the log may end (| head, a terminal multiplexer that died): the run continues, and

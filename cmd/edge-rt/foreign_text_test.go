@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/record"
-	"edgert/record/recordtest"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/record/recordtest"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // evil clears a screen, sets its title and reverses letters, by every kind of control sequence that

@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/camera/pattern"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/pattern"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // lookServer is a holdServer whose policy takes several observations at a time and moves the wrist.

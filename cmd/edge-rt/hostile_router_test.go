@@ -1,12 +1,12 @@
 package main
 
 import (
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"os/exec"
 	"testing"
 	"time"
 
-	"edgert/wire/zenoh/zenohtest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
 // Goal: a hostile router costs the real edge, whose garbage collector is off, at most 64 MiB more

@@ -3,7 +3,7 @@ package main
 import (
 	"os"
 
-	"edgert/internal/terminal"
+	"github.com/edge-rt/edge-rt/internal/terminal"
 )
 
 // listen calls key for each key pressed at the terminal, and prints says, the list of keys. It

@@ -3,8 +3,8 @@ package main
 import (
 	"cmp"
 
-	"edgert/edge/device"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // leaderFlags describe the leader arm of a run or of teleop.

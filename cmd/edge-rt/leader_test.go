@@ -7,8 +7,8 @@ import (
 	"syscall"
 	"testing"
 
-	"edgert/rt/rttest"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 var demoCalibration = filepath.Join("..", "..", "testdata", "demo", "so101.json")

@@ -11,11 +11,11 @@ import (
 	"io"
 	"os"
 
-	"edgert/internal/exit"
-	"edgert/internal/network"
-	"edgert/internal/plain"
-	"edgert/internal/program"
-	"edgert/internal/terminal"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/wire/network"
 )
 
 const description = `Runs a robot arm from a policy that lives on another machine.

@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 var binary, leanServer string

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // A build without cgo has no JPEG: with a camera it ends before it touches the arm or a server, and

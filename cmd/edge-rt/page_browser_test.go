@@ -10,9 +10,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/operator"
-	"edgert/internal/webpage/webpagetest"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/internal/webpage/webpagetest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // takePictures renews the screenshots of the documents, which show the demo's policy at work:

@@ -14,8 +14,8 @@ import (
 	"syscall"
 	"testing"
 
-	"edgert/edge"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // look fetches one path of a page as soon as the page answers.

@@ -4,8 +4,8 @@ import (
 	"os"
 	"testing"
 
-	"edgert/internal/program/programtest"
-	"edgert/internal/terminal"
+	"github.com/edge-rt/edge-rt/internal/program/programtest"
+	"github.com/edge-rt/edge-rt/internal/terminal"
 )
 
 // The ranges beside the flags are those that the program accepts: each flag passes all checks of a

@@ -4,10 +4,10 @@ import (
 	"fmt"
 	"math"
 
-	"edgert/edge"
-	"edgert/edge/recording"
-	"edgert/internal/bytesize"
-	"edgert/record"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/record"
 )
 
 // recordFlags choose the records that a run keeps.
@@ -27,7 +27,7 @@ type bytesFlag int64
 
 // UnmarshalText refuses text that is not a size, and a size too small for one save.
 func (b *bytesFlag) UnmarshalText(text []byte) error {
-	size, ok := bytesize.Parse(string(text), "MiB", "GiB", "TiB", "MB", "GB", "TB")
+	size, ok := userfile.ParseSize(string(text), "MiB", "GiB", "TiB", "MB", "GB", "TB")
 	if !ok || !(size >= recording.MinSize && size < math.MaxInt64/2) {
 		return fmt.Errorf("got %q, want a size of at least 64MiB, such as 2GiB or 500MB", text)
 	}

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"edgert/edge/replay"
-	"edgert/internal/terminal"
+	"github.com/edge-rt/edge-rt/edge/replay"
+	"github.com/edge-rt/edge-rt/internal/terminal"
 )
 
 type replayCmd struct {

@@ -13,22 +13,21 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/edge"
-	"edgert/edge/capture"
-	"edgert/edge/episode"
-	"edgert/edge/page"
-	"edgert/edge/watchdog"
-	"edgert/internal/exit"
-	"edgert/internal/logline"
-	"edgert/internal/notify"
-	"edgert/internal/plain"
-	"edgert/internal/program"
-	"edgert/internal/strictyaml"
-	"edgert/internal/terminal"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/wire"
-	"edgert/wire/faulty"
+	"github.com/edge-rt/edge-rt/bringup/watchdog"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/page"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim/netfault"
+	"github.com/edge-rt/edge-rt/systemd/notify"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // modes are the words of --rt.
@@ -213,7 +212,7 @@ func (r *runFlags) config(screen *terminal.Terminal) (edge.Config, error) {
 		}
 		cfg.Wrap = func(s wire.Session) wire.Session {
 			plan := script.Plan(r.FaultSeed, time.Duration(float64(time.Second)/cfg.FPS))
-			return faulty.Wrap(s, rt.KernelClock(), plan)
+			return netfault.Wrap(s, rt.KernelClock(), plan)
 		}
 	}
 	if !r.Quiet && terminal.Is(os.Stderr) {
@@ -241,15 +240,15 @@ func (r *runFlags) log(screen *terminal.Terminal) *slog.Logger {
 	if r.Quiet {
 		return slog.New(slog.DiscardHandler)
 	}
-	return slog.New(logline.New(screen, slog.LevelInfo))
+	return slog.New(terminal.NewLines(screen, slog.LevelInfo))
 }
 
-func readFaults(name string) (*faulty.Script, error) {
-	data, err := strictyaml.ReadFile(name)
+func readFaults(name string) (*netfault.Script, error) {
+	data, err := userfile.ReadYAML(name)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--wire-faults: %w", err)
 	}
-	script, err := faulty.Parse(data)
+	script, err := netfault.Parse(data)
 	if err != nil {
 		return nil, exit.Errorf(exit.Usage, "--wire-faults %s: %w", name, err)
 	}

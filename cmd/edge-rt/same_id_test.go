@@ -1,10 +1,10 @@
 package main
 
 import (
-	"edgert/rt/rttest"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/policy"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const twinDelay = 150 * time.Millisecond

@@ -6,10 +6,10 @@ import (
 	"strings"
 	"time"
 
-	"edgert/chunk"
-	"edgert/edge"
-	"edgert/internal/exit"
-	"edgert/internal/program"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/program"
 )
 
 // scheduleFlags choose the discipline and the stages after it. A flag that was not given is nil, so

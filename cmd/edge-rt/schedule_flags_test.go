@@ -5,8 +5,8 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/chunk"
-	"edgert/edge"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/edge"
 )
 
 func TestScheduleFlagsThatSayNothing(t *testing.T) {

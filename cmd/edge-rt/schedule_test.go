@@ -9,9 +9,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/record"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // player is a server with a slow policy. The action of step j is always path(j), so that a test can

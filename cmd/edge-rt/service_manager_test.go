@@ -18,13 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/server"
-	"edgert/server/manifest"
-	"edgert/servo/servosim"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (

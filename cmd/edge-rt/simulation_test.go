@@ -7,11 +7,11 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/edge"
-	"edgert/edge/identity"
-	"edgert/rt/rttest"
-	"edgert/servo"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // A bundle for simulation drives only a bus simulator with simulated cameras, and no real arm.

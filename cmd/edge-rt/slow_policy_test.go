@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // worker answers one observation at a time, always the newest, and each after the time took.

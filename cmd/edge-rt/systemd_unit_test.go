@@ -1,9 +1,9 @@
 package main
 
 import (
-	"edgert/rt/rttest"
 	"encoding/json"
 	"fmt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 	"os"
 	"os/exec"
 	"path/filepath"

@@ -9,8 +9,8 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/policy"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // The real programs serve a Pi0.5, which reads its task, to a simulated arm: the run begins with

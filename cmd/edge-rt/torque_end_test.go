@@ -11,9 +11,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/servo/servosim"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // holdServer is a server without a policy: over a real transport, it answers every observation with

@@ -1,8 +1,8 @@
 package main
 
 import (
-	"edgert/rt/rttest"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 	"os"
 	"os/exec"
 	"path/filepath"

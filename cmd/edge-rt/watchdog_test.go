@@ -13,9 +13,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // awaitTorque waits until want motors are under torque.

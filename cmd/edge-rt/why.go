@@ -4,11 +4,11 @@ import (
 	"errors"
 	"os"
 
-	"edgert/edge"
-	"edgert/edge/why"
-	"edgert/internal/exit"
-	"edgert/internal/plain"
-	"edgert/internal/program"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/record/why"
 )
 
 type whyCmd struct {

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire/zenoh/zenohtest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
 // Goal: under each attack of hostile nodes, one after the other, the real server, whose collector

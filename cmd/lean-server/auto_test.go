@@ -8,8 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // The real server with max_sessions: auto admits as many robots as it announces, more or less as

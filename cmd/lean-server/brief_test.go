@@ -3,7 +3,7 @@ package main
 import (
 	"testing"
 
-	"edgert/internal/program/programtest"
+	"github.com/edge-rt/edge-rt/internal/program/programtest"
 )
 
 // The short help fits on a screen and lists the commands and flags.

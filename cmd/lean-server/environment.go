@@ -8,9 +8,9 @@ import (
 	"path/filepath"
 	"strings"
 
-	"edgert/internal/capped"
-	"edgert/internal/exit"
-	"edgert/internal/notify"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/systemd/notify"
 )
 
 // environmentFile is the name of a file beside an installed manifest; the unit reads it by
@@ -33,7 +33,7 @@ func loadEnvironment(args []string, stderr io.Writer) error {
 	if info, err := os.Stat(path); err == nil && !info.Mode().IsRegular() {
 		return nil // a folder of that name, or a pipe, is not this program's
 	}
-	data, err := capped.ReadFile(path, maxEnvironment)
+	data, err := userfile.Read(path, maxEnvironment)
 	switch {
 	case errors.Is(err, os.ErrNotExist):
 		return nil

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // A check by hand sees the variables that the unit gives the service.

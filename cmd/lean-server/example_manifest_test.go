@@ -8,8 +8,8 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/server"
-	"edgert/server/manifest"
+	"github.com/edge-rt/edge-rt/server"
+	"github.com/edge-rt/edge-rt/server/manifest"
 )
 
 // The shipped manifest serves a bundle beside it, and the server accepts every key that it shows as

@@ -12,10 +12,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/cuda/cudatest"
-	"edgert/policy"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/internal/cuda/cudatest"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Goal: the manifest's device is used, or the error names the line, the cure and an exit code that

@@ -21,20 +21,18 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/internal/exit"
-	"edgert/internal/logline"
-	"edgert/internal/lograte"
-	"edgert/internal/network"
-	"edgert/internal/plain"
-	"edgert/internal/program"
-	"edgert/internal/terminal"
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server"
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/server/plan"
-	"edgert/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/internal/program"
+	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/capacity"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire/network"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 const description = `Serves one exported policy to many robots.
@@ -93,7 +91,7 @@ type cli struct {
 		Tolerance float64 `range:"0..1;0 requires equal bytes" help:"Largest accepted difference of a value of a chunk, in units of chunk_model: for devices and batches that are not exact."`
 	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Answer captured requests again, compare the answers byte for byte, and list those that differ."`
 	Plan struct {
-		plan.Fleet
+		capacity.Fleet
 	} `cmd:"" uses:"manifest,ort,json,quiet" help:"Measure the inferences on this machine, and compute how many robots of given rates and links a server feeds."`
 	Acl struct {
 		Output string `short:"o" help:"Write to this file instead of standard output." placeholder:"FILE"`
@@ -206,7 +204,7 @@ func (f *flags) serve(cfg manifest.Config, stdout io.Writer, stderr *terminal.Te
 	program.IgnoreSIGPIPE()
 	log, missing := slog.New(slog.DiscardHandler), server.LogMissing{Lost: stderr.Lost}
 	if !f.Quiet {
-		lines := lograte.New(logline.New(stderr, slog.LevelInfo), rt.KernelClock())
+		lines := terminal.NewLimiter(terminal.NewLines(stderr, slog.LevelInfo), rt.KernelClock())
 		log, missing.LeftOut = slog.New(lines), lines.LeftOut
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP)

@@ -20,15 +20,15 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/rt/rttest"
-	"edgert/server"
-	"edgert/server/audit"
-	"edgert/server/manifest"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server"
+	"github.com/edge-rt/edge-rt/server/audit"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (

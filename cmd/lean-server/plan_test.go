@@ -6,7 +6,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/server/plan"
+	"github.com/edge-rt/edge-rt/server/capacity"
 )
 
 // The whole command with the demo policy: its measurements, simulations and results are consistent,
@@ -15,7 +15,7 @@ func TestPlan(t *testing.T) {
 	needRuntime(t)
 	manifest := []string{"plan", "--manifest", filepath.Join(demo, "server.yaml"), "--round-trip", "5ms,20ms"}
 	code, stdout, stderr := leanServer(t, nil, append(manifest, "--json", "-")...)
-	var r plan.Report
+	var r capacity.Report
 	if err := json.Unmarshal([]byte(stdout), &r); code != 0 || err != nil {
 		t.Fatalf("code %d, %v: %s", code, err, stderr)
 	}

@@ -18,13 +18,13 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/access"
-	"edgert/wire/zenoh/endpoint"
-	"edgert/wire/zenoh/endpoint/endpointtest"
-	"edgert/wire/zenoh/zenohtest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
 var (

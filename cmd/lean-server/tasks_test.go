@@ -8,9 +8,9 @@ import (
 	"syscall"
 	"testing"
 
-	"edgert/internal/safetensors"
-	"edgert/policy"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/policy/safetensors"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // instructed is one row of a golden set: a robot's picture and state, its task, and the tokens that

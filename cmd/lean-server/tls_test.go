@@ -13,8 +13,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire/zenoh/endpoint/endpointtest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
 // page returns the HTTP status of a page and its text.

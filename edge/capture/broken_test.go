@@ -12,11 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/jpeg"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const sceneW, sceneH = 96, 64

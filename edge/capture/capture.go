@@ -8,9 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/camera"
-	"edgert/jpeg"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // ImageKey begins LeRobot's name of a camera's feature.

@@ -15,14 +15,14 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/camera/pattern"
-	"edgert/camera/v4l2"
-	"edgert/internal/exit"
-	"edgert/jpeg"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/camera/v4l2"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/pattern"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 func TestParseExpandsTheSource(t *testing.T) {

@@ -15,11 +15,11 @@ import (
 	"strings"
 	"time"
 
-	"edgert/camera"
-	"edgert/camera/v4l2"
-	"edgert/internal/exit"
-	"edgert/internal/userpath"
-	"edgert/record"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/camera/v4l2"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/record"
 )
 
 // Limits of a --camera flag.
@@ -122,9 +122,9 @@ func Parse(text string) (c Config, err error) {
 // expandSource expands the path of a source, also a socket's path after sim:.
 func expandSource(source string) string {
 	if path, ok := strings.CutPrefix(source, simOf); ok {
-		return simOf + userpath.Expand(path)
+		return simOf + userfile.Expand(path)
 	}
-	return userpath.Expand(source)
+	return userfile.Expand(source)
 }
 
 // Simulated reports whether the pictures show a simulated world.

@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"edgert/camera"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // driver is a source that counts like a camera of the kernel.

@@ -6,11 +6,11 @@ import (
 	"math"
 	"sync/atomic"
 
-	"edgert/camera"
-	"edgert/internal/exit"
-	"edgert/jpeg"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Encoding is the form in which pictures are sent, for all cameras of a run.

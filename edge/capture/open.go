@@ -10,14 +10,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/camera"
-	"edgert/camera/pattern"
-	"edgert/camera/replay"
-	"edgert/camera/v4l2"
-	"edgert/edge/scene"
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/sim"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/camera/files"
+	"github.com/edge-rt/edge-rt/camera/v4l2"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/pattern"
+	"github.com/edge-rt/edge-rt/sim/scene"
 )
 
 const (
@@ -54,7 +54,7 @@ func OpenFiles(c *Config, clock rt.Clock) (source camera.Source, picked string, 
 	case len(c.Controls) > 0:
 		return nil, "", exit.Errorf(exit.Usage, "camera %s: option %s: files have no controls", c.Name, c.Controls[0].Name)
 	}
-	r, err := replay.Open(c.Source, cmp.Or(c.FPS, usualFPS), clock)
+	r, err := files.Open(c.Source, cmp.Or(c.FPS, usualFPS), clock)
 	if err != nil {
 		return nil, "", exit.Errorf(exit.Config, "camera %s: %w", c.Name, err)
 	}

@@ -7,9 +7,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/jpeg"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const (

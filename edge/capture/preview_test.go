@@ -7,10 +7,10 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/camera"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 func newTestPreview(t *testing.T, v *Encoder) *Preview {

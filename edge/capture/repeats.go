@@ -5,8 +5,8 @@ import (
 	"hash/maphash"
 	"time"
 
-	"edgert/camera"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 const (

@@ -7,10 +7,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // liveCamera is a camera whose pictures come from a sensor.

@@ -12,12 +12,12 @@ import (
 	"strings"
 	"time"
 
-	"edgert/camera"
-	"edgert/internal/exit"
-	"edgert/jpeg"
-	"edgert/rt"
-	"edgert/sim"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Limits of the warm-up: the first frames of many cameras are dark until the automatics have

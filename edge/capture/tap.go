@@ -4,8 +4,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/camera"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Tap copies a camera's frames for a second reader, which may be slow. A frame without room is

@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/camera/pattern"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/pattern"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Goal: a tap has its own copies of the pictures, at most one per interval, and an encoder makes

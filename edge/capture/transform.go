@@ -3,7 +3,7 @@ package capture
 import (
 	"fmt"
 
-	"edgert/jpeg"
+	"github.com/edge-rt/edge-rt/jpeg"
 )
 
 // transform crops, rotates and scales RGB pictures.

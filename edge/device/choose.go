@@ -5,8 +5,8 @@ import (
 	"path/filepath"
 	"strings"
 
-	"edgert/internal/exit"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // unnamed is the file name, without .json, that LeRobot gives an arm without an id.

@@ -10,10 +10,10 @@ import (
 	"regexp"
 	"strings"
 
-	"edgert/internal/exit"
-	"edgert/internal/userpath"
-	"edgert/servo"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Sim is the --bus of the simulated arm inside a run.
@@ -21,7 +21,7 @@ const Sim = "sim"
 
 // Robot returns a built-in arm, or the arm that a file describes.
 func Robot(name string) (robot.Robot, error) {
-	r, err := robot.ByName(userpath.Expand(name))
+	r, err := robot.ByName(userfile.Expand(name))
 	if errors.Is(err, robot.ErrInvalid) {
 		return r, exit.With(exit.Config, err)
 	}

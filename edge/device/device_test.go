@@ -6,9 +6,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 func TestFailuresCarryTheirExitCode(t *testing.T) {

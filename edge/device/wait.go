@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 const waitPoll = 2 * time.Millisecond

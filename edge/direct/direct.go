@@ -12,13 +12,13 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"edgert/edge/device"
-	"edgert/edge/follow"
-	"edgert/edge/hotplug"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Config configures a Run.

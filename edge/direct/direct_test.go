@@ -8,17 +8,17 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/device"
-	"edgert/edge/event"
-	"edgert/edge/follow"
-	"edgert/edge/hotplug"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // driven is a simulated arm in a run that never changes its goals.

@@ -11,8 +11,8 @@ import (
 	"sync"
 	"time"
 
-	"edgert/record"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Start begins an episode; a task may follow it on the command line of edge-rt ctl.

@@ -10,10 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // fake is an arm to record.

@@ -3,8 +3,8 @@ package episode
 import (
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/record"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
 )
 
 // LeRobot's rollout strategies.

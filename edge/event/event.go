@@ -4,7 +4,7 @@ package event
 import (
 	"strconv"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Code identifies an event.

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"testing"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 func TestEveryCodeHasAMessage(t *testing.T) {

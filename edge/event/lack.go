@@ -3,7 +3,7 @@ package event
 import (
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Lack is the reason why no chunk arrived for so long that a run gave up.

@@ -4,10 +4,10 @@ import (
 	"errors"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // armRest is the divisor of the period for the part that arming leaves unused. No goals are written

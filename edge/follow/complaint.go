@@ -3,9 +3,9 @@ package follow
 import (
 	"time"
 
-	"edgert/edge/event"
-	"edgert/rt"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // complaints are the complaints of motors that hold their joints, for people.

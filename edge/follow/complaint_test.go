@@ -4,8 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"edgert/edge/event"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // Goal: the event of a motor's complaint has volts or degrees, as soon as they are known.

@@ -5,9 +5,9 @@ import (
 	"math/bits"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/internal/exit"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Drive moves one tick towards an action, as far as each joint may.

@@ -4,9 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/edge/event"
-	"edgert/internal/exit"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // drained returns the codes of the events so far.

@@ -3,7 +3,7 @@ package follow
 import (
 	"testing"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 func TestCheckExit(t *testing.T) {

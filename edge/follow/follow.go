@@ -15,12 +15,12 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/edge/hotplug"
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Limits of a joint's silence.

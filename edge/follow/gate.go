@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // Gate checks every goal on its way to a motor: a finite number, inside the joint's range, within

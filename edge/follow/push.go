@@ -8,8 +8,8 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // push is the direction in which an overloaded joint pushes.

@@ -4,11 +4,11 @@ import (
 	"math/bits"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/edge/hotplug"
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Read reads the joints and determines each joint's permission in this tick.

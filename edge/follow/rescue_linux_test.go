@@ -4,10 +4,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/servo"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // narrowed returns an arm with --rescue whose shoulder is far outside its range, in the servo too.

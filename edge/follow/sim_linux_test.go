@@ -8,15 +8,15 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/hotplug"
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo"
-	"edgert/servo/referee"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+	"github.com/edge-rt/edge-rt/sim/referee"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 const (

@@ -4,10 +4,10 @@ import (
 	"math"
 	"math/bits"
 
-	"edgert/edge/event"
-	"edgert/internal/exit"
-	"edgert/rt"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // A joint stalls when its effort is high and it comes no nearer to its goal.

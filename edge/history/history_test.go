@@ -5,11 +5,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/edge/capture"
-	"edgert/jpeg"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // device is a camera whose own JPEG is sent unchanged.

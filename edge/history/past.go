@@ -3,9 +3,9 @@ package history
 import (
 	"math"
 
-	"edgert/edge/capture"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Newest is a key that includes the newest step.

@@ -9,7 +9,7 @@ package history
 import (
 	"sync/atomic"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // stepSlots bounds the steps by which the sender may be late: about a second.

@@ -13,9 +13,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/internal/backoff"
-	"edgert/rt"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/backoff"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 const (

@@ -14,9 +14,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/internal/exit"
-	"edgert/internal/userpath"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const (
@@ -65,7 +65,7 @@ func Dir() (string, error) {
 		return dir, nil
 	}
 	if dir := os.Getenv("XDG_STATE_HOME"); dir != "" {
-		return filepath.Join(userpath.Expand(dir), "edge-rt"), nil
+		return filepath.Join(userfile.Expand(dir), "edge-rt"), nil
 	}
 	home, err := os.UserHomeDir()
 	if err != nil {

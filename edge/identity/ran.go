@@ -8,8 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 
-	"edgert/internal/capped"
-	"edgert/internal/userpath"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // Limits of the file of a robot's bundles.
@@ -36,7 +35,7 @@ func (i *Identity) HasRun(calibration, digest string) bool {
 func (i *Identity) ran(calibration string) ran {
 	sum := sha256.Sum256([]byte(calibration))
 	none := ran{Calibration: hex.EncodeToString(sum[:])}
-	data, err := capped.ReadFile(i.ranPath(), maxRanBytes)
+	data, err := userfile.Read(i.ranPath(), maxRanBytes)
 	if err != nil {
 		return none
 	}
@@ -54,7 +53,7 @@ func (i *Identity) NoteRun(calibration, digest string) error {
 	r.Bundles = r.Bundles[max(0, len(r.Bundles)-maxRan):]
 	data, err := json.Marshal(r)
 	if err == nil {
-		err = userpath.Replace(i.ranPath(), append(data, '\n'))
+		err = userfile.Replace(i.ranPath(), append(data, '\n'))
 	}
 	if err != nil {
 		return fmt.Errorf("which bundles have run: %w", err)

@@ -6,8 +6,8 @@ import (
 	"slices"
 	"time"
 
-	"edgert/edge/follow"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Limits of the alignment of an actuated leader. It is slow, since the leader may meet a hand.

@@ -13,10 +13,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/follow"
-	"edgert/edge/hotplug"
-	"edgert/rt"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 const (

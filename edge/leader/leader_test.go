@@ -10,14 +10,14 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/hotplug"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo"
-	"edgert/servo/referee"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
-	"edgert/sim"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/referee"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // stand holds a leader on a simulated bus. The test runs its cycles, unless it calls Run.

@@ -3,9 +3,9 @@ package leader
 import (
 	"time"
 
-	"edgert/rt"
-	"edgert/servo"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Limits of a hand's motion of a limp leader.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // encoders returns raw as the reading of joint 0, in a range.

@@ -18,10 +18,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/edge/episode"
-	"edgert/edge/identity"
-	"edgert/internal/exit"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Limits of the socket.

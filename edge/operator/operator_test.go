@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/edge/identity"
-	"edgert/internal/exit"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Goal: Serve handles one command of any client after the other; Ctl skips the socket of a killed

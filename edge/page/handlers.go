@@ -13,9 +13,9 @@ import (
 	"strings"
 	"time"
 
-	"edgert/edge/capture"
-	"edgert/edge/timeline"
-	"edgert/internal/webpage"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/internal/webpage"
+	"github.com/edge-rt/edge-rt/record/timeline"
 )
 
 const (

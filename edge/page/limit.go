@@ -6,8 +6,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"edgert/internal/webpage"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/internal/webpage"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // limitedListener accepts few connections at once and few per second; others wait. It closes

@@ -9,8 +9,8 @@ import (
 	"net/netip"
 	"strings"
 
-	"edgert/internal/webpage"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/internal/webpage"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const (

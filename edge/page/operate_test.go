@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/timeline"
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/record/timeline"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 const rightOne = "a-token-of-more-than-22-characters"

@@ -24,12 +24,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/edge/capture"
-	"edgert/edge/timeline"
-	"edgert/internal/bind"
-	"edgert/internal/webpage"
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/internal/webpage"
+	"github.com/edge-rt/edge-rt/record/timeline"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/listen"
 )
 
 const (
@@ -130,9 +130,9 @@ func Address(text string) (string, error) {
 
 // Listen binds the address and answers requests. Until Watch it has no run to show.
 func Listen(cfg Config) (*Page, error) {
-	listener, err := bind.TCP(cfg.Address)
+	listener, err := listen.TCP(cfg.Address)
 	if err != nil {
-		return nil, bind.Explain(err, "choose another port")
+		return nil, listen.Explain(err, "choose another port")
 	}
 	host, _, _ := net.SplitHostPort(cfg.Address)
 	p := &Page{

@@ -20,11 +20,11 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/camera/pattern"
-	"edgert/edge/capture"
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/pattern"
 )
 
 // stage is a page with a run that tests control.

@@ -14,8 +14,8 @@ import (
 	"sync"
 	"time"
 
-	"edgert/internal/capped"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 const (
@@ -57,7 +57,7 @@ func LoadToken(name string) (token string, made bool, err error) {
 	case info.Mode().Perm()&0o077 != 0:
 		return "", false, fmt.Errorf("%s has the mode %04o: others may read it, and move the arm; chmod 600 %s", name, info.Mode().Perm(), name)
 	}
-	text, err := capped.ReadFile(name, tokenMax+2)
+	text, err := userfile.Read(name, tokenMax+2)
 	if err != nil {
 		return "", false, err
 	}

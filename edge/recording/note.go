@@ -9,13 +9,13 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/edge/event"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/wire"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // A record has room for every permitted task.

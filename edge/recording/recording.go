@@ -24,16 +24,16 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/edge/capture"
-	"edgert/edge/device"
-	"edgert/edge/event"
-	"edgert/edge/identity"
-	"edgert/internal/exit"
-	"edgert/jpeg"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/servo/robot"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/identity"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const (

@@ -15,15 +15,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/edge/event"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // config returns the configuration of a record without a run.

@@ -1,9 +1,9 @@
 package recording
 
 import (
-	"edgert/edge/follow"
-	"edgert/record"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Begin begins a tick's record. It returns nil if nothing is recorded or the lane is full. r may be

@@ -4,9 +4,9 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"edgert/edge/follow"
-	"edgert/record"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Goal: a tick is recorded with its values, without allocations.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/edge/event"
-	"edgert/record"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // tornEvery is the interval of reports about a camera's torn pictures; the first report is

@@ -11,12 +11,12 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/edge/capture"
-	"edgert/edge/event"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // shots is a camera that gives its pictures, one in each period of its clock, and then ends.

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"edgert/edge/device"
-	"edgert/internal/exit"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // Limits of the difference between two calibrations in a joint's position, in degrees. The ranges

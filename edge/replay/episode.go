@@ -9,10 +9,10 @@ import (
 	"strings"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/servo/robot"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
 )
 
 // Bounds of an episode.

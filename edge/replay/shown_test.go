@@ -9,15 +9,15 @@ import (
 	"testing"
 	"time"
 
-	"edgert/edge/device"
-	"edgert/edge/event"
-	"edgert/edge/follow"
-	"edgert/edge/recording"
-	"edgert/internal/exit"
-	"edgert/record"
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/servo"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/recording"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
 )
 
 // takeOver writes the record of a change of control: the action jumps, and the gate lets the goals

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"sync"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // maxServers bounds the number of servers that a robot remembers.

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 func says(id string, change func(*wire.Status)) wire.Status {

@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/camera"
-	"edgert/edge/capture"
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // frozenCamera is a sensor that repeats its picture until it is thawed.

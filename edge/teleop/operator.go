@@ -6,10 +6,10 @@ import (
 	"fmt"
 	"strings"
 
-	"edgert/edge/direct"
-	"edgert/edge/episode"
-	"edgert/edge/operator"
-	"edgert/record"
+	"github.com/edge-rt/edge-rt/edge/direct"
+	"github.com/edge-rt/edge-rt/edge/episode"
+	"github.com/edge-rt/edge-rt/edge/operator"
+	"github.com/edge-rt/edge-rt/record"
 )
 
 // words are the commands of edge-rt ctl; a text follows operator.Task.

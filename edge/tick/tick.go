@@ -1,6 +1,6 @@
 // Package tick decides the work of one tick of an arm: the action that is due, its stages, the
 // merge of a chunk into the schedule, and whether an observation leaves. It has no bus, thread or
-// clock, so that package edge and internal/fleet run the same code, in this order:
+// clock, so that package edge and sim/fleet run the same code, in this order:
 //
 //	read the joints                               // state
 //	action := core.Next(now)                      // or core.Hold() to keep the arm where it is
@@ -16,10 +16,10 @@ package tick
 import (
 	"time"
 
-	"edgert/chunk"
-	"edgert/chunk/stage"
-	"edgert/edge/follow"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Core is the schedule of one arm with its stages. Owner: the tick thread.

@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/chunk"
-	"edgert/chunk/stage"
-	"edgert/edge/follow"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 const (

@@ -12,7 +12,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // TestMain makes this program a parent process when an environment variable asks for that.

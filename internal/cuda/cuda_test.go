@@ -8,7 +8,7 @@ import (
 	"testing"
 	"unsafe"
 
-	"edgert/internal/cuda/cudatest"
+	"github.com/edge-rt/edge-rt/internal/cuda/cudatest"
 )
 
 func TestOpenNamesWhatIsMissing(t *testing.T) {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/internal/exit"
-	"edgert/internal/strictyaml"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // configMaxBytes bounds the file of --config.
@@ -38,7 +38,7 @@ func loadConfig(r io.Reader) (kong.Resolver, error) {
 		return nil, exit.Errorf(exit.Config, "%s is larger than %d bytes", file, configMaxBytes)
 	}
 	raw := map[string]any{}
-	if err := strictyaml.Decode(b, &raw); err != nil {
+	if err := userfile.DecodeYAML(b, &raw); err != nil {
 		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines quote the source
 		return nil, exit.Errorf(exit.Config, "%s: want a YAML map from flag names to values: %s", file, line)
 	}

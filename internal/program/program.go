@@ -18,9 +18,9 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/internal/exit"
-	"edgert/internal/plain"
-	"edgert/internal/userpath"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/plain"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // Program describes one of the programs.
@@ -115,7 +115,7 @@ var isPath = regexp.MustCompile(`^(FILE|DIR|FOLDER|PATH|PORT)\b`)
 func expandPaths(ctx *kong.Context) {
 	for _, f := range ctx.Flags() {
 		if f.Target.Kind() == reflect.String && isPath.MatchString(f.PlaceHolder) {
-			f.Target.SetString(userpath.Expand(f.Target.String()))
+			f.Target.SetString(userfile.Expand(f.Target.String()))
 		}
 	}
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 type grammar struct {

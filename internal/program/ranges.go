@@ -13,7 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // rangeTag on a flag contains its valid numbers and times: 1..100, above 0 as >0..1, below 2 as

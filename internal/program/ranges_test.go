@@ -9,7 +9,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 type rangedGrammar struct {

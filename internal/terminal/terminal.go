@@ -1,5 +1,3 @@
-// Package terminal writes log lines and a status line to a terminal, a pipe or a file without ever
-// waiting for it. It is the log of every program that must not stop because its output is not read.
 package terminal
 
 import (
@@ -14,20 +12,19 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/internal/plain"
-	"edgert/internal/stall"
+	"github.com/edge-rt/edge-rt/internal/plain"
 )
 
 const (
 	bufferBytes  = 64 << 10        // log lines waiting for a terminal that takes nothing, in bytes; further lines are dropped and counted
 	flushTimeout = 3 * time.Second // for the last lines
 	// pieceBytes is the size of one write, in whole lines. It separates a slow terminal from a
-	// blocked one: a serial console of 9600 baud takes a piece in half of stall.Timeout.
+	// blocked one: a serial console of 9600 baud takes a piece in half of StallTimeout.
 	pieceBytes = 512
 )
 
 // ErrStalled marks an output that takes no bytes.
-var ErrStalled = errors.New("nothing was taken for " + stall.Timeout.String() + ": it has no reader, or its disk hangs")
+var ErrStalled = errors.New("nothing was taken for " + StallTimeout.String() + ": it has no reader, or its disk hangs")
 
 // Terminal shows one status line below the log. Write never blocks: a terminal that is stopped
 // (Ctrl-S) or hangs must not delay the program that runs an arm.
@@ -109,11 +106,11 @@ func (t *Terminal) Clear() { t.Write(nil) }
 func (t *Terminal) Lost() uint64 { return t.dropped.Load() }
 
 // Flush waits until everything is shown, for flushTimeout at most, and no longer
-// than stall.Timeout for an output that takes nothing.
+// than StallTimeout for an output that takes nothing.
 func (t *Terminal) Flush() {
 	shown := make(chan struct{})
 	go func() { t.flush <- shown }() // blocked until the end of the program by an output that takes nothing
-	stall.Await(shown, t.taken.Load, flushTimeout)
+	Await(shown, t.taken.Load, flushTimeout)
 }
 
 // show writes lines as they come, for as long as the program runs.
@@ -161,7 +158,7 @@ func Print(out io.Writer, text []byte) error {
 		_, err := out.Write(text)
 		wrote <- err
 	}()
-	patience := time.NewTimer(stall.Timeout)
+	patience := time.NewTimer(StallTimeout)
 	defer patience.Stop()
 	select {
 	case err := <-wrote:

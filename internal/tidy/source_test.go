@@ -143,11 +143,11 @@ var calls = []struct {
 			"rt/clock_linux.go", "rt/other.go", // the clock itself
 			"rt/memory.go",                         // fills the runtime's heaps of timers
 			"wire/zenoh", "wire/zenohgo", "server", // network deadlines
-			"record/recorder.go",          // the time of day, for the names and stamps of files
-			"edge/operator", "edge/scene", // deadlines of their sockets
+			"record/recorder.go",         // the time of day, for the names and stamps of files
+			"edge/operator", "sim/scene", // deadlines of their sockets
 			"edge/page", "internal/webpage", // people use their connections
-			"internal/terminal", "internal/stall", // detect an output without a reader
-			"internal/capped",                        // detects a pipe with a silent writer
+			"internal/terminal", "internal/terminal", // detect an output without a reader
+			"internal/userfile",                      // detects a pipe with a silent writer
 			"rt/rttest/realtime.go",                  // waits for other threads, in tests
 			"cmd", "tools", "bench", "internal/tidy", // programs and tests about the code
 		}},
@@ -161,6 +161,8 @@ var calls = []struct {
 var starters = []struct{ folder, why string }{
 	{"rt", "PrefillRuntime makes them only to fill the runtime's free lists"},
 	{"edge", "a process owns its threads"},
+	{"bringup", "a command owns its threads"},
+	{"sim/scene", "it serves other processes"},
 	{"server", "a process owns its threads"},
 	{"bench", "it drives processes"},
 	{"internal/terminal", "what shows the lines may block, who writes them may not"},
@@ -169,8 +171,8 @@ var starters = []struct{ folder, why string }{
 	{"tools", "programs own their threads"},
 	{"wire/zenoh", "each link has a receiver and a sender"},
 	{"wire/zenohgo", "it waits for the C library"},
-	{"wire/faulty", "what it holds back must come some time"},
-	{"servo/servosim", "the motors live beside the program that talks to them"},
+	{"sim/netfault", "what it holds back must come some time"},
+	{"sim/servosim", "the motors live beside the program that talks to them"},
 }
 
 func longFiles(t *tree) (findings []string) {

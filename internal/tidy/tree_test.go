@@ -19,7 +19,7 @@ import (
 
 const (
 	root   = "../.."
-	module = "edgert"
+	module = "github.com/edge-rt/edge-rt"
 )
 
 // tree is the module's Go source, parsed and not type-checked, so that a rule still works when

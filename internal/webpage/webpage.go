@@ -20,7 +20,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 var (

@@ -6,7 +6,7 @@ import (
 	"path/filepath"
 	"strings"
 
-	"edgert/policy/tokenizer"
+	"github.com/edge-rt/edge-rt/policy/tokenizer"
 )
 
 // A byte-level tokenizer, and a task's ids in the form that a policy's graph takes.

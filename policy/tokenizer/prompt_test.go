@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 func TestNewlineIsAddedOnce(t *testing.T) {

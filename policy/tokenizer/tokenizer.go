@@ -44,7 +44,7 @@ import (
 	"path/filepath"
 	"unicode/utf8"
 
-	"edgert/internal/capped"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // MaxTaskBytes is the longest task.
@@ -110,7 +110,7 @@ func Load(dir string, spec *Spec) (t *Tokenizer, err error) {
 
 // LoadFile reads one file, whose name is one of FileNames.
 func LoadFile(path string, spec *Spec) (*Tokenizer, error) {
-	data, err := capped.ReadFile(path, maxFileBytes)
+	data, err := userfile.Read(path, maxFileBytes)
 	if err != nil {
 		return nil, err
 	}

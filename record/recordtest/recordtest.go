@@ -8,7 +8,7 @@ import (
 
 	"github.com/foxglove/mcap/go/mcap"
 
-	"edgert/record"
+	"github.com/edge-rt/edge-rt/record"
 )
 
 // Wall is the ns from an instant to the time of day in these records.

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Clock is an rt.Clock that moves only when a goroutine sleeps on it or a test advances it. It has

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 func TestClock(t *testing.T) {

@@ -8,8 +8,8 @@ import (
 	"slices"
 	"strings"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
 // Service is the service whose keys robots may use.

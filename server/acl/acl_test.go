@@ -8,12 +8,12 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/access"
-	"edgert/wire/zenoh/endpoint"
-	"edgert/wire/zenoh/endpoint/endpointtest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
 const prefix = "@lerobot/m/main/s"

@@ -8,8 +8,8 @@ import (
 	"io"
 	"slices"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
 )
 
 // Fleet lists the certificates that may pass a router, by their common names: an official router

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/access"
-	"edgert/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 )
 
 // rulebook is the access_control of an official router, read back.

@@ -14,12 +14,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/internal/stall"
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server/manifest"
-	"edgert/server/memory"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/internal/terminal"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const (
@@ -206,10 +206,10 @@ func (w *Writer) Add(r *Record, observation, reply []byte) {
 }
 
 // ErrStalled marks lines or captures that were given up at the end.
-var ErrStalled = errors.New("audit: nothing was taken for " + stall.Timeout.String() + ": the last lines or captures are lost (standard output is not read, or the disk hangs)")
+var ErrStalled = errors.New("audit: nothing was taken for " + terminal.StallTimeout.String() + ": the last lines or captures are lost (standard output is not read, or the disk hangs)")
 
 // Start starts the writer's goroutine. stop ends it when all records are written, or with
-// ErrStalled when no record is written for stall.Timeout; Add must not be called after stop.
+// ErrStalled when no record is written for terminal.StallTimeout; Add must not be called after stop.
 func (w *Writer) Start(origin Origin) (stop func() error) {
 	if w == nil {
 		return func() error { return nil }
@@ -230,7 +230,7 @@ func (w *Writer) Start(origin Origin) (stop func() error) {
 
 // await waits for the writer's goroutine while it makes progress.
 func (w *Writer) await(ended <-chan struct{}) error {
-	if stall.Await(ended, w.Counts.sum, endTimeout) {
+	if terminal.Await(ended, w.Counts.sum, endTimeout) {
 		return nil
 	}
 	w.stalled = true

@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt/rttest"
-	"edgert/server/manifest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 func sampleRecord() *Record {

@@ -13,10 +13,10 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/internal/safetensors"
-	"edgert/policy"
-	"edgert/server/memory"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/policy/safetensors"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const (

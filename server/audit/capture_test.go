@@ -11,8 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/policy"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 var sampleOrigin = Origin{"5ha", "1.24.4", "cuda:0"}

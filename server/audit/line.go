@@ -5,7 +5,7 @@ import (
 	"time"
 	"unicode/utf8"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 const (

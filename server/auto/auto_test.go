@@ -5,10 +5,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/policy"
-	"edgert/rt/rttest"
-	"edgert/server/batch"
-	"edgert/server/plan"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/server/batch"
+	"github.com/edge-rt/edge-rt/server/capacity"
 )
 
 // stand tests an Auto of an ACT-like policy with inferences of a given duration, and counts its
@@ -16,7 +16,7 @@ import (
 type stand struct {
 	*Auto
 	sizes *batch.Sizes
-	here  []plan.Robot
+	here  []capacity.Robot
 	asked int // calls of others or robots
 	fed   int
 	clock *rttest.Clock
@@ -38,10 +38,10 @@ func (s *stand) infer(took time.Duration) {
 	}
 }
 
-func (s *stand) robots() []plan.Robot {
+func (s *stand) robots() []capacity.Robot {
 	s.asked++
 	s.clock.Advance(s.plays)
-	return append([]plan.Robot(nil), s.here...)
+	return append([]capacity.Robot(nil), s.here...)
 }
 
 func (s *stand) refuse(fps float64, change uint64) string {
@@ -50,7 +50,7 @@ func (s *stand) refuse(fps float64, change uint64) string {
 
 // fill admits robots until one is refused.
 func (s *stand) fill() {
-	for len(s.here) < plan.MostRobots && s.refuse(0, uint64(len(s.here))) == "" {
+	for len(s.here) < capacity.MostRobots && s.refuse(0, uint64(len(s.here))) == "" {
 		s.here = append(s.here, s.Robot(0, 0))
 	}
 }

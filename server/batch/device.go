@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"runtime/debug"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Device is the one thread that runs a policy. It does no other work, because the policy would wait

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // A run comes back with its buffer, size, instants and error; nothing allocates.

@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // PastMax is the number of runs that are kept: some seconds of most policies.

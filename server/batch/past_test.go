@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Goal: the last runs come back as they were added, oldest first, and no more than there is room

@@ -12,7 +12,7 @@ import (
 	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 
-	"edgert/internal/strictyaml"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // draftKeys are keys of LeRobot's draft manifest that this manifest keeps elsewhere.
@@ -31,7 +31,7 @@ var draftKeys = map[string]string{
 // decodeStrict fills dst, a struct with yaml tags, and returns each key's line. Errors begin with
 // the line; that of an unknown key names the most similar known one.
 func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
-	file, err := strictyaml.Parse(data)
+	file, err := userfile.ParseYAML(data)
 	if err != nil {
 		return nil, yamlError(err)
 	}
@@ -47,7 +47,7 @@ func decodeStrict(data []byte, dst any) (lines map[string]int, err error) {
 	if err := d.mapping(file.Docs[0].Body, reflect.TypeOf(dst).Elem(), ""); err != nil {
 		return nil, err
 	}
-	if err := strictyaml.Decode(data, dst); err != nil {
+	if err := userfile.DecodeYAML(data, dst); err != nil {
 		return nil, yamlError(err)
 	}
 	return lines, nil

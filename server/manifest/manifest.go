@@ -16,11 +16,10 @@ import (
 	"strings"
 	"time"
 
-	"edgert/internal/strictyaml"
-	"edgert/internal/userpath"
-	"edgert/policy"
-	"edgert/server/queue"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // ErrInvalid marks every error that the operator can correct by editing the manifest (or the flags
@@ -151,7 +150,7 @@ func Default() Config {
 // wrong types and impossible values are errors that name the file, the line, the found and the
 // expected value, and wrap ErrInvalid.
 func Load(file string) (Config, error) {
-	data, err := strictyaml.ReadFile(file)
+	data, err := userfile.ReadYAML(file)
 	if err != nil {
 		return Config{}, fmt.Errorf("%w: %w (give the file with --manifest FILE)", ErrInvalid, err)
 	}
@@ -176,7 +175,7 @@ func (c *Config) resolve(folder string) {
 		&c.Model.RepoOrPath, &c.Model.CacheDir, &c.Debug.CaptureDir, &tls.RootCACertificate, &tls.ConnectCertificate,
 		&tls.ConnectPrivateKey, &tls.ListenCertificate, &tls.ListenPrivateKey,
 	} {
-		if *p = userpath.Expand(*p); *p != "" && !filepath.IsAbs(*p) {
+		if *p = userfile.Expand(*p); *p != "" && !filepath.IsAbs(*p) {
 			*p = filepath.Join(folder, *p)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/wire/zenoh/endpoint/endpointtest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
 func load(t *testing.T, text string) (Config, error) {

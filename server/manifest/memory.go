@@ -3,8 +3,8 @@ package manifest
 import (
 	"fmt"
 
-	"edgert/internal/bytesize"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // Bounds of memory, and the divisor of the transport's largest part.
@@ -16,7 +16,7 @@ const (
 
 // parseSize parses a size such as 512MiB.
 func parseSize(text string) (bytes int64, err error) {
-	n, ok := bytesize.Parse(text, "KiB", "MiB", "GiB", "KB", "MB", "GB")
+	n, ok := userfile.ParseSize(text, "KiB", "MiB", "GiB", "KB", "MB", "GB")
 	if !ok || !(n >= 0 && n <= memoryMax) {
 		return 0, fmt.Errorf("got '%s', want a number and a unit, such as 512MiB or 2GiB, at most 1024GiB", text)
 	}

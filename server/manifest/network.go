@@ -8,10 +8,10 @@ import (
 	"strconv"
 	"strings"
 
-	"edgert/internal/bind"
-	"edgert/internal/network"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/listen"
+	"github.com/edge-rt/edge-rt/wire/network"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 const (
@@ -153,7 +153,7 @@ func (c *Config) CheckListen() error {
 		}
 		probe, err := e.Listen()
 		if err != nil {
-			return fmt.Errorf("zenoh.listen_endpoints: %w", bind.Explain(err, "choose another with --listen or zenoh.listen_endpoints"))
+			return fmt.Errorf("zenoh.listen_endpoints: %w", listen.Explain(err, "choose another with --listen or zenoh.listen_endpoints"))
 		}
 		if err := probe.Close(); err != nil {
 			return err

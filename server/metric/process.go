@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // runtimeMetrics are metrics of Go's runtime with client_golang's names for them. client_golang's

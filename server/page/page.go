@@ -21,9 +21,9 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/internal/bind"
-	"edgert/internal/webpage"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/internal/webpage"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire/listen"
 )
 
 const (
@@ -81,7 +81,7 @@ type Page struct {
 
 // Listen binds address and answers there until Close.
 func Listen(address string, cfg Config) (*Page, error) {
-	listener, err := bind.TCP(address)
+	listener, err := listen.TCP(address)
 	if err != nil {
 		return nil, err
 	}

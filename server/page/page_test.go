@@ -13,10 +13,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
-func listen(t *testing.T, log io.Writer) *Page {
+func listenAnywhere(t *testing.T, log io.Writer) *Page {
 	t.Helper()
 	p, err := Listen("127.0.0.1:0", Config{
 		Names: []string{"policy-box.lan"}, Clock: rt.KernelClock(), Log: slog.New(slog.NewTextHandler(log, nil)),
@@ -67,7 +67,7 @@ func get(t *testing.T, p *Page, path, host string, more ...string) (code int, bo
 // Goal: people reach the page by this machine's names only, so that no web site can read it; a
 // supervisor may use any name.
 func TestWhoMayLook(t *testing.T) {
-	p := listen(t, io.Discard)
+	p := listenAnywhere(t, io.Discard)
 	for _, c := range []struct {
 		path, host string
 		code       int
@@ -98,7 +98,7 @@ func TestWhoMayLook(t *testing.T) {
 
 // Goal: people have a limited rate of requests, a supervisor has not.
 func TestPeopleHaveARate(t *testing.T) {
-	p := listen(t, io.Discard)
+	p := listenAnywhere(t, io.Discard)
 	began := time.Now()
 	const asked = burst + 8
 	for range asked {
@@ -119,7 +119,7 @@ func TestPeopleHaveARate(t *testing.T) {
 // Goal: a request that panics is logged, and the next is answered.
 func TestAPanicIsOneRequest(t *testing.T) {
 	var log bytes.Buffer
-	p := listen(t, &log)
+	p := listenAnywhere(t, &log)
 	if _, err := http.Get("http://" + p.Addr().String() + "/status.json?find=panic"); err == nil {
 		t.Error("the request that panics is answered")
 	}
@@ -150,7 +150,7 @@ func TestThePageIsWhole(t *testing.T) {
 // counted and logged; a single one is closed after its time.
 func TestIdleConnectionsToTheHealthPort(t *testing.T) {
 	var log strings.Builder
-	h := listen(t, &log)
+	h := listenAnywhere(t, &log)
 	const extra = 200
 	var idle []net.Conn
 	for range ConnectionsMax + extra {

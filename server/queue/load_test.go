@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // machines are a quiet one, one whose inferences are held up now and then, and one whose cores are

@@ -4,8 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Mailbox holds the newest observation of one robot, by (epoch, seq), until it is taken. A pool

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"testing"
 
-	"edgert/rt"
-	"edgert/server/memory"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // box is a mailbox with a pool of its own.

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"edgert/server/memory"
+	"github.com/edge-rt/edge-rt/server/memory"
 )
 
 // The classes of buffers: four sizes for each doubling, so that at most a quarter of a buffer is

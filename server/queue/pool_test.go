@@ -3,7 +3,7 @@ package queue
 import (
 	"testing"
 
-	"edgert/server/memory"
+	"github.com/edge-rt/edge-rt/server/memory"
 )
 
 // Every size has the smallest class that holds it, which is at most a quarter larger.

@@ -10,8 +10,8 @@ import (
 	"math"
 	"time"
 
-	"edgert/rt"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // NoDeadline is the deadline of a robot that does not report how long its actions last, such as a

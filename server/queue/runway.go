@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 const (

@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Waiting is a robot whose observation waits, in a scheduler's terms.

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 const ms = rt.Instant(time.Millisecond)

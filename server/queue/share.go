@@ -4,7 +4,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // Group is a set of robots that share the turns of one robot while others wait: the robots of one

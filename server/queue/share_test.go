@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 // line is a scheduler with robots that always wait, and how often each was served.

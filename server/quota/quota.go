@@ -10,8 +10,8 @@ package quota
 import (
 	"fmt"
 
-	"edgert/server/queue"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/server/queue"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // hostAlone is the number of robots of one host that have turns of their own: a station with

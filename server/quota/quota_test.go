@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // The number of sessions that a link and a host may have, by the known parts of their origin.

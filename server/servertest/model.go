@@ -6,7 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"edgert/policy"
+	"github.com/edge-rt/edge-rt/policy"
 )
 
 // Height and width of the fake policy's only camera.

@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Network joins the sessions of one test, which share their declarations. A publication has arrived

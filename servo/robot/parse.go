@@ -10,8 +10,8 @@ import (
 
 	"github.com/goccy/go-yaml"
 
-	"edgert/internal/strictyaml"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // robotFile is the form of a description file.
@@ -83,7 +83,7 @@ func decode(data []byte) (file robotFile, err error) {
 	if len(data) > maxBytes {
 		return file, fmt.Errorf("%d bytes, want at most %d", len(data), maxBytes)
 	}
-	if err := strictyaml.Decode(data, &file); err != nil {
+	if err := userfile.DecodeYAML(data, &file); err != nil {
 		line, _, _ := strings.Cut(err.Error(), "\n") // the other lines are an excerpt of the file
 		return file, fmt.Errorf("%s; docs/servo.md has the form, under A robot of your own", line)
 	}

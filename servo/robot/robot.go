@@ -16,8 +16,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/internal/strictyaml"
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 // ErrUnknown means that no built-in arm has the name; ErrInvalid that a description has an error.
@@ -125,7 +125,7 @@ var builtIn embed.FS
 // It fails with ErrUnknown or ErrInvalid.
 func ByName(name string) (Robot, error) {
 	if ext := path.Ext(name); ext == ".yaml" || ext == ".yml" {
-		data, err := strictyaml.ReadFile(name)
+		data, err := userfile.ReadYAML(name)
 		if err != nil {
 			return Robot{}, fmt.Errorf("%w: %w", ErrUnknown, err)
 		}

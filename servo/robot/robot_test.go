@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/servo/table"
+	"github.com/edge-rt/edge-rt/servo/table"
 )
 
 func TestBuiltInArms(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 func main() {

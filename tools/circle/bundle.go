@@ -9,9 +9,9 @@ import (
 	"slices"
 	"time"
 
-	"edgert/bench"
-	"edgert/servo/robot"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // bundled describes the bundle that lean-server serves.

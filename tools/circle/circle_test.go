@@ -12,9 +12,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/servo/robot"
-	"edgert/sim"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim"
 )
 
 // The teacher takes over when the policy errs, but not before its first chunk, and after some time

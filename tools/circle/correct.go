@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/bench"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // corrected counts the teacher's corrections.

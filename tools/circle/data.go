@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/servo/robot"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // exported is a dataset.

@@ -9,7 +9,7 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // demonstrated counts the teacher's episodes.

@@ -5,9 +5,9 @@ import (
 	"sync"
 	"time"
 
-	"edgert/edge/scene"
-	"edgert/rt"
-	"edgert/sim"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/scene"
 )
 
 // handSpeed is in counts per second, high enough to reach each tick's goal within the tick.

@@ -9,8 +9,8 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/bench"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // judged is the simulated worlds' score of a policy's legs.

@@ -21,8 +21,8 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 type options struct {

@@ -7,8 +7,8 @@ import (
 	"path/filepath"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/exit"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/internal/exit"
 )
 
 // The values common to all rounds.

@@ -10,8 +10,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/internal/exit"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // round is one round of the circle; its results are kept as JSON.

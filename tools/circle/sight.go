@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"edgert/sim"
+	"github.com/edge-rt/edge-rt/sim"
 )
 
 // sight is the teacher's view of the run.

@@ -7,13 +7,13 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/bench"
-	"edgert/edge/device"
-	"edgert/edge/scene"
-	"edgert/rt"
-	"edgert/servo/robot"
-	"edgert/servo/servosim"
-	"edgert/sim"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/scene"
+	"github.com/edge-rt/edge-rt/sim/servosim"
 )
 
 // table is a simulated arm with its world, a leader beside it, and the teacher's hand at

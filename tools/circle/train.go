@@ -14,7 +14,7 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // trained describes a checkpoint.

@@ -17,8 +17,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/bench"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // The namespaces of this test and the cable between them. The addresses exist

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // buildAll builds both programs and this one into a folder.

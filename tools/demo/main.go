@@ -13,8 +13,8 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/bench"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // edgeLimit is the longest time for which the edge may wait for its server, and take to end.

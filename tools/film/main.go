@@ -19,7 +19,7 @@ import (
 	"strconv"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 const (

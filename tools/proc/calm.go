@@ -3,7 +3,7 @@ package proc
 import (
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // calmSteal is the share of one processor that the host may take from a calm machine, calmFor the

@@ -8,7 +8,7 @@ import (
 	"os"
 	"os/exec"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // Start runs a command with our outputs, unless it has others.

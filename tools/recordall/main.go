@@ -21,9 +21,9 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/report"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/report"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 const (

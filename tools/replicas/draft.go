@@ -8,12 +8,12 @@ import (
 	"sync"
 	"time"
 
-	"edgert/bench"
-	"edgert/internal/network"
-	"edgert/jpeg"
-	"edgert/policy"
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/network"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // The behaviour of a client of LeRobot's draft: it asks as often as it may, and opens a new session

@@ -15,7 +15,7 @@ import (
 	"strings"
 	"time"
 
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // calmLimit bounds the wait for a calm machine before a scenario is played again.

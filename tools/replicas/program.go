@@ -10,7 +10,7 @@ import (
 	"sync"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 var (

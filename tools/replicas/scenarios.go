@@ -4,7 +4,7 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/bench"
+	"github.com/edge-rt/edge-rt/bench"
 )
 
 // scenario is a series of actions on servers while robots stream.

@@ -14,8 +14,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/bench"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 const (

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // Three edges and a server that is killed once, run as users run them: they hold and recover by

@@ -15,8 +15,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/rt"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 const (

@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/tools/proc"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/tools/proc"
 )
 
 // fakeGo puts a go command before the real one in $PATH. In its n-th run it prints the n-th of the
@@ -51,13 +51,13 @@ cat $d/$n
 func says(ok bool, tests ...string) string {
 	var b strings.Builder
 	line := func(action, test, output string) {
-		fmt.Fprintf(&b, `{"Action":%q,"Package":"edgert/rt","Test":%q,"Output":%q}`+"\n", action, test, output)
+		fmt.Fprintf(&b, `{"Action":%q,"Package":"github.com/edge-rt/edge-rt/rt","Test":%q,"Output":%q}`+"\n", action, test, output)
 	}
 	for _, t := range tests {
 		name, output, failed := strings.Cut(t, ":")
 		line("output", name, "=== RUN   "+name+"\n")
 		if name != "TestUnmarked" {
-			fmt.Fprintf(&b, `{"Action":"attr","Package":"edgert/rt","Test":"%s/sub","Key":%q,"Value":"true"}`+"\n", name, rttest.RealTimeAttr)
+			fmt.Fprintf(&b, `{"Action":"attr","Package":"github.com/edge-rt/edge-rt/rt","Test":"%s/sub","Key":%q,"Value":"true"}`+"\n", name, rttest.RealTimeAttr)
 		}
 		action := "pass"
 		if failed {
@@ -68,10 +68,10 @@ func says(ok bool, tests ...string) string {
 		line(action, name, "")
 	}
 	if ok {
-		line("output", "", "ok  \tedgert/rt\t1.0s\n")
+		line("output", "", "ok  \tgithub.com/edge-rt/edge-rt/rt\t1.0s\n")
 		line("pass", "", "")
 	} else {
-		line("output", "", "FAIL\tedgert/rt\t1.0s\n")
+		line("output", "", "FAIL\tgithub.com/edge-rt/edge-rt/rt\t1.0s\n")
 		line("fail", "", "")
 	}
 	return b.String()
@@ -82,7 +82,7 @@ func TestOnlyWhatFailedIsRunAgain(t *testing.T) {
 	if err := run([]string{"-short", "./..."}); err != nil {
 		t.Fatal(err)
 	}
-	want := []string{"test -json -short ./...", "test -json -short -run ^(TestB|TestC)$ edgert/rt", "test -json -short -run ^(TestB)$ edgert/rt"}
+	want := []string{"test -json -short ./...", "test -json -short -run ^(TestB|TestC)$ github.com/edge-rt/edge-rt/rt", "test -json -short -run ^(TestB)$ github.com/edge-rt/edge-rt/rt"}
 	if got := runs(); strings.Join(got, "\n") != strings.Join(want, "\n") {
 		t.Errorf("ran %q, want %q", got, want)
 	}
@@ -106,7 +106,7 @@ func TestWhatIsNotRunAgain(t *testing.T) {
 		{"a dead runtime", says(false, "TestX:fatal error: all goroutines are asleep - deadlock!"), 1},
 		{"everything", says(false, many...), 1},
 		{"an exit", says(false, "TestX"), 1},
-		{"it does not build", `{"Action":"build-fail","ImportPath":"edgert/rt"}` + "\n" + says(false), 1},
+		{"it does not build", `{"Action":"build-fail","ImportPath":"github.com/edge-rt/edge-rt/rt"}` + "\n" + says(false), 1},
 		{"no packages", `{"Action":"start"}`, 1},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -7,9 +7,9 @@ import (
 	"slices"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/safety"
-	"edgert/edge/why"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/safety"
+	"github.com/edge-rt/edge-rt/record/why"
 )
 
 const auditFile = safety.AuditFile

@@ -15,9 +15,9 @@ import (
 	"strings"
 	"syscall"
 
-	"edgert/edge/why"
-	"edgert/record"
-	"edgert/rt"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/record/why"
+	"github.com/edge-rt/edge-rt/rt"
 )
 
 func main() {

@@ -8,9 +8,9 @@ import (
 	"strings"
 	"testing"
 
-	"edgert/edge/why"
-	"edgert/rt"
-	"edgert/rt/rttest"
+	"github.com/edge-rt/edge-rt/record/why"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
 )
 
 // short are faults short enough for a test, one of each kind, which need no policy.
@@ -24,7 +24,7 @@ func TestInjectedFaultsAreNamed(t *testing.T) {
 		t.Skip("half a minute")
 	}
 	bin := t.TempDir()
-	if out, err := exec.Command("go", "build", "-o", bin, "edgert/cmd/edge-rt").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", bin, "github.com/edge-rt/edge-rt/cmd/edge-rt").CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	rows, err := play(t.Context(), options{bin: bin, tree: "../../testdata/demo", only: short, workers: 2, tries: 2})

@@ -11,9 +11,9 @@ import (
 	"sync"
 	"time"
 
-	"edgert/bench"
-	"edgert/bench/faults"
-	"edgert/edge/why"
+	"github.com/edge-rt/edge-rt/bench"
+	"github.com/edge-rt/edge-rt/bench/faults"
+	"github.com/edge-rt/edge-rt/record/why"
 )
 
 // Times of a run between edge-rt and lean-server.

@@ -16,9 +16,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/zenohtest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
 // chaosTime is the length of TestChaos; make chaos sets ten minutes.

@@ -7,9 +7,9 @@ import (
 	"sync"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/access"
-	"edgert/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 // Config holds the endpoints and limits of a Session. Zero values are the defaults.

@@ -4,8 +4,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire/zenoh/contract"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
 )
 
 // silent is the configuration of a session that retries quickly, does not log, and keeps its links
@@ -19,32 +19,32 @@ func silent(at string) Config {
 
 // Goal: wire.Session's promises hold between a client and our listener.
 func TestContractAtOurListener(t *testing.T) {
-	contract.Run(t, func(t *testing.T) contract.Net {
+	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 		server, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
 		left := mustOpen(t, silent(at))
-		return contract.Net{Left: left, Right: server, Cut: func() { cut(left) }}
+		return sessiontest.Net{Left: left, Right: server, Cut: func() { cut(left) }}
 	})
 }
 
 // Goal: they hold between two clients of our listener.
 func TestContractThroughOurListener(t *testing.T) {
-	contract.Run(t, func(t *testing.T) contract.Net {
+	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 		_, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
 		left, right := mustOpen(t, silent(at)), mustOpen(t, silent(at))
-		return contract.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
+		return sessiontest.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 	})
 }
 
 // Goal: they hold between the clients of two listeners, one of which has dialled the other.
 func TestContractThroughTwoListeners(t *testing.T) {
-	contract.Run(t, func(t *testing.T) contract.Net {
+	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 		_, at := listener(t, Config{Log: func(string) {}, Lease: 20 * time.Second})
 		cfg := silent(at)
 		cfg.Listen = []string{"tcp/127.0.0.1:0"}
 		second, next := listener(t, cfg)
 		rttest.Eventually(t, "the listeners to meet", second.Connected)
 		left, right := mustOpen(t, silent(at)), mustOpen(t, silent(next))
-		return contract.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
+		return sessiontest.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 	})
 }
 
@@ -69,9 +69,9 @@ func TestContractOverEveryTransport(t *testing.T) {
 			continue // covered by the tests above
 		}
 		t.Run(name, func(t *testing.T) {
-			contract.Carried(t, func(t *testing.T) contract.Net {
+			sessiontest.Carried(t, func(t *testing.T) sessiontest.Net {
 				server, client := over(t, at.listen, at.dial)
-				return contract.Net{Left: client, Right: server, Cut: func() { cut(client) }}
+				return sessiontest.Net{Left: client, Right: server, Cut: func() { cut(client) }}
 			})
 		})
 	}
@@ -79,10 +79,10 @@ func TestContractOverEveryTransport(t *testing.T) {
 		way := transports(t)
 		secure, file := way["mtls"], way["unix"]
 		secure.listen.Listen = append(secure.listen.Listen, file.listen.Listen...)
-		contract.Carried(t, func(t *testing.T) contract.Net {
+		sessiontest.Carried(t, func(t *testing.T) sessiontest.Net {
 			server, left := over(t, secure.listen, secure.dial)
 			right := mustOpen(t, silent(server.Endpoints()[1]))
-			return contract.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
+			return sessiontest.Net{Left: left, Right: right, Cut: func() { cut(left); cut(right) }}
 		})
 	})
 }

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"slices"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 )
 
 // object is one of our declarations, which the session announces to its upstream: a subscriber, a

@@ -8,10 +8,10 @@ import (
 	"sync"
 	"time"
 
-	"edgert/internal/backoff"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/endpoint"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/rt/backoff"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // attemptLimit is the longest time for an attempt at one of several endpoints: the next endpoint

@@ -4,8 +4,8 @@ import (
 	"context"
 	"fmt"
 
-	"edgert/wire"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 // A server listens, a robot dials it, and one observation crosses.

@@ -5,10 +5,10 @@ import (
 	"net"
 	"testing"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/codec/codectest"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec/codectest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // FuzzSession makes an upstream send network messages of any bytes to a session over a real link.

@@ -5,10 +5,10 @@ import (
 	"fmt"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // Bounds of the replies that one Get collects.

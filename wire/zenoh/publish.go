@@ -5,10 +5,10 @@ import (
 	"slices"
 	"sync"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // publisher sends samples on one key to every link with a subscriber for it.

@@ -7,10 +7,10 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // The time for a queryable when the querier sets no limit, and the extra time beyond the querier's

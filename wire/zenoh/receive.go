@@ -1,9 +1,9 @@
 package zenoh
 
 import (
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 )
 
 // maxRoutes bounds the incoming keys whose subscribers are cached.

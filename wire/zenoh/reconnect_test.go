@@ -9,8 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // quick is the configuration of a session that reconnects fast enough for a test.

@@ -15,11 +15,11 @@ import (
 
 	"pgregory.net/rapid"
 
-	"edgert/rt"
-	"edgert/rt/rttest"
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // settled waits until the listener has processed every declaration of a client: the end of a list

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // Goal: a key that several nodes hold appears once and vanishes with the last holder.

@@ -3,10 +3,10 @@ package zenoh
 import (
 	"errors"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/link"
-	"edgert/wire/zenoh/remote"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
 // upstream is the other side of a session: a link that the session has dialled, or the router in

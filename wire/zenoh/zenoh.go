@@ -33,12 +33,12 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/endpoint"
-	"edgert/wire/zenoh/keyexpr"
-	"edgert/wire/zenoh/link"
-	"edgert/wire/zenoh/router"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/router"
 )
 
 // Session implements wire.Session.

@@ -9,14 +9,14 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/contract"
-	"edgert/wire/zenoh/zenohtest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
 // lacks lists the limits of the binding.
-var lacks = contract.Lacks{Latest: true, LongAttachment: true, SharedTokens: true, EndedTokens: true}
+var lacks = sessiontest.Lacks{Latest: true, LongAttachment: true, SharedTokens: true, EndedTokens: true}
 
 // open opens a session of the library when native is set, otherwise one of package zenoh.
 func open(t *testing.T, native bool, cfg zenoh.Config) wire.Session {
@@ -71,12 +71,12 @@ func TestContract(t *testing.T) {
 		{"the library's listener and our client", false, true},
 	} {
 		t.Run(n.name, func(t *testing.T) {
-			contract.Run(t, func(t *testing.T) contract.Net {
+			sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 				at := freeEndpoint(t)
 				left := open(t, n.left, zenoh.Config{Listen: []string{at}})
 				way := before(t, at)
 				right := open(t, n.right, zenoh.Config{Connect: []string{way.Endpoint()}})
-				net := contract.Net{Left: left, Right: right, Cut: way.Cut}
+				net := sessiontest.Net{Left: left, Right: right, Cut: way.Cut}
 				if !n.left {
 					net.LeftLacks = lacks
 				}
@@ -104,8 +104,8 @@ func TestContractAtRouter(t *testing.T) {
 	if _, err := router.Open(zenohtest.Config{Mode: "router", Listen: []string{at}}); err != nil {
 		t.Fatal(err)
 	}
-	contract.Run(t, func(t *testing.T) contract.Net {
+	sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
 		cfg := zenoh.Config{Connect: []string{at}}
-		return contract.Net{Left: open(t, false, cfg), Right: open(t, true, cfg), LeftLacks: lacks}
+		return sessiontest.Net{Left: open(t, false, cfg), Right: open(t, true, cfg), LeftLacks: lacks}
 	})
 }

@@ -3,7 +3,7 @@
 // or shared memory. It is built with the tag zenohc only; without the tag the package is empty and
 // needs no library.
 //
-// It obeys the same contract (wire/zenoh/contract), except for the limits of the binding: PutLatest
+// It obeys the same contract (wire/zenoh/sessiontest), except for the limits of the binding: PutLatest
 // is Put, because the queue is inside the library. It allocates: one object for a sent message, at
 // least two for a received one.
 //

@@ -12,7 +12,7 @@ import (
 
 	zenohc "github.com/eclipse-zenoh/zenoh-go/zenoh"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Queryable calls answer for every query whose key matches.

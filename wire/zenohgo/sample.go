@@ -9,7 +9,7 @@ import (
 	"github.com/BooleanCat/option"
 	zenohc "github.com/eclipse-zenoh/zenoh-go/zenoh"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 func bytesOf(o option.Option[zenohc.ZBytes]) []byte {

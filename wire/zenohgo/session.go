@@ -16,9 +16,9 @@ import (
 	"github.com/BooleanCat/option"
 	zenohc "github.com/eclipse-zenoh/zenoh-go/zenoh"
 
-	"edgert/wire"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 const (

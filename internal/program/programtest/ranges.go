@@ -13,8 +13,8 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"edgert/internal/exit"
-	"edgert/internal/program"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/internal/program"
 )
 
 // Commands are a program's commands and flags.

@@ -15,15 +15,15 @@ import (
 	"testing"
 	"time"
 
-	"edgert/chunk"
-	"edgert/chunk/stage"
-	"edgert/edge"
-	"edgert/edge/capture"
-	"edgert/policy"
-	"edgert/rt"
-	"edgert/server"
-	"edgert/server/manifest"
-	"edgert/wire/zenoh"
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/edge"
+	"github.com/edge-rt/edge-rt/edge/capture"
+	"github.com/edge-rt/edge-rt/policy"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server"
+	"github.com/edge-rt/edge-rt/server/manifest"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
 )
 
 const (

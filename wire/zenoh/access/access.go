@@ -11,7 +11,7 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"edgert/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 )
 
 // Message is a kind of message that a remote sends.

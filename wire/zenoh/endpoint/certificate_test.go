@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire/zenoh/endpoint/endpointtest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
 func TestReadCertificate(t *testing.T) {

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire/zenoh/endpoint/endpointtest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint/endpointtest"
 )
 
 func TestParse(t *testing.T) {

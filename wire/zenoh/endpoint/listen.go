@@ -14,7 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/internal/bind"
+	"github.com/edge-rt/edge-rt/wire/listen"
 )
 
 const (
@@ -60,7 +60,7 @@ func (e Endpoint) Listen() (*Listener, error) {
 			return nil, err
 		}
 	}
-	if l.Listener, err = bind.TCP(e.Address); err != nil {
+	if l.Listener, err = listen.TCP(e.Address); err != nil {
 		return fail(err)
 	}
 	return l, nil

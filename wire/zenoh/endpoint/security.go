@@ -9,7 +9,7 @@ import (
 	"slices"
 	"strings"
 
-	"edgert/internal/capped"
+	"github.com/edge-rt/edge-rt/internal/userfile"
 )
 
 // maxPEM is the largest size of a certificate or key file, in bytes.
@@ -219,7 +219,7 @@ func readRoots(path string) (roots []*x509.Certificate, err error) {
 }
 
 func readPEM(path string) ([]byte, error) {
-	text, err := capped.ReadFile(path, maxPEM)
+	text, err := userfile.Read(path, maxPEM)
 	if err != nil {
 		return nil, fmt.Errorf("wire/zenoh: TLS: %w", err)
 	}

@@ -12,9 +12,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/rt/rttest"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 const (

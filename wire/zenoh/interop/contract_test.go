@@ -3,14 +3,14 @@ package interop
 import (
 	"testing"
 
-	"edgert/rt/rttest"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/contract"
-	"edgert/wire/zenoh/zenohtest"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/sessiontest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/zenohtest"
 )
 
 // network makes the nets of one test; the processes that it starts stay up across the cases.
-type network func(t *testing.T, v version) func(t *testing.T) contract.Net
+type network func(t *testing.T, v version) func(t *testing.T) sessiontest.Net
 
 // networks are all positions that our and the official implementation can have. Those marked once
 // are tested with the newest version only.
@@ -19,49 +19,49 @@ var networks = []struct {
 	make network
 	once bool
 }{
-	{"ours and ours at their router", func(t *testing.T, v version) func(*testing.T) contract.Net {
+	{"ours and ours at their router", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		_, at := v.router(t)
 		a, b := proxy(t, at), proxy(t, at)
-		return func(t *testing.T) contract.Net {
-			return contract.Net{Left: ours(t, connecting(a)), Right: ours(t, connecting(b)), Cut: func() { a.Cut(); b.Cut() }}
+		return func(t *testing.T) sessiontest.Net {
+			return sessiontest.Net{Left: ours(t, connecting(a)), Right: ours(t, connecting(b)), Cut: func() { a.Cut(); b.Cut() }}
 		}
 	}, false},
-	{"our listener and their peer", func(t *testing.T, v version) func(*testing.T) contract.Net {
+	{"our listener and their peer", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		return atOurs(t, v, "peer")
 	}, false},
-	{"ours and their client at their router", func(t *testing.T, v version) func(*testing.T) contract.Net {
+	{"ours and their client at their router", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		_, at := v.router(t)
 		theirs := v.start(t)
-		return func(t *testing.T) contract.Net {
-			return contract.Net{Left: ours(t, zenoh.Config{Connect: []string{at}}),
+		return func(t *testing.T) sessiontest.Net {
+			return sessiontest.Net{Left: ours(t, zenoh.Config{Connect: []string{at}}),
 				Right: open(t, theirs, zenohtest.Config{Mode: "client", Connect: []string{at}}), RightLacks: lacks}
 		}
 	}, false},
-	{"ours and ours at two of their routers in a row", func(t *testing.T, v version) func(*testing.T) contract.Net {
+	{"ours and ours at two of their routers in a row", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		_, first := v.router(t)
 		_, second := v.router(t, first)
-		return func(t *testing.T) contract.Net {
-			return contract.Net{Left: ours(t, zenoh.Config{Connect: []string{first}}), Right: ours(t, zenoh.Config{Connect: []string{second}})}
+		return func(t *testing.T) sessiontest.Net {
+			return sessiontest.Net{Left: ours(t, zenoh.Config{Connect: []string{first}}), Right: ours(t, zenoh.Config{Connect: []string{second}})}
 		}
 	}, false},
-	{"our listener and their client", func(t *testing.T, v version) func(*testing.T) contract.Net {
+	{"our listener and their client", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		return atOurs(t, v, "client")
 	}, false},
-	{"our client and their peer", func(t *testing.T, v version) func(*testing.T) contract.Net {
+	{"our client and their peer", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		return atTheirs(t, v, "peer")
 	}, false},
-	{"our client and their router itself", func(t *testing.T, v version) func(*testing.T) contract.Net {
+	{"our client and their router itself", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		return atTheirs(t, v, "router")
 	}, true},
 	{"ours and their peer at our listener", through("", "peer"), true},
 	{"their client and their client at our listener", through("client", "client"), true},
-	{"ours behind our listener at their router and their client there", func(t *testing.T, v version) func(*testing.T) contract.Net {
+	{"ours behind our listener at their router and their client there", func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		_, far := v.router(t)
 		theirs := v.start(t)
 		hub := ours(t, zenoh.Config{Connect: []string{far}, Listen: []string{"tcp/127.0.0.1:0"}})
 		rttest.Eventually(t, "the listener to meet the router", hub.Connected)
-		return func(t *testing.T) contract.Net {
-			return contract.Net{Left: ours(t, zenoh.Config{Connect: hub.Endpoints()}), RightLacks: lacks,
+		return func(t *testing.T) sessiontest.Net {
+			return sessiontest.Net{Left: ours(t, zenoh.Config{Connect: hub.Endpoints()}), RightLacks: lacks,
 				Right: open(t, theirs, zenohtest.Config{Mode: "client", Connect: []string{far}})}
 		}
 	}, true},
@@ -70,7 +70,7 @@ var networks = []struct {
 // lacks lists the abilities that the official binding does not have. Its watchers take the end of
 // one holder of a token, itself or another, for the end of the token, and may show one token twice
 // to a later watcher.
-var lacks = contract.Lacks{Latest: true, SharedTokens: true}
+var lacks = sessiontest.Lacks{Latest: true, SharedTokens: true}
 
 func connecting(p *zenohtest.Proxy) zenoh.Config {
 	return zenoh.Config{Connect: []string{p.Endpoint()}}
@@ -79,11 +79,11 @@ func connecting(p *zenohtest.Proxy) zenoh.Config {
 // through makes two sessions dial our listener, which relays: official sessions in the given mode,
 // or ours when the mode is empty.
 func through(left, right string) network {
-	return func(t *testing.T, v version) func(*testing.T) contract.Net {
+	return func(t *testing.T, v version) func(*testing.T) sessiontest.Net {
 		hub := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}})
 		a, b := v.start(t), v.start(t)
-		return func(t *testing.T) contract.Net {
-			n := contract.Net{RightLacks: lacks}
+		return func(t *testing.T) sessiontest.Net {
+			n := sessiontest.Net{RightLacks: lacks}
 			if left == "" {
 				n.Left = ours(t, zenoh.Config{Connect: hub.Endpoints()})
 			} else {
@@ -96,24 +96,24 @@ func through(left, right string) network {
 }
 
 // atOurs makes an official node dial our listener.
-func atOurs(t *testing.T, v version, mode string) func(*testing.T) contract.Net {
+func atOurs(t *testing.T, v version, mode string) func(*testing.T) sessiontest.Net {
 	theirs := v.start(t)
-	return func(t *testing.T) contract.Net {
+	return func(t *testing.T) sessiontest.Net {
 		left := ours(t, zenoh.Config{Listen: []string{"tcp/127.0.0.1:0"}})
 		way := proxy(t, left.Endpoints()[0])
 		right := open(t, theirs, zenohtest.Config{Mode: mode, Connect: []string{way.Endpoint()},
 			More: map[string]any{"connect/retry": map[string]any{"period_init_ms": 50, "period_max_ms": 200, "period_increase_factor": 2}}})
-		return contract.Net{Left: left, Right: right, RightLacks: lacks, Cut: way.Cut}
+		return sessiontest.Net{Left: left, Right: right, RightLacks: lacks, Cut: way.Cut}
 	}
 }
 
 // atTheirs makes our session dial an official node.
-func atTheirs(t *testing.T, v version, mode string) func(*testing.T) contract.Net {
+func atTheirs(t *testing.T, v version, mode string) func(*testing.T) sessiontest.Net {
 	theirs, at := v.start(t), freeEndpoint(t)
 	way := proxy(t, at)
-	return func(t *testing.T) contract.Net {
+	return func(t *testing.T) sessiontest.Net {
 		right := open(t, theirs, zenohtest.Config{Mode: mode, Listen: []string{at}})
-		return contract.Net{Left: ours(t, connecting(way)), Right: right, RightLacks: lacks, Cut: way.Cut}
+		return sessiontest.Net{Left: ours(t, connecting(way)), Right: right, RightLacks: lacks, Cut: way.Cut}
 	}
 }
 
@@ -129,7 +129,7 @@ func TestContract(t *testing.T) {
 			}
 			t.Run(n.name, func(t *testing.T) {
 				t.Parallel()
-				contract.Run(t, n.make(t, v))
+				sessiontest.Run(t, n.make(t, v))
 			})
 		}
 	})

@@ -14,10 +14,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire"
-	"edgert/wire/zenoh"
-	"edgert/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 const (
@@ -30,7 +30,7 @@ var programs = sync.OnceValues(func() (dir string, err error) {
 	if dir, err = os.MkdirTemp("", "interop-"); err != nil {
 		return "", err
 	}
-	out, err := exec.Command("go", "build", "-o", dir+"/", "edgert/cmd/edge-rt", "edgert/cmd/lean-server").CombinedOutput()
+	out, err := exec.Command("go", "build", "-o", dir+"/", "github.com/edge-rt/edge-rt/cmd/edge-rt", "github.com/edge-rt/edge-rt/cmd/lean-server").CombinedOutput()
 	if err != nil {
 		err = fmt.Errorf("%w: %s", err, out)
 	}

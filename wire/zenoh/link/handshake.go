@@ -12,7 +12,7 @@ import (
 	"syscall"
 	"time"
 
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // Largest handshake batches, in bytes: an initiator reads the acceptor's cookie, an acceptor only

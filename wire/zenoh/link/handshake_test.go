@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // A node that sends TLS or HTTP to a Zenoh port is refused at once, and the error names the

@@ -13,7 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 func unhex(t testing.TB, s string) []byte {

@@ -22,7 +22,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // Limits of one link.

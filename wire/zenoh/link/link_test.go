@@ -11,8 +11,8 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgert/rt/rttest"
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 func config(zid byte, role codec.Role) Config {

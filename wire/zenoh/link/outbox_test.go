@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // full reports whether the queue of p has no room for it.

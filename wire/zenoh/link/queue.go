@@ -4,7 +4,7 @@ import (
 	"time"
 	"unsafe"
 
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // Bounds of one priority's queue. A message of a dropping publisher is refused when dropBytes or

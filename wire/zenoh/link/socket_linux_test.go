@@ -8,8 +8,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"edgert/rt/rttest"
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // Goal: a link whose bytes are not acknowledged ends long before the peer's lease; a link to a peer

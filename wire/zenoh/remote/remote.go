@@ -6,8 +6,8 @@ package remote
 import (
 	"maps"
 
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
 )
 
 const (

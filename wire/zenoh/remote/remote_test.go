@@ -5,7 +5,7 @@ import (
 	"runtime"
 	"testing"
 
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // Goal: a map that was large frees its memory.

@@ -9,9 +9,9 @@ import (
 	"sync"
 	"time"
 
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/endpoint"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 const (

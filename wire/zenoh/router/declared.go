@@ -1,8 +1,8 @@
 package router
 
 import (
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/remote"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
 // declared notes a remote's declaration or its withdrawal.

@@ -3,9 +3,9 @@ package router
 import (
 	"math"
 
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
-	"edgert/wire/zenoh/remote"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
 // Bounds of the state that all links together may make the router keep.

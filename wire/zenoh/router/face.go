@@ -6,11 +6,11 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/access"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/link"
-	"edgert/wire/zenoh/remote"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
 // Bounds of the memory that one link may take.

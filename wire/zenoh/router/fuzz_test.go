@@ -6,10 +6,10 @@ import (
 	"testing"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/codec/codectest"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec/codectest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // session is a Client that has a subscriber and a queryable on @t/*, and watches its tokens.

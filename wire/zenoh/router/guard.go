@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"net"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/access"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/endpoint"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // identity is the node at the other end of a link, with its rights there.

@@ -3,9 +3,9 @@ package router
 import (
 	"iter"
 
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
-	"edgert/wire/zenoh/remote"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/remote"
 )
 
 // interest is a client's request for declarations, present and future. Guarded by Router.mu.

@@ -1,10 +1,10 @@
 package router
 
 import (
-	"edgert/wire"
-	"edgert/wire/zenoh/access"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // Client is the router's view of the session in the same process: an interface, because the

@@ -4,11 +4,11 @@ import (
 	"slices"
 	"time"
 
-	"edgert/wire"
-	"edgert/wire/zenoh/access"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/keyexpr"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // The time for queryables when the querier sets no limit, and the extra time beyond the querier's

@@ -26,11 +26,11 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"edgert/wire/zenoh/access"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/endpoint"
-	"edgert/wire/zenoh/keyexpr"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/wire/zenoh/access"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/keyexpr"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // Config is the router's identity and its rules of admission.

@@ -6,9 +6,9 @@ import (
 	"testing"
 	"weak"
 
-	"edgert/rt/rttest"
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/link"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/link"
 )
 
 // from is a connection of a given address.

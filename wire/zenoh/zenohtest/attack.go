@@ -11,7 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // Churn is the duration of an attack that has no end of its own.

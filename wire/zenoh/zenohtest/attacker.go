@@ -11,8 +11,8 @@ import (
 	"strings"
 	"time"
 
-	"edgert/wire/zenoh/codec"
-	"edgert/wire/zenoh/endpoint"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/endpoint"
 )
 
 // attacker is one handshaken link whose bytes the attacker writes itself.

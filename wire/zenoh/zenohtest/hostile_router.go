@@ -7,7 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/wire/zenoh/codec"
+	"github.com/edge-rt/edge-rt/wire/zenoh/codec"
 )
 
 // HostileRouter is a router that routes no messages. Once begun, it attacks every session that has

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"edgert/wire"
+	"github.com/edge-rt/edge-rt/wire"
 )
 
 // Config configures an official session.

@@ -2,7 +2,7 @@
 // receive them: wire/zenoh and wire/zenoh/router.
 package codectest
 
-import "edgert/wire/zenoh/codec"
+import "github.com/edge-rt/edge-rt/wire/zenoh/codec"
 
 // Seeds returns one encoded message of each kind, as a remote node may send it, as seeds of fuzz
 // tests. Each call returns fresh slices.

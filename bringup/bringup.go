@@ -1,0 +1,197 @@
+// Package bringup implements the commands that an operator uses besides a run. Some take an arm
+// from its box to its first run; in the order of their use they are ports.go, scan.go, setup.go,
+// calibrate.go, monitor.go, move.go and cameras.go, and each prints the next one. The others are
+// torque.go and simbus.go.
+//
+// A command opens the bus itself and closes it on every way out. A command that switches torque on
+// switches it off again.
+package bringup
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+)
+
+// Config holds the settings of all bring-up commands.
+type Config struct {
+	device.Place
+	In   io.Reader // the operator's input
+	Out  io.Writer // for people
+	JSON io.Writer // results for programs; nil: no such output
+
+	Keyboard bool // In is a terminal: a person can be asked again
+	Screen   bool // Out is a terminal: Calibrate draws its table in place
+
+	Clock rt.Clock // nil: the kernel's
+}
+
+// session is one running command.
+type session struct {
+	Config
+	lines    chan string // lines that the operator types; closed at the end of the input
+	bus      *servo.Bus
+	port     servo.Port
+	writeErr error // the first failed write to Out; nil: no failure
+}
+
+// maxLine is the longest line of an operator, in bytes.
+const maxLine = 4096
+
+func newSession(cfg Config) *session {
+	if cfg.Clock == nil {
+		cfg.Clock = rt.KernelClock()
+	}
+	return &session{Config: cfg}
+}
+
+// checkBus refuses a --bus that is not a port.
+func (c *Config) checkBus() error {
+	switch c.Bus {
+	case "":
+		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port; edge-rt ports finds it")
+	case device.Sim:
+		return exit.Errorf(exit.Usage, "--bus sim is the arm inside a run: start edge-rt sim-bus --link /tmp/arm, and give this command --bus /tmp/arm")
+	}
+	return nil
+}
+
+// open opens the port at the robot's baud rate.
+func open(cfg Config) (*session, error) {
+	if err := cfg.checkBus(); err != nil {
+		return nil, err
+	}
+	s := newSession(cfg)
+	return s, s.openBus(cfg.Robot.Baud, cfg.Robot.Protocol())
+}
+
+// openBus opens the port. Only the first call waits long for a silent line.
+func (s *session) openBus(baud int, p table.Protocol) error {
+	again := s.port != nil
+	s.close()
+	port, err := servo.OpenPortWait(s.Bus, baud, s.Clock, nil)
+	if err != nil {
+		return exit.With(exit.Absent, err)
+	}
+	s.port, s.bus = port, servo.NewBus(port, baud, p, s.Clock)
+	if again {
+		s.bus.SetRetry(1, scanWait)
+		defer s.bus.ResetRetry()
+	}
+	s.bus.DetectEcho(servo.MaxID) // an id that no arm uses
+	return nil
+}
+
+func (s *session) close() {
+	if s.port != nil {
+		s.port.Close()
+		s.port = nil
+	}
+}
+
+func (s *session) say(format string, args ...any) {
+	if _, err := fmt.Fprintf(s.Out, format+"\n", args...); err != nil {
+		s.writeErr = err
+	}
+}
+
+// report writes a command's result as JSON, one object a line, if --json is given.
+func (s *session) report(found any) error {
+	if s.JSON == nil {
+		return nil
+	}
+	if err := json.NewEncoder(s.JSON).Encode(found); err != nil {
+		return fmt.Errorf("--json: %w", err)
+	}
+	return nil
+}
+
+// errNoOperator ends a command whose question gets no answer.
+var errNoOperator = exit.Errorf(exit.Usage, "no operator is at the keyboard: this command asks questions, run it in a terminal")
+
+// listen starts to read the operator's lines in a goroutine, because a read of a terminal cannot be
+// interrupted.
+func (s *session) listen() {
+	if s.lines != nil {
+		return
+	}
+	lines := make(chan string)
+	s.lines = lines
+	go func() {
+		defer close(lines)
+		scanner := bufio.NewScanner(s.In)
+		scanner.Buffer(make([]byte, 0, maxLine), maxLine)
+		for scanner.Scan() {
+			lines <- strings.TrimSpace(scanner.Text())
+		}
+	}()
+}
+
+// ask prints a question and waits for a line.
+func (s *session) ask(ctx context.Context, format string, args ...any) (string, error) {
+	s.listen()
+	fmt.Fprintf(s.Out, format+" ", args...)
+	select {
+	case line, ok := <-s.lines:
+		if !ok {
+			fmt.Fprintln(s.Out)
+			return "", errNoOperator
+		}
+		return line, nil
+	case <-ctx.Done():
+		fmt.Fprintln(s.Out)
+		return "", exit.Errorf(exit.Failure, "interrupted: the changes so far stay; run the command again, to its end")
+	}
+}
+
+// pingAll pings every motor of the robot. Its error names the silent ones.
+func (s *session) pingAll() error {
+	var silent []string
+	for _, m := range s.Robot.Motors {
+		switch _, err := s.bus.Ping(m.ID); {
+		case errors.Is(err, servo.ErrPortLost):
+			return exit.With(exit.Absent, err)
+		case err != nil:
+			silent = append(silent, fmt.Sprintf("%d (%s)", m.ID, m.Name))
+		}
+	}
+	if len(silent) == 0 {
+		return nil
+	}
+	return exit.Errorf(exit.Absent, "no reply from motor %s at %d baud on %s: check power and cables; edge-rt scan --bus %s tries every baud rate, edge-rt setup-motors %s numbers new motors",
+		strings.Join(silent, ", "), s.Robot.Baud, s.Bus, device.Quote(s.Bus), s.flags())
+}
+
+// read returns a register of a motor.
+func (s *session) read(m robot.Motor, r table.Register) (int, error) {
+	v, _, err := s.bus.ReadRegister(m.ID, m.Model.Row(r))
+	if err != nil {
+		return 0, exit.With(exit.Absent, fmt.Errorf("motor %d (%s): %w", m.ID, m.Name, err))
+	}
+	return v, nil
+}
+
+func (s *session) torqueOff() error {
+	return exit.With(exit.Absent, servo.Release(s.bus, s.Robot))
+}
+
+// flags returns the flags with which the operator called the command, for the next command that it
+// prints.
+func (s *session) flags() string {
+	p := s.Place
+	if p.Robot.Flag() == device.DefaultRobot {
+		p.Robot = robot.Robot{} // the default needs no flag
+	}
+	return p.Command()
+}

@@ -1,0 +1,361 @@
+package bringup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+)
+
+const (
+	eepromTime    = 30 * time.Millisecond  // after an EEPROM write, until a servo answers with the new value
+	recordEvery   = 10 * time.Millisecond  // period of the readings while ranges are recorded
+	printEvery    = 500 * time.Millisecond // period of the printed lines
+	drawEvery     = 100 * time.Millisecond // period of the table on a terminal
+	saveEvery     = time.Second            // period of the saved progress
+	noSecondaryID = 255                    // the Secondary_ID of a servo that answers only to its own id
+	silentMax     = 2 * time.Second        // silence of every joint that ends a recording
+	homeSlack     = 256                    // counts that an arm in a hand may move while its offsets are written
+)
+
+// Calibrate finds each joint's range and writes it into the servos and LeRobot's file, in LeRobot's
+// steps: the operator puts the arm into the middle of its range, which becomes half a turn, and
+// moves every joint from end to end. Some arms get the factory's values. An interrupted calibration
+// continues at its last step, see progress.
+func Calibrate(ctx context.Context, cfg Config) error {
+	if err := writable(cfg.File()); err != nil {
+		return exit.With(exit.Config, err)
+	}
+	s, err := open(cfg)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.pingAll(); err != nil {
+		return err
+	}
+	if changed, err := servo.EnableReplies(s.bus, append(s.shadows(), s.Robot.Motors...)); err != nil {
+		return exit.With(exit.Absent, err)
+	} else if len(changed) > 0 {
+		s.say("Motors that answered to no writes answer now: %s.", strings.Join(changed, ", "))
+	}
+	k := &calibrator{session: s}
+	if done, err := k.resume(ctx); done || err != nil {
+		return err
+	}
+	if done, err := k.reuse(ctx); done || err != nil {
+		return err
+	}
+	if err := s.torqueOff(); err != nil {
+		return err
+	}
+	if cfg.Robot.Factory {
+		return k.save(s.factory())
+	}
+	if err := k.home(ctx); err != nil {
+		return err
+	}
+	return k.finish(ctx)
+}
+
+// calibrator is one running calibration.
+type calibrator struct {
+	*session
+	progress progress
+	ranges   []*jointRange  // ranges of the joints that are moved, in the robot's order
+	offsets  map[string]int // homing offset in each motor
+	drawn    int            // lines of the table on the terminal
+}
+
+// writable refuses a place for the file before the operator has to do anything.
+func writable(path string) error {
+	probe := servo.Calibration{}
+	if err := probe.Save(path + probeSuffix); err != nil {
+		return err
+	}
+	return os.Remove(path + probeSuffix)
+}
+
+const probeSuffix = ".try"
+
+// reuse offers the existing calibration.
+func (k *calibrator) reuse(ctx context.Context) (done bool, err error) {
+	file := k.File()
+	c, err := servo.LoadCalibration(file)
+	if err == nil {
+		err = c.Check(k.Robot)
+	}
+	switch {
+	case k.Robot.Factory || errors.Is(err, os.ErrNotExist):
+		return false, nil
+	case err != nil:
+		k.say("The calibration at %s cannot be used and will be replaced: %v.", file, err)
+		return false, nil
+	}
+	if bad := implausibles(k.Robot, c); bad != "" {
+		answer, err := k.ask(ctx, "The calibration at %s is not plausible: %s. Press c and Enter to calibrate anew.", file, bad)
+		if err == nil && !strings.EqualFold(answer, "c") {
+			err = exit.Errorf(exit.Config, "the calibration at %s is not plausible: %s; nothing was written: run the command again and answer c", file, bad)
+		}
+		return false, err
+	}
+	answer, err := k.ask(ctx, "There is a calibration at %s. Press Enter to write it into the motors, or c and Enter to calibrate anew.", file)
+	if err != nil || strings.EqualFold(answer, "c") {
+		return false, err
+	}
+	if err := k.torqueOff(); err != nil {
+		return false, err
+	}
+	return true, k.save(c)
+}
+
+// implausibles describes the implausible ranges of a file.
+func implausibles(r robot.Robot, c servo.Calibration) string {
+	var bad []string
+	for _, m := range r.Motors {
+		if why := implausible(m, c[m.Name]); why != "" {
+			bad = append(bad, why)
+		}
+	}
+	return strings.Join(bad, "; ")
+}
+
+// factory returns the calibration of an arm that its maker has calibrated.
+func (s *session) factory() servo.Calibration {
+	c := servo.Calibration{}
+	for _, m := range s.Robot.Motors {
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: m.Homing, RangeMax: m.Model.MaxRaw()}
+	}
+	return c
+}
+
+// home makes the middle pose half a turn. Until the operator's answer the motors keep their old
+// calibration.
+func (k *calibrator) home(ctx context.Context) error {
+	k.say("%s", middlePose(k.Robot))
+	if _, err := k.ask(ctx, "Torque is off. Move every joint to the middle of its range, then press Enter."); err != nil {
+		return err
+	}
+	k.offsets = map[string]int{}
+	var wrote []string
+	// Until the next OpenArm, shadow motors must not receive the writes to their motors' ids.
+	for _, m := range k.shadows() {
+		if err := k.setDiffering(m, []robot.Setting{{Register: table.SecondaryID, Value: noSecondaryID}}); err != nil {
+			return k.halfWritten(err, nil, m.Name)
+		}
+	}
+	for _, m := range append(k.shadows(), k.Robot.Motors...) {
+		offset, err := k.homeMotor(m)
+		if err != nil {
+			return k.halfWritten(err, wrote, m.Name)
+		}
+		k.offsets[m.Name] = offset
+		wrote = append(wrote, m.Name)
+	}
+	var ranges []*jointRange
+	for _, m := range k.moving() {
+		at, err := k.read(m, table.PresentPosition)
+		if err != nil {
+			return k.halfWritten(err, wrote, "")
+		}
+		w := newRange(m, at, k.Clock.Now())
+		if off := w.at - w.middle(); w.turn != 0 && max(off, -off) > homeSlack {
+			return k.halfWritten(exit.Errorf(exit.Fault, "motor %d (%s) reads %d after its homing offset was written, want about %d: hold the arm still there; "+
+				"a motor that does this again does not obey its offset: replace it", m.ID, m.Name, at, w.middle()), wrote, "")
+		}
+		ranges = append(ranges, w)
+	}
+	k.ranges = ranges
+	return k.keep(stepMoving)
+}
+
+// halfWritten adds to an error the names of the written motors and the way to continue.
+func (k *calibrator) halfWritten(err error, wrote []string, broken string) error {
+	if broken == "" && len(wrote) == 0 {
+		return err
+	}
+	text := "no motor was written"
+	if len(wrote) > 0 {
+		text = "written so far: " + strings.Join(wrote, ", ")
+	}
+	if broken != "" {
+		text += "; perhaps in part: " + broken
+	}
+	return fmt.Errorf("%w; %s; a run refuses the arm until this command has come to its end: run it again", err, text)
+}
+
+// homeMotor writes the settings of an uncalibrated motor, and makes its position half a turn.
+// Source: LeRobot.
+func (k *calibrator) homeMotor(m robot.Motor) (offset int, err error) {
+	if err := k.setDiffering(m, bareSettings(m)); err != nil {
+		return 0, err
+	}
+	if !m.Model.Has(table.HomingOffset) {
+		return 0, nil
+	}
+	at, err := k.read(m, table.PresentPosition)
+	if err != nil {
+		return 0, err
+	}
+	offset, _ = homing(m.Model, at)
+	return offset, k.setDiffering(m, []robot.Setting{{Register: table.HomingOffset, Value: offset}})
+}
+
+// bareSettings returns the settings of a motor without a calibration: no offset, no limits, and on
+// a Dynamixel the mode in which it counts turns.
+func bareSettings(m robot.Motor) []robot.Setting {
+	settings := []robot.Setting{}
+	add := func(r table.Register, v int) {
+		if m.Model.Has(r) {
+			settings = append(settings, robot.Setting{Register: r, Value: v})
+		}
+	}
+	mode := 0
+	if m.Model.Protocol == table.Dynamixel2 {
+		mode = table.ModeExtendedPosition
+		add(table.DriveMode, m.DriveMode)
+	}
+	add(table.OperatingMode, mode)
+	add(table.HomingOffset, 0)
+	add(table.MinPositionLimit, 0)
+	add(table.MaxPositionLimit, m.Model.MaxRaw())
+	return settings
+}
+
+// shadows returns the second servos of joints, as separate motors.
+func (s *session) shadows() (all []robot.Motor) {
+	for _, m := range s.Robot.Motors {
+		if m.Shadow != 0 {
+			m.ID, m.Name, m.Shadow = m.Shadow, m.Name+"_shadow", 0
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// moving returns the motors whose ranges are recorded.
+func (s *session) moving() (all []robot.Motor) {
+	for _, m := range s.Robot.Motors {
+		if !m.FullTurn {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// setDiffering writes only the settings that a limp motor does not have yet, because EEPROM wears,
+// and clears the multi-turn bit of a Feetech's Phase, with which its position would leave the turn.
+func (s *session) setDiffering(m robot.Motor, want []robot.Setting) error {
+	if m.Model.Protocol == table.Feetech && m.Model.Has(table.Phase) {
+		phase, err := s.read(m, table.Phase)
+		if err != nil {
+			return err
+		}
+		want = append([]robot.Setting{{Register: table.Phase, Value: phase &^ table.PhaseMultiTurn}}, want...)
+	}
+	var settings []robot.Setting
+	for _, w := range want {
+		got, err := s.read(m, w.Register)
+		if err != nil {
+			return err
+		}
+		if got != w.Value {
+			settings = append(settings, w)
+		}
+	}
+	if len(settings) == 0 {
+		return nil
+	}
+	if err := servo.WriteSettings(s.bus, m.ID, m.Model, settings); err != nil {
+		return exit.With(exit.Absent, fmt.Errorf("motor %d (%s): %w", m.ID, m.Name, err))
+	}
+	return nil
+}
+
+// finish records the ranges, moves those over a seam away from it, and writes everything.
+func (k *calibrator) finish(ctx context.Context) error {
+	if err := k.record(ctx); err != nil {
+		return err
+	}
+	c := servo.Calibration{}
+	for _, m := range k.Robot.Motors {
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), DriveMode: m.DriveMode, HomingOffset: k.offsets[m.Name], RangeMax: m.Model.MaxRaw()}
+	}
+	for _, w := range k.ranges {
+		entry := c[w.motor.Name]
+		offset, shift := clearOfSeam(w.motor, entry.HomingOffset, w.low, w.high)
+		if shift != 0 {
+			k.say("%s: %d to %d is over or near the seam of its encoder (%d to 0): with homing offset %d its range is %d to %d, clear of the seam.",
+				w.motor.Name, w.low, w.high, w.motor.Model.MaxRaw(), offset, w.low+shift, w.high+shift)
+		}
+		entry.HomingOffset, entry.RangeMin, entry.RangeMax = offset, w.low+shift, w.high+shift
+		c[w.motor.Name] = entry
+	}
+	k.progress.Result = c
+	if err := k.keep(stepWriting); err != nil {
+		return err
+	}
+	return k.save(c)
+}
+
+// save writes a calibration into the motors, then into the file.
+func (k *calibrator) save(c servo.Calibration) error {
+	if err := c.Check(k.Robot); err != nil {
+		return exit.With(exit.Config, err)
+	}
+	var wrote []string
+	for _, m := range k.Robot.Motors {
+		if err := k.setDiffering(m, calibrated(m, c[m.Name])); err != nil {
+			return k.halfWritten(err, wrote, m.Name)
+		}
+		wrote = append(wrote, m.Name)
+	}
+	if err := c.Save(k.File()); err != nil {
+		return exit.With(exit.Config, k.halfWritten(err, wrote, ""))
+	}
+	k.forget()
+	k.say("Calibration is in the motors and at %s.", k.File())
+	k.sayNext()
+	return nil
+}
+
+// calibrated returns a motor's settings for its calibration. A range that leaves one turn, which a
+// Dynamixel that counts turns may have, is only in the file: one limit without the other would be
+// wrong.
+func calibrated(m robot.Motor, c servo.MotorCalibration) (settings []robot.Setting) {
+	low, high := c.RangeMin, c.RangeMax
+	if low < 0 || high > m.Model.MaxRaw() {
+		low, high = 0, m.Model.MaxRaw()
+	}
+	for _, s := range []robot.Setting{
+		{Register: table.DriveMode, Value: c.DriveMode}, {Register: table.HomingOffset, Value: c.HomingOffset},
+		{Register: table.MinPositionLimit, Value: low}, {Register: table.MaxPositionLimit, Value: high},
+	} {
+		if m.Model.Has(s.Register) {
+			settings = append(settings, s)
+		}
+	}
+	return settings
+}
+
+func (s *session) sayNext() {
+	if !s.Robot.Leader {
+		s.say("Next: edge-rt monitor %s, then move one joint: edge-rt move %s 10 %s", s.flags(), s.Robot.Motors[0].Name, s.flags())
+		return
+	}
+	id := ""
+	if s.ID != "" {
+		id = " --leader-id " + s.ID
+	}
+	if s.Calibration != "" {
+		id += " --leader-calibration " + s.Calibration
+	}
+	s.say("Next: edge-rt teleop --leader %s --leader-robot %s%s --bus FOLLOWER", s.Bus, s.Robot.Flag(), id)
+}

@@ -1,0 +1,264 @@
+package bringup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+)
+
+// MonitorConfig holds the settings of edge-rt monitor.
+type MonitorConfig struct {
+	Config
+	Every    time.Duration // period of the tables
+	Count    int           // number of tables; 0: until ctx ends
+	Duration time.Duration // time from the first table on; 0: no end
+	Live     bool          // draw each table over the last one instead of below it
+}
+
+// MonitorReport is one table of edge-rt monitor --json.
+type MonitorReport struct {
+	AtS    float64        `json:"at_s"` // seconds since the first table
+	Motors []MotorReading `json:"motors"`
+}
+
+// MotorReading is one motor's reading, or only its Error.
+type MotorReading struct {
+	Joint        string   `json:"joint"`
+	ID           int      `json:"id"`
+	Error        string   `json:"error,omitempty"`
+	Raw          int      `json:"raw"`
+	Position     *float64 `json:"position,omitempty"` // in the joint's unit; nil without a calibration
+	LoadPercent  *float64 `json:"load_percent,omitempty"`
+	TemperatureC int      `json:"temperature_c"`
+	SupplyV      float64  `json:"supply_v"`
+	CurrentMA    *float64 `json:"current_ma,omitempty"`
+	Torque       bool     `json:"torque"`
+	State        string   `json:"state"`
+}
+
+// Monitor prints the readings of every motor until it is interrupted or the reader of its output
+// ends. It writes nothing but the status return level of a motor that answers only pings, so it may
+// run before a calibration.
+func Monitor(ctx context.Context, cfg MonitorConfig) error {
+	s, err := open(cfg.Config)
+	if err != nil {
+		return err
+	}
+	defer s.close()
+	if err := s.hearAll(); err != nil {
+		return err
+	}
+	calibration, _, err := s.Find(&servo.ArmConfig{Path: s.Bus, Robot: s.Robot, Port: s.port, Clock: s.Clock})
+	if err == nil {
+		err = calibration.Check(s.Robot)
+	}
+	if err != nil {
+		calibration = nil
+	}
+	switch {
+	case err != nil && s.ID == "" && s.Calibration == "":
+		s.say("Positions are raw: %v", err)
+	case err != nil && exists(s.File()):
+		s.say("No calibration that fits at %s (%v): positions are raw. Next: edge-rt calibrate %s", s.File(), err, s.flags())
+	case err != nil:
+		s.say("No calibration that fits at %s: positions are raw. Next: edge-rt calibrate %s", s.File(), s.flags())
+	case s.Taken != "":
+		s.say("%s.", s.Taken)
+	}
+	var began rt.Instant // instant of the first table
+	if cfg.Duration > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeout(ctx, cfg.Duration)
+		defer cancel()
+	}
+	for n := 0; ctx.Err() == nil && (cfg.Count == 0 || n < cfg.Count); n++ {
+		if n > 0 {
+			if s.pause(ctx, cfg.Every); ctx.Err() != nil {
+				break
+			}
+			if cfg.Live {
+				fmt.Fprintf(s.Out, "\x1b[%dA", len(s.Robot.Motors)+1)
+			}
+		}
+		now := s.Clock.Now()
+		if n == 0 {
+			began = now
+		}
+		report := MonitorReport{AtS: now.Sub(began).Round(time.Millisecond).Seconds()}
+		s.say("%-16s %3s %7s %9s %7s %5s %7s %8s  %s", "JOINT", "ID", "RAW", "POSITION", "LOAD", "TEMP", "SUPPLY", "CURRENT", "STATE")
+		for _, m := range s.Robot.Motors {
+			reading, err := s.readMotor(m, calibration)
+			if err != nil {
+				return err
+			}
+			report.Motors = append(report.Motors, reading)
+			s.say("%s", reading.row())
+		}
+		gone := s.writeErr
+		if err := s.report(report); err != nil {
+			gone = err
+		}
+		switch {
+		case errors.Is(gone, syscall.EPIPE):
+			return nil // the reader has closed the pipe
+		case gone != nil:
+			return fmt.Errorf("write the table: %w", gone)
+		}
+	}
+	return nil
+}
+
+// hearAll pings every motor, and makes motors that answer only pings answer reads.
+func (s *session) hearAll() error {
+	if err := s.pingAll(); err != nil {
+		return err
+	}
+	if mute := servo.AnswerReads(s.bus, s.Robot.Motors); len(mute) > 0 {
+		s.say("Motors that answered to pings only answer to reads now, until their supply is off: %s.", strings.Join(mute, ", "))
+	}
+	return nil
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// readMotor reads one motor; it fails when the port has gone.
+func (s *session) readMotor(m robot.Motor, c servo.Calibration) (MotorReading, error) {
+	reading := MotorReading{Joint: m.Name, ID: int(m.ID)}
+	var fault servo.Fault
+	values := map[table.Register]int{}
+	for _, r := range []table.Register{
+		table.PresentPosition, table.PresentLoad, table.PresentTemperature, table.PresentVoltage, table.PresentCurrent, table.TorqueEnable,
+		table.Status, table.OperatingMode, table.DriveMode,
+	} {
+		if !m.Model.Has(r) {
+			continue
+		}
+		v, f, err := s.bus.ReadRegister(m.ID, m.Model.Row(r))
+		if err != nil && s.bus.Lost() {
+			return reading, exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", s.Bus)
+		}
+		if err != nil {
+			reading.Error = err.Error()
+			return reading, nil
+		}
+		values[r], fault = v, fault|f
+	}
+	if v, ok := values[table.Status]; ok {
+		fault |= servo.StatusFault(m.Model.Protocol, v)
+	}
+	reading.Raw, reading.TemperatureC, reading.Torque = values[table.PresentPosition], values[table.PresentTemperature], values[table.TorqueEnable] != 0
+	reading.SupplyV = float64(values[table.PresentVoltage]) / 10
+	if v, ok := values[table.PresentLoad]; ok {
+		reading.LoadPercent = new(float64(v) / 10)
+	}
+	if v, ok := values[table.PresentCurrent]; ok {
+		reading.CurrentMA = new(float64(v) * m.Model.CurrentMA)
+	}
+	reading.State = stateOf(reading.Torque, fault)
+	if c != nil {
+		raw, turned := inTurn(m, c[m.Name], reading.Raw, values[table.OperatingMode])
+		reading.Position = new(float64(servo.Normalize(m, c[m.Name], raw)))
+		reading.State += turned + outside(m, c[m.Name], raw) + mirrored(m, c[m.Name], values[table.DriveMode])
+	}
+	return reading, nil
+}
+
+// inTurn returns the position that a run computes from a motor's reading: a motor that counts turns
+// has forgotten them at power-up. turned describes the change for the table.
+func inTurn(m robot.Motor, c servo.MotorCalibration, raw, mode int) (at int, turned string) {
+	if given, ok := m.Setting(table.OperatingMode); ok {
+		mode = given // a run writes this mode
+	}
+	off := max(c.RangeMin-raw, raw-c.RangeMax)
+	if !servo.CountsTurns(m.Model, mode) || off <= servo.RangeSlack {
+		return raw, ""
+	}
+	if at = servo.InTurn(raw, c.RangeMin, c.RangeMax, m.Model.Resolution); at != raw {
+		turned = fmt.Sprintf(", forgot its turns: counts as %d", at)
+	}
+	return at, turned
+}
+
+func (r *MotorReading) row() string {
+	if r.Error != "" {
+		return fmt.Sprintf("%-16s %3d  %s", r.Joint, r.ID, r.Error)
+	}
+	optional := func(format string, v *float64) string {
+		if v == nil {
+			return "-"
+		}
+		return fmt.Sprintf(format, *v)
+	}
+	return fmt.Sprintf("%-16s %3d %7d %9s %7s %4dC %6.1fV %8s  %s", r.Joint, r.ID, r.Raw, optional("%.2f", r.Position), optional("%.1f%%", r.LoadPercent),
+		r.TemperatureC, r.SupplyV, optional("%.0fmA", r.CurrentMA), r.State)
+}
+
+// stateOf describes a motor's torque and faults, and the reaction of a run to them.
+func stateOf(torque bool, fault servo.Fault) string {
+	state, life := "limp", follow.Torque|follow.Answering|follow.Verified
+	if torque {
+		state = "torque on"
+	}
+	for _, c := range []struct {
+		bits servo.Fault
+		life follow.Condition
+	}{
+		{servo.FaultEncoder, follow.EncoderFault}, {servo.FaultCurrent | servo.FaultOverload, follow.Overloaded},
+		{servo.FaultVoltage | servo.FaultShock | servo.FaultTemperature, follow.HeatOrSupply},
+	} {
+		if fault&c.bits != 0 {
+			life |= c.life
+		}
+	}
+	if fault != 0 {
+		state += ", " + fault.Error() + ": in a run, " + life.Why()
+	}
+	return state
+}
+
+// outside describes how far a joint is outside its calibrated range.
+func outside(m robot.Motor, c servo.MotorCalibration, raw int) string {
+	off := max(c.RangeMin-raw, raw-c.RangeMax)
+	if off <= servo.RangeSlack {
+		return ""
+	}
+	if servo.OtherSide(m.Model, raw, c.RangeMin, c.RangeMax) {
+		return fmt.Sprintf(", %d counts outside its range %d to %d, or on its other side beyond the end of the encoder's turn: will not be armed; "+
+			"move it inside by hand", off, c.RangeMin, c.RangeMax)
+	}
+	return fmt.Sprintf(", %d counts outside its range %d to %d: will not be armed; move it in with edge-rt move %s TO and the flags of this command", off, c.RangeMin, c.RangeMax, m.Name)
+}
+
+// mirrored describes a motor that counts in the other direction than its calibration.
+func mirrored(m robot.Motor, c servo.MotorCalibration, mode int) string {
+	const reverse = 1 // a bit of Drive_Mode
+	if given, ok := m.Setting(table.DriveMode); ok {
+		mode = given // a run writes this mode
+	}
+	if !m.Model.Has(table.DriveMode) || mode&reverse == c.DriveMode&reverse {
+		return ""
+	}
+	return fmt.Sprintf(", Drive_Mode %d and its calibration's drive_mode %d turn it different ways: a run refuses it; calibrate it again", mode, c.DriveMode)
+}
+
+// pause waits for d, or until the operator interrupts.
+func (s *session) pause(ctx context.Context, d time.Duration) {
+	const step = 20 * time.Millisecond
+	for end := s.Clock.Now().Add(d); ctx.Err() == nil && s.Clock.Now() < end; {
+		s.Clock.SleepUntil(min(end, s.Clock.Now().Add(step)))
+	}
+}

@@ -1,0 +1,52 @@
+package bringup
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+)
+
+// Goal: monitor shows the position that a run uses, recommends to move a joint by hand where motion
+// under power may go the wrong way, and names a motor that counts in the other direction.
+func TestMonitorNamesThePlace(t *testing.T) {
+	koch, single := robotNamed(t, "koch"), robotNamed(t, "so101")
+	for _, tt := range []struct {
+		name      string
+		motor     robot.Motor
+		low, high int
+		raw, at   int
+		says, not string
+	}{
+		{"a forgotten turn", koch.Motors[1], -306, 2419, 3900, -196, "forgot its turns: counts as -196", "outside"},
+		{"inside", koch.Motors[1], -306, 2419, 1000, 1000, "", "outside"},
+		{"beyond the seam", single.Motors[2], 2900, 4000, 14, 14, "by hand", "edge-rt move"},
+		{"a little outside", single.Motors[2], 2900, 4000, 2800, 2800, "edge-rt move elbow_flex", "by hand"},
+	} {
+		c := servo.MotorCalibration{RangeMin: tt.low, RangeMax: tt.high}
+		at, turned := inTurn(tt.motor, c, tt.raw, 3)
+		text := turned + outside(tt.motor, c, at)
+		if at != tt.at || !strings.Contains(text, tt.says) || strings.Contains(text, tt.not) || tt.says == "" && text != "" {
+			t.Errorf("%s: %d is %d, %q", tt.name, tt.raw, at, text)
+		}
+	}
+	for _, tt := range []struct {
+		motor      robot.Motor
+		file, mode int
+		says       bool
+	}{{koch.Motors[2], 1, 0, true}, {koch.Motors[2], 0, 5, true}, {koch.Motors[2], 1, 1, false}, {koch.Motors[2], 0, 4, false}, {single.Motors[2], 1, 0, false}} {
+		if text := mirrored(tt.motor, servo.MotorCalibration{DriveMode: tt.file}, tt.mode); (text != "") != tt.says {
+			t.Errorf("%s: file %d, motor %d: %q", tt.motor.Name, tt.file, tt.mode, text)
+		}
+	}
+}
+
+func robotNamed(t *testing.T, name string) robot.Robot {
+	t.Helper()
+	r, err := robot.ByName(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}

@@ -1,0 +1,78 @@
+package bringup
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/table"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+)
+
+// Goal: a long move gets enough time at any requested speed.
+func TestMoveAtFullSpeed(t *testing.T) {
+	rttest.RealTime(t) // the motors have their own time, and a move gives up by the clock
+	_, cfg, out := simArm(t, named(t, "so101"), servosim.Config{})
+	whole(t, cfg)
+	for _, to := range []float64{170, -170} {
+		if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: to, Speed: 1}); err != nil {
+			t.Fatalf("to %v: %v\n%s", to, err, out)
+		}
+	}
+}
+
+// Goal: a move names the joints that it first moves into their range, also when they are not the
+// joint of the command.
+func TestMoveNamesTheJointsThatItWalksIn(t *testing.T) {
+	rttest.RealTime(t)
+	r := named(t, "so101")
+	_, cfg, out := simArm(t, r, servosim.Config{})
+	c := servo.Calibration{}
+	for _, m := range r.Motors {
+		c[m.Name] = servo.MotorCalibration{ID: int(m.ID), RangeMax: m.Model.MaxRaw()}
+	}
+	at := registers(t, cfg, r.Motors[5].ID, nil, table.PresentPosition)[0]
+	c[r.Motors[5].Name] = servo.MotorCalibration{ID: int(r.Motors[5].ID), RangeMin: at + 40, RangeMax: at + 1000}
+	if err := c.Save(cfg.File()); err != nil {
+		t.Fatal(err)
+	}
+	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 0, Speed: 0.5}); err != nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	if !strings.Contains(out.String(), "are moved in slowly: gripper.") {
+		t.Errorf("it says\n%s", out)
+	}
+}
+
+// Goal: a move that gives up reports the lasting cause, not a reply that was lost in its last tick.
+func TestMoveNamesWhatLasted(t *testing.T) {
+	bus, cfg, _ := simArm(t, named(t, "so101"), servosim.Config{})
+	whole(t, cfg)
+	open := servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot, Calibration: loaded(t, cfg.Place), Clock: rt.KernelClock()}
+	arm, err := servo.OpenArm(open)
+	if err != nil {
+		t.Fatal(err)
+	}
+	h := hotplug.New(arm, open, open.Clock)
+	defer h.Close()
+	m := mover{arm: follow.New(h, follow.Config{Period: movePeriod, Gate: follow.NewGate(arm, movePeriod), Clock: open.Clock}, len(cfg.Robot.Motors)), joint: 2}
+	read := func() {
+		now := open.Clock.Now()
+		m.arm.Read(rt.Tick{Deadline: now, Woke: now})
+		m.noteWhy()
+	}
+	for end := open.Clock.Now().Add(5 * time.Second); m.why == "" && open.Clock.Now() < end; {
+		read()
+	}
+	before := m.why
+	bus.Unplug()
+	read()
+	if before == "" || m.arm.Stale() == 0 || m.why != before {
+		t.Errorf("stale %b, before %q, then %q: want what was before the silence", m.arm.Stale(), before, m.why)
+	}
+}

@@ -1,0 +1,126 @@
+package bringup
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+)
+
+// mute sets a status return level on motors 1 to 6, as other software may have left it.
+func mute(t *testing.T, cfg Config, level int) {
+	t.Helper()
+	for _, m := range cfg.Robot.Motors {
+		registers(t, cfg, m.ID, map[table.Register]int{table.ResponseStatusLevel: level})
+	}
+}
+
+// Goal: motors that answer only pings, or reads but not writes, are usable in every command, and
+// reported.
+func TestMotorsThatDoNotAnswer(t *testing.T) {
+	rttest.RealTime(t)
+	t.Parallel()
+	for _, command := range []struct {
+		name, want string
+		run        func(t *testing.T, cfg Config) error
+	}{
+		{"scan", "answered to pings only", func(t *testing.T, cfg Config) error {
+			return Scan(t.Context(), ScanConfig{Config: cfg, Last: 7, Named: true})
+		}},
+		{"monitor", "", func(t *testing.T, cfg Config) error {
+			return Monitor(t.Context(), MonitorConfig{Config: cfg, Count: 1})
+		}},
+		{"move", "did not answer every instruction", func(t *testing.T, cfg Config) error {
+			return Move(t.Context(), MoveConfig{Config: cfg, Joint: "elbow_flex", To: 5, Speed: 0.3})
+		}},
+		{"torque off", "", func(t *testing.T, cfg Config) error { return release(cfg.Bus, cfg.Robot, cfg.Out) }},
+		{"the only calibration that matches", "", func(t *testing.T, cfg Config) error {
+			arm := servo.ArmConfig{Path: cfg.Bus, Robot: cfg.Robot}
+			differs, err := servo.MatchCalibrations(arm, []servo.Calibration{loaded(t, cfg.Place)})
+			return errors.Join(append(differs, err)...)
+		}},
+	} {
+		for _, arm := range []struct {
+			robot string
+			level int
+		}{{"koch", 0}, {"koch", 1}, {"so101", 0}} {
+			if command.name == "scan" && (arm.robot != "koch" || arm.level != 0) {
+				continue // the others answer a scan's reads
+			}
+			t.Run(fmt.Sprint(command.name, arm), func(t *testing.T) {
+				t.Parallel()
+				_, cfg, out := simArm(t, named(t, arm.robot), servosim.Config{})
+				whole(t, cfg)
+				mute(t, cfg, arm.level)
+				err := command.run(t, cfg)
+				if text := out.String(); err != nil || !strings.Contains(text, command.want) || strings.Contains(text, "no reply") {
+					t.Errorf("%v\n%s", err, text)
+				}
+			})
+		}
+	}
+}
+
+func loaded(t *testing.T, place device.Place) servo.Calibration {
+	t.Helper()
+	c, err := servo.LoadCalibration(place.File())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// Goal: a new motor that other software has left silent gets its id all the same.
+func TestSetupMotorsOfAMotorThatDoesNotAnswer(t *testing.T) {
+	rttest.RealTime(t)
+	t.Parallel()
+	for _, tt := range []struct {
+		model string
+		level int
+	}{{"xl330-m288", 0}, {"xl330-m288", 1}, {"sts3215", 0}} {
+		t.Run(fmt.Sprint(tt.model, tt.level), func(t *testing.T) {
+			t.Parallel()
+			r, err := robot.Parse("single", []byte(strings.Replace(oneMotor, "MODEL", tt.model, 1)))
+			if err != nil {
+				t.Fatal(err)
+			}
+			_, cfg, out := simArm(t, r, servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: tt.model}}, Baud: 1_000_000})
+			registers(t, cfg, 1, map[table.Register]int{table.ResponseStatusLevel: tt.level})
+			cfg.In = strings.NewReader("\n")
+			if err := SetupMotors(t.Context(), cfg); err != nil || !strings.Contains(out.String(), "base is motor 5 now") {
+				t.Errorf("%s at level %d: %v\n%s", tt.model, tt.level, err, out)
+			}
+		})
+	}
+}
+
+// Goal: a motor of another model than the robot's gets no write although it answers only pings: its
+// registers may have other addresses.
+func TestAnotherModelThatDoesNotAnswerIsLeftAlone(t *testing.T) {
+	t.Parallel()
+	koch := named(t, "koch")
+	_, cfg, _ := simArm(t, koch, servosim.Config{})
+	mute(t, cfg, 0)
+	cfg.Robot = named(t, "widowx") // xm430 where a koch has xl430
+	whole(t, cfg)
+	if err := Move(t.Context(), MoveConfig{Config: cfg, Joint: "waist", To: 5, Speed: 0.3}); err == nil {
+		t.Error("another arm's motors were moved")
+	}
+	port, err := servo.OpenPort(cfg.Bus, koch.Baud)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	b := servo.NewBus(port, koch.Baud, koch.Protocol(), rt.KernelClock())
+	if changed := servo.AnswerReads(b, []robot.Motor{{ID: 1, Name: "waist", Model: cfg.Robot.Motors[0].Model}}); len(changed) > 0 {
+		t.Errorf("it wrote to %v", changed)
+	}
+}

@@ -1,0 +1,259 @@
+package bringup
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+)
+
+// Limits of a calibrated range and of its readings.
+const (
+	armTravel     = 45.0 // degrees: a joint that moved less was not moved from end to end
+	gripperTravel = 15.0 // the same for a gripper or a trigger
+
+	seamMargin = 64   // least distance of a range from its encoder's seam, in counts: gear play, and a stop that gives
+	sideShare  = 0.1  // share of a range: with less on one side of the middle pose the joint was moved to one side only
+	handSpeed  = 2.0  // turns a second: faster than any hand, so the reading is wrong or the motor was silent
+	handFast   = 1.0  // turns a second: faster than a hand moves a joint for long
+	readSlack  = 32   // counts that a reading may vary at rest
+	jumpShare  = 0.37 // of a turn: after a longer jump between two readings the joint may have moved the other way round
+	longSilent = 500 * time.Millisecond
+)
+
+// jointRange follows one joint while a person moves it from end to end. Its positions do not start
+// again after a turn: readings are taken modulo one turn and followed over the encoder's seam.
+type jointRange struct {
+	motor robot.Motor
+	turn  int // counts after which the encoder starts again; 0: never, as a potentiometer
+
+	at        int        // newest position; the middle pose is at half a turn
+	low, high int        // the range so far
+	speed     float64    // counts per second between the last two readings
+	seen      rt.Instant // time of at
+	heard     rt.Instant // time of the newest reading
+
+	doubt    int // a reading that no hand can have caused, if doubted
+	doubted  bool
+	doubtAt  rt.Instant
+	restarts int // number of times that the range started anew, because the way between two readings was unknown
+}
+
+// newRange starts a range at a reading.
+func newRange(m robot.Motor, raw int, now rt.Instant) *jointRange {
+	w := &jointRange{motor: m, turn: turnOf(m.Model), seen: now, heard: now}
+	w.at = servo.InTurn(raw, 0, m.Model.MaxRaw(), w.turn)
+	w.low, w.high = w.at, w.at
+	return w
+}
+
+// resumeRange continues a recorded range.
+func resumeRange(m robot.Motor, low, high, raw int, now rt.Instant) *jointRange {
+	w := &jointRange{motor: m, turn: turnOf(m.Model), seen: now, heard: now, low: low, high: high}
+	w.at = servo.InTurn(raw, low, high, w.turn)
+	return w
+}
+
+// turnOf returns the counts of one turn of a model whose encoder has a seam; 0 without a seam.
+func turnOf(model *table.Model) int {
+	if model.Offset == 0 {
+		return 0
+	}
+	return model.Resolution
+}
+
+// add takes the next reading and returns restarts. A reading that does not continue the motion so
+// far is accepted only when the next one agrees with it: one damaged reply in 256 passes its
+// checksum.
+func (w *jointRange) add(raw int, now rt.Instant) (restarts int) {
+	w.heard = now
+	to := w.nearest(w.at, raw)
+	if since := now.Sub(w.seen); w.plausible(to-w.at, since) && w.goesOn(to-w.at, since) {
+		w.accept(to, now)
+		return w.restarts
+	}
+	if w.doubted {
+		if again := w.nearest(w.doubt, raw); w.plausible(again-w.doubt, now.Sub(w.doubtAt)) {
+			w.believe(again, now)
+			return w.restarts
+		}
+	}
+	w.doubt, w.doubtAt, w.doubted = to, now, true
+	return w.restarts
+}
+
+// goesOn reports whether a joint at its last speed can have moved that far.
+func (w *jointRange) goesOn(way int, since time.Duration) bool {
+	return math.Abs(float64(way)) <= readSlack+2*w.speed*since.Seconds()
+}
+
+// nearest returns the reading in the turn in which it is nearest to from.
+func (w *jointRange) nearest(from, raw int) int {
+	if w.turn == 0 {
+		return raw
+	}
+	half := w.turn / 2
+	off := ((raw-from+half)%w.turn+w.turn)%w.turn - half
+	return from + off
+}
+
+func (w *jointRange) plausible(way int, since time.Duration) bool {
+	most := readSlack + handSpeed*float64(w.motor.Model.Resolution)*since.Seconds()
+	return math.Abs(float64(way)) <= most && !w.ambiguous(way, since)
+}
+
+// ambiguous reports whether the joint can also have moved to its position the other way round.
+func (w *jointRange) ambiguous(way int, since time.Duration) bool {
+	share := math.Abs(float64(way)) / float64(w.motor.Model.Resolution)
+	switch {
+	case w.turn == 0 || max(way, -way) <= readSlack:
+		return false
+	case share > jumpShare:
+		return true
+	}
+	return 1-share <= handFast*since.Seconds()
+}
+
+func (w *jointRange) accept(to int, now rt.Instant) {
+	if since := now.Sub(w.seen); since > 0 {
+		w.speed = math.Abs(float64(to-w.at)) / since.Seconds()
+	}
+	w.low, w.high = min(w.low, to), max(w.high, to)
+	w.at, w.seen, w.doubted = to, now, false
+}
+
+// lostWay explains to the operator why a range started anew: half a range may look complete.
+func (w *jointRange) lostWay() string {
+	return w.motor.Name + " gave no position while it moved far, perhaps round the other way: its range begins anew. Move it to both ends again."
+}
+
+// believe accepts a position on which the doubted reading and the newest one agree. When the way
+// from the position before is unknown, because the motor was silent or its readings were late, the
+// range starts anew.
+func (w *jointRange) believe(to int, now rt.Instant) {
+	if w.ambiguous(w.doubt-w.at, w.doubtAt.Sub(w.seen)) {
+		w.at = servo.InTurn(to, 0, w.motor.Model.MaxRaw(), w.turn)
+		w.low, w.high, w.seen, w.speed, w.doubted = w.at, w.at, now, 0, false
+		w.restarts++
+		return
+	}
+	w.accept(w.doubt, w.doubtAt)
+	w.accept(to, now)
+}
+
+// finding is the reason why a range is implausible. If it is not sure, the range is correct for a
+// joint that was not in its middle at the middle pose.
+type finding struct {
+	text   string // empty: the range is plausible
+	advice string
+	sure   bool
+}
+
+const (
+	adviceSmall  = "move such a joint from one end to the other (min_travel in the arm's description, where it has less)"
+	adviceLarge  = "a joint with end stops has less than a turn (full_turn: true in the arm's description, for one without)"
+	adviceCentre = "move such a joint to its other end, too"
+	adviceSilent = "check its cable"
+)
+
+// check judges the range so far.
+func (w *jointRange) check() finding {
+	m, width := w.motor, w.high-w.low
+	below, above := max(w.middle()-w.low, 0), max(w.high-w.middle(), 0)
+	switch {
+	case degreesOf(m, width) < minTravel(m):
+		return finding{fmt.Sprintf("moved by %s only, want at least %.0f", travel(m, width), minTravel(m)), adviceSmall, true}
+	case width > maxWidth(m):
+		return finding{fmt.Sprintf("moved by %s, want at most %s", travel(m, width), travel(m, maxWidth(m))), adviceLarge, true}
+	case float64(min(below, above)) < sideShare*float64(width):
+		return finding{fmt.Sprintf("off-centre, moved by %s on one side of the middle pose and by %s on the other",
+			travel(m, min(below, above)), travel(m, max(below, above))), adviceCentre, false}
+	}
+	return finding{}
+}
+
+// middle returns the reading at the middle pose.
+func (w *jointRange) middle() int {
+	if w.turn == 0 {
+		return (w.low + w.high) / 2 // no offset: the middle pose is not known
+	}
+	return w.motor.Model.MaxRaw() / 2
+}
+
+// minTravel returns the least range of a joint in degrees.
+func minTravel(m robot.Motor) float64 {
+	switch {
+	case m.MinTravel > 0:
+		return m.MinTravel
+	case m.Norm == robot.Range0100:
+		return gripperTravel
+	}
+	return armTravel
+}
+
+// maxWidth returns the largest range of a joint with end stops in counts.
+func maxWidth(m robot.Motor) int {
+	if turnOf(m.Model) == 0 {
+		return m.Model.MaxRaw()
+	}
+	return m.Model.MaxRaw() - 2*seamMargin
+}
+
+func degreesOf(m robot.Motor, counts int) float64 {
+	return float64(counts) * m.Model.Span / float64(m.Model.MaxRaw())
+}
+
+// travel describes a number of counts.
+func travel(m robot.Motor, counts int) string {
+	return fmt.Sprintf("%.1f degrees (%d counts)", degreesOf(m, counts), counts)
+}
+
+// homing returns the offset with which a shaft that reads at without an offset reads half a turn,
+// and its reading with that offset: half a turn, or one count beside it where the register ends.
+// Both are modulo one turn, because a servo knows no more after its next power-up.
+func homing(model *table.Model, at int) (offset, reads int) {
+	turn, half := turnOf(model), model.MaxRaw()/2
+	if turn == 0 {
+		return 0, at
+	}
+	at = servo.InTurn(at, 0, turn-1, turn)
+	offset = (half - at) * model.Offset
+	if model.Row(table.HomingOffset).Check(offset) != nil {
+		offset = min(max(offset, -half), half) // half a turn is one count more than a Feetech's register holds
+	}
+	return offset, at + offset*model.Offset
+}
+
+// clearOfSeam moves a range away from the encoder's seam. It returns the homing offset that puts
+// the range's middle at half a turn, and the number of counts by which that moves every reading. A
+// range clear of the seam stays.
+func clearOfSeam(m robot.Motor, offset, low, high int) (newOffset, shift int) {
+	model := m.Model
+	if turnOf(model) == 0 || low >= seamMargin && high <= model.MaxRaw()-seamMargin {
+		return offset, 0
+	}
+	middle := (low + high) / 2
+	bare := middle - offset*model.Offset // reading of the middle without an offset
+	newOffset, reads := homing(model, bare)
+	return newOffset, reads - middle
+}
+
+// implausible describes why a range in a file is implausible; "": it is plausible. A range may be a
+// whole turn.
+func implausible(m robot.Motor, c servo.MotorCalibration) string {
+	width := c.RangeMax - c.RangeMin
+	switch {
+	case m.FullTurn:
+		return ""
+	case degreesOf(m, width) < minTravel(m):
+		return fmt.Sprintf("%s: its range %d to %d is %s, want at least %.0f degrees", m.Name, c.RangeMin, c.RangeMax, travel(m, width), minTravel(m))
+	case width > m.Model.MaxRaw():
+		return fmt.Sprintf("%s: its range %d to %d is %s, more than one turn: its position is not known after the next power-up",
+			m.Name, c.RangeMin, c.RangeMax, travel(m, width))
+	}
+	return ""
+}

@@ -1,0 +1,373 @@
+package bringup
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+)
+
+// ScanConfig holds the settings of edge-rt scan.
+type ScanConfig struct {
+	Config
+	Last  uint8 // highest id to ping; 0: defaultLastID
+	Named bool  // --robot is given: compare with it
+}
+
+const (
+	defaultLastID = 30                    // arms number their motors from 1
+	scanWait      = 20 * time.Millisecond // for one ping: an FTDI adapter takes 16 ms without permission to set its timer
+	broadcastWait = 80 * time.Millisecond // for any answer to a ping to all, in several transfers of an adapter
+	broadcastTurn = 3 * time.Millisecond  // before its answer to a ping to all a Dynamixel waits for those with lower ids
+	scanTries     = 2
+)
+
+// found is one servo that answered.
+type found struct {
+	id         servo.ID
+	baud       int
+	protocol   table.Protocol
+	model      *table.Model // nil: unknown
+	number     int
+	voltage    int // 0.1 V
+	fault      servo.Fault
+	duplicate  bool // its answers are garbled: probably two servos have the id
+	unreadable bool // it answers pings, but not the read of its model
+	mute       bool // it answered only pings, until its status return level was changed
+}
+
+// ScanReport is the --json of edge-rt scan.
+type ScanReport struct {
+	Servos  []ServoFound `json:"servos"`
+	Missing []string     `json:"missing"` // motors of --robot that did not answer, if it is given
+	Wrong   []string     `json:"wrong"`   // motors that differ from --robot
+}
+
+// ServoFound is one servo that answered.
+type ServoFound struct {
+	ID       int     `json:"id"`
+	Model    string  `json:"model"`
+	Protocol string  `json:"protocol"`
+	Baud     int     `json:"baud"`
+	SupplyV  float64 `json:"supply_v"`
+	State    string  `json:"state"` // ok, or the fault
+}
+
+// plainBauds and packetBauds are the baud rates of servos, the usual ones first. Feetech's sheets
+// disagree about the slower codes, so all rates are tried.
+var (
+	plainBauds  = []int{1_000_000, 500_000, 250_000, 128_000, 115_200, 76_800, 57_600, 38_400, 19_200, 14_400, 9_600}
+	packetBauds = []int{1_000_000, 57_600, 115_200, 2_000_000, 3_000_000, 4_000_000, 9_600}
+)
+
+// Scan pings every id at every baud rate in every protocol and lists the servos found.
+func Scan(ctx context.Context, cfg ScanConfig) error {
+	if err := cfg.checkBus(); err != nil {
+		return err
+	}
+	if cfg.Last == 0 {
+		cfg.Last = defaultLastID
+	}
+	s := newSession(cfg.Config)
+	defer s.close()
+	var all []found
+	var err error
+	if cfg.Named {
+		p := cfg.Robot.Protocol()
+		all, err = s.scan(ctx, cfg.Last, &p)
+	}
+	if err == nil && len(all) == 0 {
+		all, err = s.scan(ctx, cfg.Last, nil)
+	}
+	if err != nil {
+		return err
+	}
+	report := ScanReport{Servos: []ServoFound{}, Missing: []string{}, Wrong: []string{}}
+	for _, f := range all {
+		report.Servos = append(report.Servos, ServoFound{ID: int(f.id), Model: f.name(), Protocol: f.protocol.String(), Baud: f.baud, SupplyV: float64(f.voltage) / 10, State: f.state()})
+	}
+	if cfg.Named && len(all) > 0 {
+		report.Missing, report.Wrong = s.compare(all)
+	}
+	return errors.Join(s.advise(cfg, &report, all), s.report(report))
+}
+
+func (f found) name() string {
+	if f.model != nil {
+		return f.model.Name
+	}
+	if f.unreadable {
+		return "unknown"
+	}
+	return fmt.Sprintf("number %d", f.number)
+}
+
+func (f found) state() string {
+	switch {
+	case f.duplicate:
+		return "garbled answers: two servos with this id?"
+	case f.unreadable:
+		return "answers pings, not every question: a bad cable, or a busy machine; scan again"
+	case f.fault != 0:
+		return f.fault.Error()
+	case f.mute:
+		return "ok; it answered to pings only (status return level 0), and answers to all now, until its supply is off"
+	}
+	return "ok"
+}
+
+func (s *session) advise(cfg ScanConfig, r *ScanReport, all []found) error {
+	if len(all) == 0 {
+		return exit.Errorf(exit.Absent, "no servo answers on %s, ids 0 to %d at any speed: is the servos' supply on, and the cable in the first one? More ids: --last 252", s.Bus, cfg.Last)
+	}
+	s.say("%4s  %-12s %-16s %8s %7s  %s", "ID", "MODEL", "PROTOCOL", "BAUD", "SUPPLY", "STATE")
+	for _, f := range r.Servos {
+		s.say("%4d  %-12s %-16s %8d %6.1fV  %s", f.ID, f.Model, f.Protocol, f.Baud, f.SupplyV, f.State)
+	}
+	switch {
+	case slices.ContainsFunc(all, func(f found) bool { return f.duplicate }):
+		s.say("\nConnect the servos one at a time and give each its own id: edge-rt setup-motors %s", s.flags())
+		return nil
+	case !cfg.Named:
+		s.adviseRobot(all)
+		return nil
+	case len(r.Missing)+len(r.Wrong) == 0:
+		s.say("\nAll %d motors of a %s are here. Next: edge-rt calibrate %s, or edge-rt monitor %s", len(s.Robot.IDs()), s.Robot.Name, s.flags(), s.flags())
+		return nil
+	}
+	if arms, whole := kin(all); whole && !slices.Contains(arms, s.Robot.Flag()) {
+		return exit.Errorf(exit.Absent, "these are not the motors of a %s but those of %s: edge-rt scan --bus %s --robot %s, and that --robot for every other command",
+			s.Robot.Name, strings.Join(arms, " or "), device.Quote(s.Bus), arms[0])
+	}
+	for _, w := range r.Wrong {
+		s.say("%s", w)
+	}
+	for _, m := range r.Missing {
+		s.say("missing: %s", m)
+	}
+	return exit.Errorf(exit.Absent, "this is not a whole %s: check cables in the order of the ids; new motors get their id and speed from edge-rt setup-motors %s", s.Robot.Name, s.flags())
+}
+
+// adviseRobot prints the --robot to compare the motors with: the arm that has all of them,
+// otherwise the arms with such models.
+func (s *session) adviseRobot(all []found) {
+	switch arms, whole := kin(all); {
+	case whole:
+		s.say("\nThey are the motors of %s. Next: edge-rt scan --bus %s --robot %s", strings.Join(arms, " or "), device.Quote(s.Bus), arms[0])
+	case len(arms) > 0:
+		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot NAME, which is one of %s or a FILE.yaml", device.Quote(s.Bus), strings.Join(arms, ", "))
+	default:
+		s.say("\nNext: compare with your arm, edge-rt scan --bus %s --robot FILE.yaml: no arm that is built in has such motors", device.Quote(s.Bus))
+	}
+}
+
+// kin returns the built-in arms with exactly the motors found, by ids and models; whole is true
+// then. Otherwise it returns the arms with a motor of one of the models.
+func kin(all []found) (arms []string, whole bool) {
+	var some []string
+	for _, name := range robot.Names() {
+		r, err := robot.ByName(name)
+		if err != nil {
+			continue
+		}
+		has := func(f found) bool {
+			return slices.ContainsFunc(r.Motors, func(m robot.Motor) bool { return m.ID == f.id && m.Model == f.model })
+		}
+		if len(all) == len(r.Motors) && !slices.ContainsFunc(all, func(f found) bool { return !has(f) }) {
+			arms = append(arms, name)
+		}
+		if slices.ContainsFunc(all, func(f found) bool {
+			return slices.ContainsFunc(r.Motors, func(m robot.Motor) bool { return m.Model == f.model })
+		}) {
+			some = append(some, name)
+		}
+	}
+	if len(arms) > 0 {
+		slices.SortStableFunc(arms, func(a, b string) int { return cmp.Compare(likelihood(a), likelihood(b)) })
+		return arms, true
+	}
+	return some, false
+}
+
+// likelihood orders arms with the same motors: the default, followers, leaders, and last the
+// description that is only a pattern for others.
+func likelihood(arm string) int {
+	switch {
+	case arm == device.DefaultRobot:
+		return 0
+	case arm == "generic":
+		return 3
+	case strings.HasSuffix(arm, "_leader"):
+		return 2
+	}
+	return 1
+}
+
+// compare describes the motors that are missing and those with a wrong model or baud rate.
+func (s *session) compare(all []found) (missing, wrong []string) {
+	missing, wrong = []string{}, []string{}
+	for _, m := range s.Robot.Motors {
+		i := slices.IndexFunc(all, func(f found) bool { return f.id == m.ID })
+		if i < 0 {
+			missing = append(missing, fmt.Sprintf("motor %d (%s)", m.ID, m.Name))
+			continue
+		}
+		f := all[i]
+		if f.model != m.Model {
+			wrong = append(wrong, fmt.Sprintf("motor %d (%s) is a %s, want a %s", m.ID, m.Name, f.name(), m.Model.Name))
+		} else if f.baud != s.Robot.Baud {
+			wrong = append(wrong, fmt.Sprintf("motor %d (%s) runs at %d baud, want %d", m.ID, m.Name, f.baud, s.Robot.Baud))
+		}
+	}
+	return missing, wrong
+}
+
+// scan searches at all baud rates, for servos of all protocols or of only one.
+func (s *session) scan(ctx context.Context, last uint8, only *table.Protocol) (all []found, err error) {
+	for _, family := range []struct {
+		protocol table.Protocol
+		bauds    []int
+	}{{table.Feetech, plainBauds}, {table.Dynamixel2, packetBauds}} {
+		if only != nil && (*only == table.Dynamixel2) != (family.protocol == table.Dynamixel2) {
+			continue
+		}
+		for _, baud := range family.bauds {
+			if ctx.Err() != nil {
+				return all, exit.Errorf(exit.Failure, "interrupted")
+			}
+			if err := s.openBus(baud, family.protocol); err != nil {
+				if errors.Is(err, servo.ErrPortAbsent) || errors.Is(err, servo.ErrPortBusy) || errors.Is(err, servo.ErrPortDenied) {
+					return all, err
+				}
+				continue // the adapter cannot run at this baud rate
+			}
+			if !s.anyReply(last) {
+				continue
+			}
+			var expected []servo.ID
+			if only != nil {
+				expected = s.Robot.IDs()
+			}
+			here, err := s.sweep(baud, last, scanWait, expected)
+			if err == nil && len(here) == 0 {
+				here, err = s.sweep(baud, last, broadcastWait, expected) // a servo has answered the ping to all
+			}
+			if err != nil {
+				return all, err
+			}
+			all = append(all, here...)
+		}
+	}
+	slices.SortFunc(all, func(a, b found) int { return int(a.id) - int(b.id) })
+	return all, nil
+}
+
+// anyReply reports whether a servo answers at the port's baud rate. It tries twice, since a reply
+// may be lost.
+func (s *session) anyReply(last uint8) bool {
+	s.bus.SetRetry(1, scanWait)
+	defer s.bus.ResetRetry()
+	for range scanTries {
+		if s.bus.AnyReply(broadcastWait + time.Duration(last)*broadcastTurn) {
+			return true
+		}
+	}
+	return false
+}
+
+// sweep pings every id at the current baud rate. It repeats the pings of silent expected ids and of
+// garbled replies with full timeouts and retries.
+func (s *session) sweep(baud int, last uint8, wait time.Duration, expected []servo.ID) (all []found, err error) {
+	for id := servo.ID(0); id <= last; id++ {
+		s.bus.SetRetry(scanTries, wait)
+		_, err := s.bus.Ping(id)
+		s.bus.ResetRetry()
+		if errors.Is(err, servo.ErrGarbled) || errors.Is(err, servo.ErrNoReply) && slices.Contains(expected, id) {
+			_, err = s.bus.Ping(id)
+		}
+		if errors.Is(err, servo.ErrPortLost) {
+			return nil, exit.Errorf(exit.Absent, "%s has gone: plug the adapter in again", s.Bus)
+		}
+		garbled := errors.Is(err, servo.ErrGarbled)
+		if err != nil && !garbled {
+			continue
+		}
+		f := found{id: id, baud: baud, protocol: s.bus.Protocol(), duplicate: garbled}
+		for try := 0; !f.duplicate && try < scanTries; try++ {
+			if f, err = s.identify(f); err == nil {
+				break
+			}
+			f.duplicate = errors.Is(err, servo.ErrGarbled)
+		}
+		f.unreadable = err != nil && !f.duplicate
+		if f.unreadable {
+			f = s.hear(f)
+		}
+		all = append(all, f)
+	}
+	return all, nil
+}
+
+// hear identifies a Dynamixel that answers only pings, whose answers have the model. Other software
+// may have left it so: its status return level is in RAM.
+func (s *session) hear(f found) found {
+	m := table.ByNumber(s.bus.PingModel(f.id), table.Dynamixel2)
+	if m == nil || len(servo.AnswerReads(s.bus, []robot.Motor{{ID: f.id, Name: m.Name, Model: m}})) == 0 {
+		return f
+	}
+	if heard, err := s.identify(f); err == nil {
+		heard.unreadable, heard.mute = false, true
+		return heard
+	}
+	return f
+}
+
+// identify reads a servo's model. Feetech and Dynamixel 1.0 have the same frames, so the model
+// number decides; Feetech's byte order is in the next byte.
+func (s *session) identify(f found) (found, error) {
+	number, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 0, Size: 2})
+	if err != nil {
+		return f, err
+	}
+	if f.protocol == table.Dynamixel2 {
+		return s.known(f, number, table.Dynamixel2)
+	}
+	if table.ByNumber(number, table.Dynamixel1) != nil {
+		return s.known(f, number, table.Dynamixel1)
+	}
+	order, _, err := s.bus.ReadRegister(f.id, table.Row{Register: table.ModelNumber, Addr: 2, Size: 1})
+	if err != nil {
+		return f, err
+	}
+	row, protocol := table.Row{Register: table.ModelNumber, Addr: 3, Size: 2}, table.Feetech
+	if order == 1 {
+		row.Big, protocol = true, table.FeetechSCS
+	}
+	if number, _, err = s.bus.ReadRegister(f.id, row); err != nil {
+		return f, err
+	}
+	return s.known(f, number, protocol)
+}
+
+// known adds the model and the readings that the model's table allows.
+func (s *session) known(f found, number int, p table.Protocol) (found, error) {
+	f.number, f.protocol, f.model = number, p, table.ByNumber(number, p)
+	if f.model == nil {
+		return f, nil
+	}
+	v, fault, err := s.bus.ReadRegister(f.id, f.model.Row(table.PresentVoltage))
+	if err != nil {
+		return f, err
+	}
+	f.voltage, f.fault = v, fault
+	return f, nil
+}

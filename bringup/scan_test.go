@@ -1,0 +1,107 @@
+package bringup
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
+)
+
+// pingOnly opens a line at 1 Mbaud whose Feetech servos 1 and 2 answer only pings, as over a cable
+// that transmits only short frames.
+func pingOnly(t *testing.T) (path string) {
+	t.Helper()
+	line, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Skip(err)
+	}
+	n, err := unix.IoctlGetInt(int(line.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(line.Fd()), unix.TIOCSPTLCK, 0)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	path = fmt.Sprintf("/dev/pts/%d", n)
+	open, err := unix.Open(path, unix.O_RDWR|unix.O_NOCTTY, 0) // otherwise the line would end with its first client
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { line.Close(); unix.Close(open) })
+	go func() {
+		var heard []byte
+		for buf := make([]byte, 256); ; {
+			n, err := line.Read(buf)
+			if err != nil {
+				return
+			}
+			mode, err := unix.IoctlGetTermios(int(line.Fd()), unix.TCGETS2)
+			if err != nil || mode.Ospeed != 1_000_000 {
+				continue
+			}
+			heard = append(heard, buf[:n]...)
+			for _, id := range []byte{1, 2, servo.Broadcast} {
+				ping := []byte{0xFF, 0xFF, id, 2, 1, ^(id + 3)}
+				if before, after, ok := bytes.Cut(heard, ping); ok {
+					heard = append(before, after...)
+					id = min(id, 2)
+					line.Write([]byte{0xFF, 0xFF, id, 2, 0, ^(id + 2)})
+				}
+			}
+			heard = heard[max(0, len(heard)-16):]
+		}
+	}()
+	return path
+}
+
+// Motors that answer a ping but not the read of their model, as over a bad cable, are not reported
+// as another model.
+func TestScanOfABadCable(t *testing.T) {
+	t.Parallel()
+	out := new(screen)
+	cfg := Config{Place: device.Place{Bus: pingOnly(t), Robot: named(t, "so101"), ID: "black"}, In: strings.NewReader(""), Out: out}
+	err := Scan(t.Context(), ScanConfig{Config: cfg, Last: servo.ID(7), Named: true})
+	if exit.Of(err) != exit.Absent || strings.Contains(out.String(), "number 0") || strings.Count(out.String(), "not every question") != 2 {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// The advice names the arm with these motors, not always so101.
+func TestScanNamesTheArmThatIsThere(t *testing.T) {
+	t.Parallel()
+	motors := func(name string) (all []found) {
+		for _, m := range named(t, name).Motors {
+			all = append(all, found{id: m.ID, model: m.Model})
+		}
+		return all
+	}
+	for _, tt := range []struct {
+		name string
+		all  []found
+		want string
+	}{
+		{"so101", motors("so101"), "They are the motors of so101 or so100 or so100_leader or so101_leader or generic. Next: edge-rt scan --bus /dev/a --robot so101\n"},
+		{"koch", motors("koch"), "They are the motors of koch. Next: edge-rt scan --bus /dev/a --robot koch\n"},
+		{"a Koch's leader", motors("koch_leader"), "They are the motors of koch_leader. Next: edge-rt scan --bus /dev/a --robot koch_leader\n"},
+		{"a Koch without its last motor", motors("koch")[:5], "--robot NAME, which is one of koch, omx"},
+		{"a motor of no arm", []found{{id: 1}}, "no arm that is built in has such motors"},
+	} {
+		out := new(screen)
+		newSession(Config{Place: device.Place{Bus: "/dev/a"}, Out: out}).adviseRobot(tt.all)
+		if !strings.Contains(out.String(), tt.want) {
+			t.Errorf("%s: %s, want %q", tt.name, out, tt.want)
+		}
+	}
+	s := newSession(Config{Place: device.Place{Bus: "/dev/a b", Robot: named(t, "so101")}, Out: new(screen)})
+	err := s.advise(ScanConfig{Named: true}, &ScanReport{Missing: []string{"motor 1"}}, motors("koch"))
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "these are not the motors of a so101 but those of koch: edge-rt scan --bus '/dev/a b' --robot koch") {
+		t.Errorf("a Koch for an SO-101: %v", err)
+	}
+}

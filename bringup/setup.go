@@ -1,0 +1,148 @@
+package bringup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/servo/table"
+)
+
+// idWait is the wait for the reply to the write of a new id, which comes from the old one.
+const idWait = 50 * time.Millisecond
+
+// SetupMotors gives every motor its id and baud rate, starting with the last of the chain, as
+// LeRobot does.
+func SetupMotors(ctx context.Context, cfg Config) error {
+	if err := cfg.checkBus(); err != nil {
+		return err
+	}
+	s := newSession(cfg)
+	defer s.close()
+	motors := slices.Clone(cfg.Robot.Motors)
+	slices.Reverse(motors)
+	s.say("Each motor of a %s gets its id. Keep the motors' supply on.", cfg.Robot.Name)
+	for _, m := range motors {
+		if m.Shadow != 0 {
+			if err := s.setUp(ctx, m, m.Shadow, m.Name+"_shadow"); err != nil {
+				return err
+			}
+		}
+		if err := s.setUp(ctx, m, m.ID, m.Name); err != nil {
+			return err
+		}
+	}
+	s.say("All motors have their ids. Connect them in a chain. Next: edge-rt scan %s, then edge-rt calibrate %s", s.flags(), s.flags())
+	return nil
+}
+
+func (s *session) setUp(ctx context.Context, m robot.Motor, id uint8, name string) error {
+	for {
+		if _, err := s.ask(ctx, "Connect the %s motor alone (%s) and press Enter.", name, m.Model.Name); err != nil {
+			return err
+		}
+		f, err := s.findSingle(ctx, m)
+		if err == nil {
+			err = s.writeID(f, m, id)
+		}
+		if err == nil {
+			s.say("%s is motor %d now.", name, id)
+			return nil
+		}
+		if errors.Is(err, servo.ErrPortAbsent) || ctx.Err() != nil {
+			return err
+		}
+		s.say("Not yet: %v", err)
+	}
+}
+
+// findSingle finds the only motor on the bus, at any baud rate and id.
+func (s *session) findSingle(ctx context.Context, m robot.Motor) (found, error) {
+	p := m.Model.Protocol
+	usual := []servo.ID{m.ID}
+	for _, other := range s.Robot.Motors {
+		usual = append(usual, other.ID, other.Shadow)
+	}
+	last := slices.Max(append(usual, defaultLastID))
+	all, err := s.scan(ctx, last, &p)
+	if err == nil && len(all) == 0 {
+		all, err = s.scan(ctx, servo.MaxID, &p)
+	}
+	switch {
+	case err != nil:
+		return found{}, err
+	case len(all) == 0:
+		return found{}, errors.New("no motor answers: check its supply and cable")
+	case len(all) > 1 || all[0].duplicate:
+		return found{}, errors.New("more than one motor answers: connect this one alone")
+	case all[0].model != m.Model:
+		return found{}, fmt.Errorf("this is a %s, want a %s", all[0].name(), m.Model.Name)
+	}
+	return all[0], nil
+}
+
+// writeID writes id and baud rate, with torque off and the EEPROM unlocked. The reply to a new rate
+// may come at the old or the new one, so the motor is read again at the new one.
+func (s *session) writeID(f found, m robot.Motor, id uint8) error {
+	code, ok := m.Model.Protocol.BaudCode(s.Robot.Baud)
+	if !ok {
+		return fmt.Errorf("a %s cannot run at %d baud", m.Model.Name, s.Robot.Baud)
+	}
+	if err := s.openBus(f.baud, m.Model.Protocol); err != nil {
+		return err
+	}
+	alone := m
+	alone.ID = f.id
+	if _, err := servo.EnableReplies(s.bus, []robot.Motor{alone}); err != nil {
+		return err
+	}
+	if _, err := s.bus.WriteRegister(f.id, m.Model.Row(table.TorqueEnable), 0); err != nil {
+		return err
+	}
+	if f.id != id {
+		if err := s.unlock(f.id, m.Model, 0); err != nil {
+			return err
+		}
+		// No retry: after a success the old id is gone. The ping below reveals the result.
+		s.bus.SetRetry(1, idWait)
+		_, failed := s.bus.WriteRegister(f.id, m.Model.Row(table.MotorID), int(id))
+		s.bus.ResetRetry()
+		s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
+		if _, err := s.bus.Ping(id); err != nil {
+			return errors.Join(failed, err)
+		}
+	}
+	if f.baud != s.Robot.Baud {
+		if err := s.unlock(id, m.Model, 0); err != nil {
+			return err
+		}
+		s.bus.SetRetry(1, scanWait)
+		_, _ = s.bus.WriteRegister(id, m.Model.Row(table.BaudRate), code) // answered at the old rate, at the new one, or not at all
+	}
+	s.Clock.SleepUntil(s.Clock.Now().Add(eepromTime))
+	if err := s.openBus(s.Robot.Baud, m.Model.Protocol); err != nil {
+		return err
+	}
+	if err := s.unlock(id, m.Model, 1); err != nil {
+		return fmt.Errorf("it does not answer as motor %d at %d baud: %w", id, s.Robot.Baud, err)
+	}
+	got, _, err := s.bus.ReadRegister(id, m.Model.Row(table.MotorID))
+	if err == nil && got != int(id) {
+		err = fmt.Errorf("its id is %d after writing %d", got, id)
+	}
+	return err
+}
+
+// unlock writes Feetech's EEPROM lock; on other servos, which have no lock, it only sends a ping.
+func (s *session) unlock(id servo.ID, m *table.Model, lock int) error {
+	if !m.Has(table.Lock) {
+		_, err := s.bus.Ping(id)
+		return err
+	}
+	_, err := s.bus.WriteRegister(id, m.Row(table.Lock), lock)
+	return err
+}

@@ -1,0 +1,202 @@
+package bringup
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo/robot"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/motor"
+	"github.com/edge-rt/edge-rt/sim/scene"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+)
+
+// SimBusConfig holds the settings of edge-rt sim-bus; the tags are its flags.
+type SimBusConfig struct {
+	Robot string `kong:"-"` // an arm's name or description, or single: one motor of id 1
+	Seed  uint64 `kong:"-"`
+
+	Link    string        `help:"Where the device shall appear, such as /tmp/so101." placeholder:"PATH"`
+	Scene   string        `help:"Unix socket at which the simulated world is shown, for --camera NAME=sim:PATH of another edge-rt." placeholder:"PATH"`
+	Unpaced bool          `help:"Answer at once instead of at the baud rate."`
+	Faults  string        `help:"YAML script of faults with their times (docs/simulator.md)." placeholder:"FILE"`
+	Motors  bool          `help:"Joints move as measured motors under a load do, instead of the simulated world's ideal ones, which know nothing but goal positions."`
+	Hand    bool          `help:"A person's hand moves the limp arm, as edge-rt calibrate asks for it: the middle pose, then each joint to both of its ends, again and again; --seed puts the arm together in another way."`
+	Baud    int           `help:"Bits per second; default: the arm's own." placeholder:"N"`
+	NoFast  bool          `help:"Dynamixel motors whose firmware does not know fast reads."`
+	Latency time.Duration `range:"0ms..255ms;more than any adapter's latency timer can be set to" help:"Deliver replies every so often, as an adapter does: 1ms a USB port, 16ms an FTDI chip."`
+
+	// Behaviour that the data sheets leave open, and in which servos differ.
+	GoalLeavesTorque bool   `help:"Feetech motors: a goal that is written to a limp motor leaves it limp; by default it turns torque on, and sources disagree."`
+	BootTorque       string `help:"Motors whose torque is on after a power-up: all, or ids such as 2,3; by default no motor." placeholder:"IDS"`
+	BootGoalZero     bool   `help:"Feetech motors: the goal register is 0 after a power-up; by default it is the joint's position."`
+	OverloadYields   bool   `help:"Feetech motors: a goal that takes the load away ends an overload at once; by default only a second without load or torque off does."`
+	Weightless       bool   `help:"An arm that loses torque stays where it is; by default shoulder_lift, elbow_flex and wrist_flex sink at 60 degrees a second."`
+}
+
+const (
+	simBusNice    = -10      // niceness of an edge's threads
+	singleRobot   = "single" // the name of a bus with one motor
+	gearPlay      = 11       // a degree in counts, as measured on an STS3215
+	sinkTurns     = 1.0 / 6  // turns a second of sinkingJoints
+	encoderNoise  = 1        // counts
+	simResolution = 4096     // counts a turn of the encoders in sim.World
+)
+
+// armLoads are the loads on a small arm's joints with its upper arm level: gravity and gear play.
+var armLoads = []motor.Load{
+	{Backlash: gearPlay},
+	{Backlash: gearPlay, Gravity: 0.9, Level: 2048},
+	{Backlash: gearPlay, Gravity: 0.45, Level: 2048},
+	{Backlash: gearPlay, Gravity: 0.12, Level: 2048},
+	{Backlash: gearPlay},
+	{Backlash: gearPlay},
+}
+
+// ServeSimBus serves a simulated bus to any other program until ctx ends.
+func ServeSimBus(ctx context.Context, cfg SimBusConfig, out io.Writer) error {
+	if cfg.Link == "" {
+		return exit.Errorf(exit.Usage, "--link is missing: where the device shall appear, such as --link /tmp/so101")
+	}
+	bus := servosim.Config{Servos: []servosim.Servo{{ID: 1, Model: "sts3215"}}, Baud: 1_000_000, Unpaced: cfg.Unpaced, Latency: cfg.Latency, NoFast: cfg.NoFast,
+		Clock: rt.KernelClock(), Link: cfg.Link, Fitted: true, GoalLeavesTorque: cfg.GoalLeavesTorque, OverloadYields: cfg.OverloadYields, BootGoalZero: cfg.BootGoalZero}
+	if cfg.Faults != "" {
+		var err error
+		if bus.Faults, err = servosim.LoadScript(cfg.Faults); err != nil {
+			return exit.With(exit.Config, fmt.Errorf("--faults: %w", err))
+		}
+	}
+	if cfg.Robot != singleRobot {
+		r, err := robot.ByName(cfg.Robot)
+		if err != nil {
+			return exit.With(exit.Usage, fmt.Errorf("%w; or %s for one motor", err, singleRobot))
+		}
+		addMotors(&bus, r, cfg)
+		if cfg.Hand {
+			h := newHand(r, cfg.Seed, bus.Clock.Now())
+			bus.Plant, bus.Watch, bus.Noise, bus.Weights, bus.Loads = h, h.watch(r.Motors[0].Model), encoderNoise, nil, nil
+		}
+	}
+	if cfg.Hand && (cfg.Motors || cfg.Scene != "" || cfg.Robot == singleRobot) {
+		return exit.Errorf(exit.Usage, "--hand moves the joints of an arm itself: leave out --motors and --scene, and name an arm (--robot so101)")
+	}
+	if cfg.Baud != 0 {
+		bus.Baud = cfg.Baud
+	}
+	var err error
+	if bus.BootTorque, err = bootTorque(cfg.BootTorque, bus.Servos); err != nil {
+		return exit.With(exit.Usage, err)
+	}
+	if cfg.Scene != "" {
+		world, ok := bus.Plant.(*sim.Live)
+		if !ok {
+			return exit.Errorf(exit.Usage, "--scene: only a follower of %d joints without --motors moves in a world that can be shown", sim.DOF)
+		}
+		shown, err := scene.Listen(cfg.Scene)
+		if err != nil {
+			return exit.Errorf(exit.Usage, "--scene: %w", err)
+		}
+		defer shown.Close()
+		go scene.Serve(shown, world)
+	}
+	// A client counts late replies as lost, and a real bus is never late.
+	_ = rt.NiceProcess(simBusNice)
+	b, err := servosim.Open(bus)
+	switch {
+	case errors.Is(err, servosim.ErrLink):
+		return exit.Errorf(exit.Usage, "--link: %w", err)
+	case errors.Is(err, servosim.ErrBaud) && cfg.Baud != 0:
+		return exit.Errorf(exit.Usage, "--baud: %w", err)
+	case err != nil:
+		return exit.With(exit.Config, err)
+	}
+	defer b.Close()
+	fmt.Fprintf(out, "%s: %s at %s (%s), %d baud, until SIGTERM\n", cfg.Robot, inventory(bus.Servos), cfg.Link, b.Path(), bus.Baud)
+	if cfg.Hand {
+		fmt.Fprintln(out, handSays())
+	}
+	<-ctx.Done()
+	c := b.Counters()
+	fmt.Fprintf(out, "%d requests, %d replies, %d wrong checksums, %d bytes of garbage, %d faults injected\n",
+		c.Requests, c.Replies, c.BadChecksums, c.GarbageBytes, c.Faults)
+	return nil
+}
+
+// addMotors adds a robot's motors to the bus, with the simulated world if the arm fits it.
+func addMotors(bus *servosim.Config, r robot.Robot, cfg SimBusConfig) {
+	bus.Servos, bus.Baud = nil, r.Baud
+	fits := len(r.Motors) == sim.DOF && !r.Leader
+	bus.Weights = make([]servosim.Weight, 0, 2*len(r.Motors))
+	for _, m := range r.Motors {
+		var weight servosim.Weight
+		if !cfg.Weightless && slices.Contains(sinkingJoints, m.Name) {
+			weight = servosim.Weight{Rest: m.Model.Resolution / 4, Speed: sinkTurns * float64(m.Model.Resolution)}
+		}
+		bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.ID, Model: m.Model.Name}), append(bus.Weights, weight)
+		if m.Shadow != 0 {
+			bus.Servos, bus.Weights = append(bus.Servos, servosim.Servo{ID: m.Shadow, Model: m.Model.Name}), append(bus.Weights, weight)
+			fits = false
+		}
+		fits = fits && m.Model.Resolution == simResolution
+	}
+	switch {
+	case cfg.Motors && fits:
+		bus.Noise = encoderNoise
+		if !cfg.Weightless {
+			bus.Loads = armLoads
+		}
+	case cfg.Motors:
+		bus.Noise = encoderNoise
+	case fits:
+		bus.Plant = device.World(cfg.Seed, bus.Clock)
+	default:
+		bus.Fitted = false
+	}
+}
+
+// sinkingJoints sink at sinkTurns turns a second (60 degrees) without torque.
+var sinkingJoints = []string{"shoulder_lift", "shoulder", "elbow_flex", "elbow", "wrist_flex", "wrist_angle"}
+
+// bootTorque returns the ids of the servos whose torque is on after power-up.
+func bootTorque(who string, servos []servosim.Servo) (ids []uint8, err error) {
+	if who == "" {
+		return nil, nil
+	}
+	for _, s := range servos {
+		if who == "all" {
+			ids = append(ids, s.ID)
+		}
+	}
+	if who == "all" {
+		return ids, nil
+	}
+	for word := range strings.SplitSeq(who, ",") {
+		id, err := strconv.ParseUint(strings.TrimSpace(word), 10, 8)
+		if err != nil || !slices.ContainsFunc(servos, func(s servosim.Servo) bool { return s.ID == uint8(id) }) {
+			return nil, fmt.Errorf("--boot-torque is %q, want all or ids of this arm's motors (%s), such as 2,3", who, inventory(servos))
+		}
+		ids = append(ids, uint8(id))
+	}
+	return ids, nil
+}
+
+// inventory describes the motors of a bus.
+func inventory(servos []servosim.Servo) string {
+	var parts []string
+	for i, s := range servos {
+		if i == 0 || servos[i-1].Model != s.Model {
+			parts = append(parts, s.Model)
+		}
+		parts[len(parts)-1] += fmt.Sprintf(" %d", s.ID)
+	}
+	return fmt.Sprintf("%d motors (%s)", len(servos), strings.Join(parts, ", "))
+}

@@ -1,0 +1,123 @@
+package bringup
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/device"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/robot"
+)
+
+// TorqueOffConfig holds the settings of edge-rt torque off.
+type TorqueOffConfig struct {
+	Bus    string // sim, or a serial port
+	Robot  string // so101
+	OnExit string // the run's --on-exit, for a call by ExecStopPost=: see heldOnPurpose
+
+	Leader      string // serial port of the run's leader arm; empty: no leader
+	LeaderRobot string // empty: the robot's name with _leader
+}
+
+// TorqueOff sends the command to all motors at once, then asks each for a confirmation; the error
+// names those without one. It needs no calibration: systemd calls it after an edge was killed. A
+// leader, which a take-over may have left under torque, is never held on purpose.
+func TorqueOff(cfg TorqueOffConfig, out io.Writer) error {
+	r, err := device.Robot(cfg.Robot)
+	if err != nil {
+		return err
+	}
+	var leader error
+	if cfg.Leader != "" {
+		leader = releaseLeader(cfg, r, out)
+	}
+	return errors.Join(torqueOff(cfg, r, out), leader)
+}
+
+func releaseLeader(cfg TorqueOffConfig, follower robot.Robot, out io.Writer) error {
+	r, err := device.Robot(cmp.Or(cfg.LeaderRobot, device.LeaderOf(follower)))
+	if err != nil {
+		return err
+	}
+	return releaseNow(cfg.Leader, r, out)
+}
+
+func torqueOff(cfg TorqueOffConfig, r robot.Robot, out io.Writer) error {
+	switch {
+	case cfg.Bus == "":
+		return exit.Errorf(exit.Usage, "--bus is missing: give the arm's serial port (edge-rt torque off --bus /dev/ttyACM0), or the --config of its run")
+	case cfg.Bus == device.Sim:
+		fmt.Fprintln(out, "the simulated arm ended with its edge: nothing is under torque")
+		return nil
+	case heldOnPurpose(cfg.OnExit):
+		fmt.Fprintln(out, "the edge ended by itself and holds the arm, as --on-exit hold demands: torque stays")
+		return nil
+	}
+	return releaseNow(cfg.Bus, r, out)
+}
+
+func releaseNow(bus string, r robot.Robot, out io.Writer) error {
+	if os.Getenv("SERVICE_RESULT") != "" {
+		return ReleaseFor(afterService, bus, r, out)
+	}
+	return release(bus, r, out)
+}
+
+// afterService is the time of the retries of systemd's command; an operator's command does not
+// retry.
+const (
+	afterService = 3 * time.Second
+	releaseEvery = 50 * time.Millisecond
+)
+
+// ReleaseFor repeats release until all motors confirm or the timeout is over. It gives up at once
+// when another program uses the port.
+func ReleaseFor(timeout time.Duration, bus string, r robot.Robot, out io.Writer) error {
+	clock := rt.KernelClock()
+	for end := clock.Now().Add(timeout); ; clock.SleepUntil(clock.Now().Add(releaseEvery)) {
+		err := release(bus, r, out)
+		if err == nil || errors.Is(err, servo.ErrPortBusy) || clock.Now() >= end {
+			return err
+		}
+	}
+}
+
+func release(bus string, r robot.Robot, out io.Writer) error {
+	port, err := servo.OpenPortWait(bus, r.Baud, rt.KernelClock(), nil)
+	if err != nil {
+		return exit.Errorf(exit.Absent, "torque may still be on: %w", err)
+	}
+	err = servo.Release(servo.NewBus(port, r.Baud, r.Protocol(), rt.KernelClock()), r)
+	if err = errors.Join(err, port.Close()); err != nil {
+		return exit.Errorf(exit.Absent, "torque may still be on at %s: %w", bus, err)
+	}
+	fmt.Fprintf(out, "torque is off on %d motors at %s\n", len(r.IDs()), bus)
+	return nil
+}
+
+// heldOnPurpose reports whether the run held the arm on purpose, from the environment of an
+// ExecStopPost= command: the run has ended with a code of exit.Held or exit.Untouched, and not by a
+// kill, a hang or a panic. Where a panic is no signal, code 2 may be one.
+//
+// Source: systemd.exec(5), $SERVICE_RESULT, $EXIT_CODE, $EXIT_STATUS.
+func heldOnPurpose(onExit string) bool {
+	result := os.Getenv("SERVICE_RESULT")
+	if follow.ExitModes[onExit] != follow.ExitHold || result != "success" && result != "exit-code" || os.Getenv("EXIT_CODE") != "exited" {
+		return false
+	}
+	status, err := strconv.Atoi(os.Getenv("EXIT_STATUS"))
+	code := exit.Code(status)
+	if err != nil || code == exit.Usage && os.Getenv("GOTRACEBACK") != "crash" {
+		return false
+	}
+	return slices.Contains(exit.Held, code) || slices.Contains(exit.Untouched, code)
+}

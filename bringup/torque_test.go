@@ -1,0 +1,200 @@
+package bringup
+
+import (
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/servo"
+	"github.com/edge-rt/edge-rt/servo/table"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+)
+
+// torquedArm returns a simulated arm with all motors under torque, as a killed edge leaves it.
+func torquedArm(t *testing.T) *servosim.Bus {
+	t.Helper()
+	b, err := servosim.Open(servosim.Config{Clock: rt.KernelClock()})
+	if err != nil {
+		t.Skipf("no pseudo-terminals here: %v", err)
+	}
+	t.Cleanup(func() { b.Close() })
+	port, err := servo.OpenPort(b.Path(), 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	bus := servo.NewBus(port, 1_000_000, table.Feetech, rt.KernelClock())
+	sts, err := table.ByName("sts3215")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for id := servo.ID(1); id <= 6; id++ {
+		if _, err := bus.WriteRegister(id, sts.Row(table.TorqueEnable), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if on := b.TorqueEnabled(); slices.Contains(on, false) {
+		t.Fatalf("torque %v before the test, want all on", on)
+	}
+	return b
+}
+
+func TestTorqueOff(t *testing.T) {
+	b := torquedArm(t)
+	var out strings.Builder
+	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101", OnExit: "park"}, &out); err != nil {
+		t.Fatal(err)
+	}
+	if on := b.TorqueEnabled(); slices.Contains(on, true) {
+		t.Errorf("torque %v after torque off", on)
+	}
+	if !strings.Contains(out.String(), "off on 6 motors") {
+		t.Errorf("it says %q", out.String())
+	}
+	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, &out); err != nil {
+		t.Errorf("a second time: %v, want it to be as good as the first", err)
+	}
+}
+
+// A silent motor does not keep the others under torque, and the error names it.
+func TestTorqueOffNamesWhoDidNotConfirm(t *testing.T) {
+	b := torquedArm(t)
+	b.Mute(3, true)
+	err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder))
+	if exit.Of(err) != exit.Absent || !strings.Contains(err.Error(), "motor 3 (elbow_flex)") || strings.Contains(err.Error(), "motor 2") {
+		t.Errorf("torque off with motor 3 silent: %v (code %d), want motor 3 alone named and code 4", err, exit.Of(err))
+	}
+	for i, on := range b.TorqueEnabled() {
+		if on && i != 2 {
+			t.Errorf("motor %d is still under torque", i+1)
+		}
+	}
+}
+
+// After a service's run systemd's command waits for a motor that is silent for a moment.
+func TestTorqueOffAfterAService(t *testing.T) {
+	rttest.RealTime(t)
+	t.Setenv("SERVICE_RESULT", "signal")
+	b := torquedArm(t)
+	b.Mute(3, true)
+	back := time.AfterFunc(1200*time.Millisecond, func() { b.Mute(3, false) })
+	defer back.Stop()
+	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder)); err != nil || slices.Contains(b.TorqueEnabled(), true) {
+		t.Errorf("torque off with motor 3 silent for 1.2 s: %v, torque %v", err, b.TorqueEnabled())
+	}
+}
+
+// The command goes to all motors at once, before the confirmations of silent ones, which take
+// seconds.
+func TestTorqueOffIsSentToAllFirst(t *testing.T) {
+	rttest.RealTime(t)
+	b := torquedArm(t)
+	for id := uint8(1); id <= 5; id++ {
+		b.Mute(id, true)
+	}
+	began, done := time.Now(), make(chan error, 1)
+	go func() {
+		done <- TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, new(strings.Builder))
+	}()
+	rttest.Eventually(t, "motor 6 without torque", func() bool { return !b.TorqueEnabled()[5] })
+	limp := time.Since(began)
+	err := <-done
+	if all := time.Since(began); limp > all/2 || exit.Of(err) != exit.Absent {
+		t.Errorf("motor 6 was limp after %v of %v, want it among the first; %v", limp, all, err)
+	}
+}
+
+func TestTorqueOffRefusals(t *testing.T) {
+	b := torquedArm(t)
+	port, err := servo.OpenPort(b.Path(), 1_000_000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer port.Close()
+	tests := []struct {
+		name string
+		cfg  TorqueOffConfig
+		code exit.Code
+		says string
+	}{
+		{"no bus", TorqueOffConfig{Robot: "so101"}, exit.Usage, "--bus"},
+		{"no such robot", TorqueOffConfig{Bus: b.Path(), Robot: "r2d2"}, exit.Usage, "so101"},
+		{"no such port", TorqueOffConfig{Bus: "/dev/ttyNONE", Robot: "so101"}, exit.Absent, "/dev/ttyNONE"},
+		{"an edge still runs", TorqueOffConfig{Bus: b.Path(), Robot: "so101"}, exit.Absent, "end "},
+		{"simulated", TorqueOffConfig{Bus: "sim", Robot: "so101"}, exit.Clean, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var out strings.Builder
+			err := TorqueOff(tt.cfg, &out)
+			if exit.Of(err) != tt.code || err != nil && !strings.Contains(err.Error(), tt.says) {
+				t.Errorf("TorqueOff(%+v) = %v (code %d), want code %d and %q", tt.cfg, err, exit.Of(err), tt.code, tt.says)
+			}
+			if (out.Len() == 0) != (err != nil) {
+				t.Errorf("TorqueOff(%+v) says %q beside %v", tt.cfg, out.String(), err)
+			}
+		})
+	}
+}
+
+// After a clean end an arm that is to be held stays up; after a kill it does not, because a killed
+// edge may have done anything.
+func TestTorqueOffLeavesAnArmThatIsHeldOnPurpose(t *testing.T) {
+	tests := []struct {
+		name, onExit, result, code, status string
+		stays                              bool
+	}{
+		{"by hand", "hold", "", "", "", false},
+		{"after a clean stop", "hold", "success", "exited", "0", true},
+		{"after something broke", "hold", "exit-code", "exited", "1", false},
+		{"after a wrong flag", "hold", "exit-code", "exited", "2", true},
+		{"after a contract that was refused", "hold", "exit-code", "exited", "3", true},
+		{"after the server stayed away", "hold", "exit-code", "exited", "4", true},
+		{"after real time was refused", "hold", "exit-code", "exited", "5", true},
+		{"after a motor's fault", "hold", "exit-code", "exited", "6", false},
+		{"after a code that nobody has", "hold", "exit-code", "exited", "137", false},
+		{"without a code", "hold", "exit-code", "exited", "", false},
+		{"after a stop that took too long", "hold", "timeout", "exited", "0", false},
+		{"after the kernel ran out of memory", "hold", "oom-kill", "exited", "0", false},
+		{"after a SIGKILL", "hold", "signal", "killed", "KILL", false},
+		{"after systemd's watchdog", "hold", "watchdog", "killed", "KILL", false},
+		{"after a panic", "hold", "signal", "killed", "ABRT", false},
+		{"after a core dump", "hold", "core-dump", "dumped", "ABRT", false},
+		{"after a stop that was to park", "park", "success", "exited", "0", false},
+		{"after a stop that was to let go", "off", "success", "exited", "0", false},
+	}
+	b := torquedArm(t)
+	t.Setenv("GOTRACEBACK", "crash") // as in the unit file
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Setenv("SERVICE_RESULT", tt.result)
+			t.Setenv("EXIT_CODE", tt.code)
+			t.Setenv("EXIT_STATUS", tt.status)
+			if got := heldOnPurpose(tt.onExit); got != tt.stays {
+				t.Errorf("leftHolding(%s) with %s, %s, %s = %v, want %v", tt.onExit, tt.result, tt.code, tt.status, got, tt.stays)
+			}
+		})
+	}
+	t.Run("after what may be a panic", func(t *testing.T) {
+		t.Setenv("SERVICE_RESULT", "exit-code")
+		t.Setenv("EXIT_CODE", "exited")
+		t.Setenv("EXIT_STATUS", "2")
+		t.Setenv("GOTRACEBACK", "single")
+		if heldOnPurpose("hold") {
+			t.Error("code 2 without GOTRACEBACK=crash holds the arm")
+		}
+	})
+	t.Setenv("SERVICE_RESULT", "success")
+	t.Setenv("EXIT_CODE", "exited")
+	t.Setenv("EXIT_STATUS", "0")
+	if err := TorqueOff(TorqueOffConfig{Bus: b.Path(), Robot: "so101", OnExit: "hold"}, new(strings.Builder)); err != nil {
+		t.Fatal(err)
+	}
+	if on := b.TorqueEnabled(); slices.Contains(on, false) {
+		t.Errorf("torque %v, want the arm held", on)
+	}
+}

@@ -1,0 +1,177 @@
+// Package files is a camera that plays files: one picture, or a folder of them in the order of
+// their names, repeatedly at a constant rate.
+//
+// All files are read at the start, so that playing needs no disk access and allocates nothing. JPEG
+// stays as it is, as from a camera that delivers motion JPEG; PNG becomes RGB. While the path is
+// renamed or removed the camera counts as unplugged.
+package files
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/jpeg" // for image.DecodeConfig
+	"image/png"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync/atomic"
+
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// Limits of the files.
+const (
+	maxFiles = 20_000
+	maxBytes = 1 << 30 // in memory: PNG unpacked
+	maxSide  = 8192
+)
+
+// ErrFiles means that the files are missing, too many, too large, or of different kinds or sizes.
+var ErrFiles = errors.New("replay: pictures")
+
+// Source plays the files.
+type Source struct {
+	clock  rt.Clock
+	format camera.Format
+	grid   camera.Grid
+	files  [][]byte
+	path   []byte // as a C string for the kernel
+	next   uint64 // owner: the capture thread
+	closed atomic.Bool
+}
+
+var (
+	_ camera.Source = (*Source)(nil)
+	_ camera.Lender = (*Source)(nil)
+)
+
+// Open reads a picture, or the pictures of a folder: *.jpg, *.jpeg and *.png, all
+// of one size and one kind. fps is the rate to play at.
+func Open(path string, fps int, clock rt.Clock) (*Source, error) {
+	names, err := list(path)
+	if err != nil {
+		return nil, err
+	}
+	s := &Source{clock: clock, path: append([]byte(path), 0)}
+	total := 0
+	for _, name := range names {
+		pix, format, err := read(name)
+		if err != nil {
+			return nil, err
+		}
+		format.FPS = fps
+		if total += len(pix); total > maxBytes {
+			return nil, fmt.Errorf("%w of %s: more than %d MiB: play fewer at a time, or JPEG", ErrFiles, path, maxBytes>>20)
+		}
+		size := max(s.format.Size, len(pix))
+		s.format.Size, format.Size = 0, 0
+		if len(s.files) > 0 && format != s.format {
+			return nil, fmt.Errorf("%w: %s is %v, the ones before are %v", ErrFiles, name, format, s.format)
+		}
+		s.format, s.files = format, append(s.files, pix)
+		s.format.Size = size
+	}
+	s.grid = camera.Grid{Origin: clock.Now(), FPS: fps}
+	return s, nil
+}
+
+func list(path string) ([]string, error) {
+	info, err := os.Stat(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+	}
+	if !info.IsDir() {
+		return []string{path}, nil
+	}
+	entries, err := os.ReadDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrFiles, err)
+	}
+	var names []string
+	for _, e := range entries {
+		if playable(e.Name()) && e.Type().IsRegular() {
+			names = append(names, filepath.Join(path, e.Name()))
+		}
+	}
+	if len(names) == 0 || len(names) > maxFiles {
+		return nil, fmt.Errorf("%w: %s holds %d files of *.jpg, *.jpeg and *.png, want 1 to %d", ErrFiles, path, len(names), maxFiles)
+	}
+	slices.Sort(names)
+	return names, nil
+}
+
+func playable(name string) bool {
+	return slices.Contains([]string{".jpg", ".jpeg", ".png"}, strings.ToLower(filepath.Ext(name)))
+}
+
+// read returns a picture in the form in which Grab delivers it.
+func read(name string) (pix []byte, f camera.Format, err error) {
+	bad := func(why any) ([]byte, camera.Format, error) {
+		return nil, f, fmt.Errorf("%w: %s: %v", ErrFiles, name, why)
+	}
+	b, err := userfile.Read(name, maxBytes/4)
+	if err != nil {
+		return bad(err)
+	}
+	if !playable(name) {
+		return bad("want *.jpg, *.jpeg or *.png")
+	}
+	c, kind, err := image.DecodeConfig(bytes.NewReader(b))
+	if err != nil || c.Width < 1 || c.Height < 1 || max(c.Width, c.Height) > maxSide {
+		return bad(fmt.Sprintf("%dx%d, %v; want a picture with sides of 1 to %d", c.Width, c.Height, err, maxSide))
+	}
+	f = camera.Format{Width: c.Width, Height: c.Height, Pixels: camera.RGB8}
+	if kind == "jpeg" {
+		f.Pixels = camera.MJPEG
+		return b, f, nil
+	}
+	im, err := png.Decode(bytes.NewReader(b))
+	if err != nil {
+		return bad(err)
+	}
+	pix = make([]byte, 0, f.FrameBytes())
+	for y := range f.Height {
+		for x := range f.Width {
+			r, g, b, _ := im.At(im.Bounds().Min.X+x, im.Bounds().Min.Y+y).RGBA()
+			pix = append(pix, byte(r>>8), byte(g>>8), byte(b>>8))
+		}
+	}
+	return pix, f, nil
+}
+
+// Format returns the format of the frames.
+func (s *Source) Format() camera.Format { return s.format }
+
+// Lends reports that frames point at the files in memory.
+func (s *Source) Lends() {}
+
+// Grab sleeps until the next frame's instant. A late reader skips files.
+//
+//rt:noalloc
+func (s *Source) Grab(dst *camera.Frame) error {
+	if s.closed.Load() {
+		return camera.ErrClosed
+	}
+	k, at := s.grid.Sleep(s.clock, s.next)
+	if s.closed.Load() {
+		return camera.ErrClosed
+	}
+	if !exists(s.path) {
+		s.next = k + 1
+		return camera.ErrGone
+	}
+	dst.Format, dst.Sequence, dst.At, dst.Pix = s.format, k, at, s.files[k%uint64(len(s.files))]
+	s.next = k + 1
+	return nil
+}
+
+// Close makes a sleeping Grab return camera.ErrClosed at its frame's instant.
+func (s *Source) Close() error {
+	s.closed.Store(true)
+	return nil
+}

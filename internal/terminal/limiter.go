@@ -1,0 +1,126 @@
+package terminal
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// budget is the number of similar lines that may come at once, and the interval of further lines
+// after that.
+type budget struct {
+	burst int
+	every time.Duration
+}
+
+var (
+	notes    = budget{1024, 100 * time.Millisecond} // below slog.LevelWarn: a fleet that opens its sessions
+	warnings = budget{64, 2 * time.Second}
+)
+
+// kindsMax bounds the kinds of lines that are counted separately; all further lines share one kind.
+const kindsMax = 256
+
+// reasonKey is the attribute that separates lines of one message.
+const reasonKey = "reason"
+
+// Limiter is a slog.Handler that omits lines that were logged often shortly before: lines of one
+// message, and of one `reason` where they have that attribute. The next line of the kind gives the
+// number of omitted lines.
+type Limiter struct {
+	slog.Handler
+	shared *shared
+}
+
+// shared is common to all handlers derived from one.
+type shared struct {
+	clock   rt.Clock
+	leftOut atomic.Uint64
+
+	mu    sync.Mutex
+	kinds map[kind]*state // guarded by mu
+}
+
+type kind struct{ message, reason string }
+
+// state is the budget of one kind of lines.
+type state struct {
+	whole   rt.Instant // when the budget is full again
+	leftOut uint64     // omitted since the last line
+}
+
+// NewLimiter returns a handler in front of another.
+func NewLimiter(next slog.Handler, clock rt.Clock) *Limiter {
+	return &Limiter{next, &shared{clock: clock, kinds: map[kind]*state{}}}
+}
+
+// LeftOut returns the number of omitted lines since New.
+//
+// Owner: any goroutine.
+func (h *Limiter) LeftOut() uint64 { return h.shared.leftOut.Load() }
+
+// WithAttrs implements slog.Handler.
+func (h *Limiter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &Limiter{h.Handler.WithAttrs(attrs), h.shared}
+}
+
+// WithGroup implements slog.Handler.
+func (h *Limiter) WithGroup(name string) slog.Handler {
+	return &Limiter{h.Handler.WithGroup(name), h.shared}
+}
+
+// Handle implements slog.Handler.
+func (h *Limiter) Handle(ctx context.Context, r slog.Record) error {
+	k := kind{message: r.Message}
+	r.Attrs(func(a slog.Attr) bool {
+		if a.Key != reasonKey {
+			return true
+		}
+		k.reason = a.Value.String()
+		return false
+	})
+	of := notes
+	if r.Level >= slog.LevelWarn {
+		of = warnings
+	}
+	before, ok := h.shared.allow(k, of)
+	if !ok {
+		return nil
+	}
+	if before > 0 {
+		r = r.Clone()
+		r.AddAttrs(slog.Uint64("left_out_before", before))
+	}
+	return h.Handler.Handle(ctx, r)
+}
+
+// allow reports whether a line may be written now, and how many similar lines were omitted since
+// the last.
+func (s *shared) allow(k kind, of budget) (before uint64, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	at := s.kinds[k]
+	if at == nil {
+		if len(s.kinds) >= kindsMax {
+			k = kind{}
+		}
+		if at = s.kinds[k]; at == nil {
+			at = new(state)
+			s.kinds[k] = at
+		}
+	}
+	now := s.clock.Now()
+	whole := max(at.whole, now)
+	if whole.Sub(now) > time.Duration(of.burst-1)*of.every {
+		at.leftOut++
+		s.leftOut.Add(1)
+		return 0, false
+	}
+	before, at.leftOut = at.leftOut, 0
+	at.whole = whole.Add(of.every)
+	return before, true
+}

@@ -1,0 +1,85 @@
+package userfile
+
+import (
+	"fmt"
+	"os"
+	"os/user"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// variable is a name that Expand replaces: $HOME or ${HOME}.
+var variable = regexp.MustCompile(`\$([A-Za-z0-9_]+|\{[^}]*\})`)
+
+// Replace writes a file so that a reader sees either the old or the new file, never a part.
+func Replace(path string, data []byte) error {
+	tmp := path + ".tmp"
+	if err := os.WriteFile(tmp, data, 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, path)
+}
+
+// Expand replaces ~, ~user, $NAME and ${NAME} as Python's
+// os.path.expandvars(os.path.expanduser(path)) does, which huggingface_hub uses. An unknown user or
+// variable is left as written; Check finds the user.
+func Expand(path string) string {
+	return variable.ReplaceAllStringFunc(ExpandHome(path), func(text string) string {
+		name := text[1:]
+		if name[0] == '{' {
+			name = name[1 : len(name)-1]
+		}
+		if value, ok := os.LookupEnv(name); ok {
+			return value
+		}
+		return text
+	})
+}
+
+// ExpandHome replaces a leading ~ or ~user as Python's os.path.expanduser does.
+func ExpandHome(path string) string {
+	if !strings.HasPrefix(path, "~") {
+		return path
+	}
+	name, rest := path[1:], ""
+	if i := strings.IndexByte(path, '/'); i >= 0 {
+		name, rest = path[1:i], path[i:]
+	}
+	home, ok := homeOf(name)
+	if !ok {
+		return path
+	}
+	if home = strings.TrimRight(home, "/"); home+rest == "" {
+		return "/"
+	}
+	return home + rest
+}
+
+// homeOf finds a user's home; an empty name is the user of this process.
+func homeOf(name string) (home string, ok bool) {
+	if name != "" {
+		u, err := user.Lookup(name)
+		if err != nil {
+			return "", false
+		}
+		return u.HomeDir, true
+	}
+	if home, ok = os.LookupEnv("HOME"); ok {
+		return home, true
+	}
+	u, err := user.LookupId(strconv.Itoa(os.Getuid()))
+	if err != nil {
+		return "", false
+	}
+	return u.HomeDir, true
+}
+
+// CheckPath refuses an expanded path that still begins with ~. A file of such a name is written ./~name.
+func CheckPath(path string) error {
+	if !strings.HasPrefix(path, "~") {
+		return nil
+	}
+	first, _, _ := strings.Cut(path, "/")
+	return fmt.Errorf("%s: this machine has no user for %s; write the whole path (or ./%s for a name that begins with ~)", path, first, first)
+}

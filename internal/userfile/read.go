@@ -1,0 +1,47 @@
+package userfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"syscall"
+	"time"
+)
+
+// patience is the longest silence of a pipe.
+const patience = 5 * time.Second
+
+// Read reads a whole file of at most limit bytes. It waits for the writer of a pipe, but not
+// for ever; a pipe without a writer is empty.
+func Read(path string, limit int64) ([]byte, error) {
+	f, err := os.OpenFile(path, os.O_RDONLY|syscall.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	if err := f.SetReadDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+		return nil, err
+	}
+	data, err := io.ReadAll(io.LimitReader(f, limit+1))
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, fmt.Errorf("%s is a pipe, and its writer sent no end within %v", path, patience)
+	}
+	if err == nil && int64(len(data)) > limit {
+		err = fmt.Errorf("%s has more than %d bytes", path, limit)
+	}
+	return data, err
+}
+
+// errUTF16 is the error for UTF-16, which some editors save by default.
+var errUTF16 = errors.New("UTF-16 text, want UTF-8: save it so")
+
+// Text returns a file's text without the byte order mark that some editors put
+// before it. Text in UTF-16 is refused.
+func Text(data []byte) ([]byte, error) {
+	if bytes.HasPrefix(data, []byte("\xFE\xFF")) || bytes.HasPrefix(data, []byte("\xFF\xFE")) {
+		return nil, errUTF16
+	}
+	return bytes.TrimPrefix(data, []byte("\xEF\xBB\xBF")), nil
+}

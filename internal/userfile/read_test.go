@@ -1,0 +1,61 @@
+package userfile
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+func TestReadFile(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "f")
+	if err := os.WriteFile(name, []byte("0123456789"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := Read(name, 10); err != nil || string(data) != "0123456789" {
+		t.Errorf("ReadFile of all it may have = %q, %v", data, err)
+	}
+	if _, err := Read(name, 9); err == nil {
+		t.Error("a file of one byte too many is read")
+	}
+	if _, err := Read("/dev/zero", 1000); err == nil {
+		t.Error("a file without an end is read")
+	}
+	if _, err := Read(name+"none", 10); !os.IsNotExist(err) {
+		t.Errorf("an absent file gives %v", err)
+	}
+}
+
+// Goal: a pipe is read to its end, and blocks its reader neither without a writer nor with a silent
+// one.
+func TestReadPipe(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "pipe")
+	if err := syscall.Mkfifo(name, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if data, err := Read(name, 10); err != nil || len(data) != 0 {
+		t.Errorf("a pipe without a writer gives %q, %v", data, err)
+	}
+	silent, err := os.OpenFile(name, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	if _, err := Read(name, 10); err == nil || !strings.Contains(err.Error(), "is a pipe") {
+		t.Errorf("a pipe with a silent writer gives %v", err)
+	}
+	r, w, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if _, err := w.WriteString("text"); err != nil {
+		t.Fatal(err)
+	}
+	w.Close()
+	if data, err := Read("/dev/fd/"+strconv.Itoa(int(r.Fd())), 10); err != nil || string(data) != "text" {
+		t.Errorf("a shell's <(command) gives %q, %v", data, err)
+	}
+}

@@ -1,0 +1,101 @@
+package userfile
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+
+	"github.com/goccy/go-yaml"
+	"github.com/goccy/go-yaml/ast"
+	"github.com/goccy/go-yaml/parser"
+)
+
+const (
+	// MaxBytes of a file: these are pages, not data sets.
+	MaxYAMLBytes = 256 << 10
+
+	// lineMax is the longest line in bytes: enough for a long path or task, and short enough to be
+	// repeated in an error.
+	lineMax = 8 << 10
+
+	// nestingMax is deeper than any real file. The module's memory grows with the square of the
+	// depth: 800 kB of "- " took 8 GB.
+	nestingMax = 64
+)
+
+// errNesting means that lists or maps are nested deeper than in any real file.
+var errNesting = errors.New("no YAML that is read here")
+
+// ReadYAML reads a whole file of at most MaxBytes.
+func ReadYAML(name string) ([]byte, error) { return Read(name, MaxYAMLBytes) }
+
+// DecodeYAML reads data into dst, a pointer.
+func DecodeYAML(data []byte, dst any) (err error) {
+	defer noPanic(&err)
+	if data, err = check(data); err != nil {
+		return err
+	}
+	return yaml.UnmarshalWithOptions(data, dst, yaml.Strict())
+}
+
+// ParseYAML returns the syntax tree, for callers that need lines.
+func ParseYAML(data []byte) (file *ast.File, err error) {
+	defer noPanic(&err)
+	if data, err = check(data); err != nil {
+		return nil, err
+	}
+	return parser.ParseBytes(data, 0)
+}
+
+// noPanic turns a panic into an error: the module panics on some tags, such as a sequence's on
+// another value.
+func noPanic(err *error) {
+	if p := recover(); p != nil {
+		*err = fmt.Errorf("no YAML: %v", p)
+	}
+}
+
+// check returns the text for the parser, without a byte order mark, and refuses a text that is
+// nested too deeply or has a line too long for an error to repeat.
+func check(data []byte) ([]byte, error) {
+	data, err := Text(data)
+	if err != nil {
+		return nil, err
+	}
+	if err := checkNesting(data); err != nil {
+		return nil, err
+	}
+	line := 1
+	for text := range bytes.Lines(data) {
+		if len(text) > lineMax {
+			return nil, fmt.Errorf("line %d has %d bytes, want at most %d", line, len(text), lineMax)
+		}
+		line++
+	}
+	return data, nil
+}
+
+// checkNesting counts brackets, and list and key marks in a row on a line, also in quotes and
+// comments; indentation alone cannot nest deeply in a file of this size.
+func checkNesting(data []byte) error {
+	brackets, marks, line := 0, 0, 1
+	for i, c := range data {
+		switch c {
+		case '[', '{':
+			brackets++
+		case ']', '}':
+			brackets = max(brackets-1, 0)
+		case '-', '?':
+			if i+1 < len(data) && (data[i+1] == ' ' || data[i+1] == '\t') {
+				marks++
+			}
+		case '\n':
+			marks = 0
+			line++
+		}
+		if brackets > nestingMax || marks > nestingMax {
+			return fmt.Errorf("%w: line %d is nested deeper than %d", errNesting, line, nestingMax)
+		}
+	}
+	return nil
+}

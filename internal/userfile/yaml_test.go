@@ -1,0 +1,103 @@
+package userfile
+
+import (
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+type file struct {
+	Name  string   `yaml:"name"`
+	Parts []string `yaml:"parts"`
+}
+
+func TestDecode(t *testing.T) {
+	var f file
+	if err := DecodeYAML([]byte("name: a\nparts: [b, c]\n"), &f); err != nil || f.Name != "a" || len(f.Parts) != 2 {
+		t.Errorf("Decode = %+v, %v", f, err)
+	}
+	for _, bad := range []string{"nam: a", "parts: 3", "name: [", "parts: !!seq 3"} {
+		if err := DecodeYAML([]byte(bad), new(file)); err == nil {
+			t.Errorf("Decode(%q) has no error", bad)
+		}
+	}
+}
+
+// Deep nesting is refused before the module parses it: the module's memory grows with the square of
+// the depth.
+func TestNesting(t *testing.T) {
+	deep := func(open, end string, n int) string { return strings.Repeat(open, n) + "x" + strings.Repeat(end, n) }
+	for _, tt := range []struct {
+		name, text string
+		refused    bool
+	}{
+		{"lists", "name: " + deep("[", "]", 10), false},
+		{"lists behind each other", "name: " + strings.Repeat("[[a], {b: c}, ", 20) + strings.Repeat("]", 20), false},
+		{"many marks, a line each", strings.Repeat("- - a\n", 200), false},
+		{"rules", "# " + strings.Repeat("-", 200) + "\nname: a\n", false},
+		{"too many lists", deep("[", "]", MaxYAMLBytes/4), true},
+		{"too many maps", "name: " + deep("{a: ", "}", MaxYAMLBytes/8), true},
+		{"too many marks", strings.Repeat("- ", MaxYAMLBytes/2), true},
+		{"too many keys", strings.Repeat("?\t", MaxYAMLBytes/2), true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			var v any
+			if err := DecodeYAML([]byte(tt.text), &v); errors.Is(err, errNesting) != tt.refused {
+				t.Errorf("Decode: %v, want refused %v", err, tt.refused)
+			}
+			if _, err := ParseYAML([]byte(tt.text)); errors.Is(err, errNesting) != tt.refused {
+				t.Errorf("Parse: %v, want refused %v", err, tt.refused)
+			}
+		})
+	}
+}
+
+// A byte order mark is accepted, and a line too long for an error is refused.
+func TestMarksAndLongLines(t *testing.T) {
+	var f file
+	if err := DecodeYAML([]byte("\xEF\xBB\xBFname: a\n"), &f); err != nil || f.Name != "a" {
+		t.Errorf("behind a byte order mark: %+v, %v", f, err)
+	}
+	if _, err := ParseYAML([]byte("\xEF\xBB\xBFname: a\n")); err != nil {
+		t.Error(err)
+	}
+	for says, text := range map[string]string{
+		"UTF-8":  "\xFF\xFEn\x00",
+		"line 2": "name: a\nparts: " + strings.Repeat("x", lineMax),
+	} {
+		if err := DecodeYAML([]byte(text), new(file)); err == nil || !strings.Contains(err.Error(), says) || len(err.Error()) > 200 {
+			t.Errorf("%.10q: %.300v; want a short error with %q", text, err, says)
+		}
+	}
+}
+
+func TestReadYAML(t *testing.T) {
+	name := filepath.Join(t.TempDir(), "a.yaml")
+	for _, size := range []int{0, MaxYAMLBytes, MaxYAMLBytes + 1} {
+		if err := os.WriteFile(name, make([]byte, size), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if data, err := ReadYAML(name); (err == nil) != (size <= MaxYAMLBytes) || err == nil && len(data) != size {
+			t.Errorf("%d bytes: %d read, %v", size, len(data), err)
+		}
+	}
+	if _, err := ReadYAML("/dev/zero"); err == nil { // without an end
+		t.Error("/dev/zero was read")
+	}
+}
+
+func FuzzDecode(f *testing.F) {
+	f.Add([]byte("name: a\nparts: [b, c]\n"))
+	f.Add([]byte("parts: !!seq 3"))
+	if text, err := os.ReadFile("../../testdata/demo/server.yaml"); err == nil {
+		f.Add(text)
+	}
+	f.Fuzz(func(t *testing.T, text []byte) {
+		if len(text) < 1<<12 {
+			DecodeYAML(text, new(file)) // must not panic
+			ParseYAML(text)
+		}
+	})
+}

@@ -1,0 +1,392 @@
+package dataset
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/edge-rt/edge-rt/internal/userfile"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// Reasons why an episode of a dataset differs from its record.
+const (
+	discarded = "it was discarded"
+	changed   = "it has another outcome"
+	completed = "its run went on"
+	parted    = "its run has episodes of its own"
+)
+
+// of reports whether an episode came from run r.
+func (e *entry) of(r *run) bool { return strings.HasPrefix(e.Key, r.key+"/") }
+
+// begin returns the instant of an episode's first frame.
+func (e *entry) begin() rt.Instant {
+	at, _ := strconv.ParseInt(e.Key[strings.LastIndexByte(e.Key, '/')+1:], 10, 64)
+	return rt.Instant(at)
+}
+
+// end returns the instant after an episode's last frame.
+func (e *entry) end(fps int) rt.Instant {
+	return e.begin() + rt.Instant(float64(e.Frames)*1e9/float64(fps))
+}
+
+// has reports whether a run's files still hold the whole of an episode. Files may have been deleted
+// since its export; the recorder itself deletes the oldest.
+func (r *run) has(e *entry, gap time.Duration) bool {
+	slack := rt.Instant(gap) + rt.Instant(2*r.period)
+	at := func(t tick, want rt.Instant) int { return cmp.Compare(t.at, want) }
+	from, _ := slices.BinarySearchFunc(r.ticks, e.begin(), at)
+	if from == len(r.ticks) || r.ticks[from].at > e.begin()+slack {
+		return false
+	}
+	end := e.end(r.fps) - slack
+	for i := from; i+1 < len(r.ticks) && r.ticks[i].at < end; i++ {
+		if r.ticks[i+1].at > r.ticks[i].at+slack {
+			return false
+		}
+	}
+	return r.ticks[len(r.ticks)-1].at >= end
+}
+
+// once removes those of a run's episodes that share frames with an episode of the dataset but begin
+// at another instant. That happens after files of the record were deleted, or when the run is cut
+// with other settings. The dataset would otherwise hold those frames twice.
+func (x *export) once(r *run, all []episode) []episode {
+	const apart = 100 * time.Millisecond // late ticks make two episodes overlap by less
+	fps := x.journal.settings.FPS
+	return slices.DeleteFunc(all, func(e episode) bool {
+		begin := e.frames[0].at
+		end := begin + rt.Instant(float64(len(e.frames))*1e9/float64(fps))
+		twice := !x.journal.known[e.key] && slices.ContainsFunc(x.journal.entries, func(o entry) bool {
+			return o.of(r) && min(end, o.end(fps))-max(begin, o.begin()) > rt.Instant(apart)
+		})
+		if twice {
+			x.report.Left.add(1, "episodes that the dataset has in other parts, since their record was whole then, or was cut otherwise: it keeps those")
+		}
+		return twice
+	})
+}
+
+// outdated returns the indices of the entries whose records have changed, with the reason: the run
+// continued after the export, or an operator changed an outcome.
+func (x *export) outdated(ctx context.Context, runs []*run, entries []entry) (stale map[int]string, err error) {
+	stale = map[int]string{}
+	for _, r := range runs {
+		parts := map[uint32][]int{}
+		for i, e := range entries {
+			if e.of(r) {
+				parts[e.Number] = append(parts[e.Number], i)
+			}
+		}
+		if len(parts) == 0 {
+			continue
+		}
+		if err := r.read(); err != nil {
+			return nil, err
+		}
+		for number, of := range parts {
+			why, err := x.compare(ctx, r, number, entries, of)
+			if err != nil {
+				return nil, err
+			}
+			for _, i := range of {
+				if why != "" {
+					stale[i] = why
+				}
+			}
+		}
+		r.forget()
+	}
+	return stale, nil
+}
+
+// compare returns the reason why the parts of one episode are outdated; empty: they are current.
+func (x *export) compare(ctx context.Context, r *run, number uint32, entries []entry, parts []int) (why string, err error) {
+	frames, outcome := 0, ""
+	for _, i := range parts {
+		frames += entries[i].Frames
+		if entries[i].Outcome != "" {
+			outcome = entries[i].Outcome
+		}
+	}
+	i := slices.IndexFunc(r.marks, func(m mark) bool { return m.number == number })
+	thrown := i >= 0 && (r.marks[i].outcome == record.Discard || r.marks[i].outcome == record.Rerecord)
+	for _, k := range parts {
+		if !thrown && !r.has(&entries[k], max(x.cfg.MaxGap, DefaultGap)) {
+			return "", nil // the record has lost frames that the dataset has
+		}
+	}
+	switch {
+	case i < 0 && number == 0:
+		return parted, nil
+	case i < 0: // the record has lost the episode's beginning
+		return "", nil
+	}
+	m := r.marks[i]
+	switch {
+	case thrown:
+		return discarded, nil
+	case outcome != outcomeWord(outcomeNumber(m.outcome)):
+		return changed, nil
+	}
+	c := x.cutting()
+	c.only = nil
+	count := func() (n int, all []episode, err error) {
+		one := *r
+		one.marks = []mark{m}
+		all, err = one.episodes(c, Left{})
+		for _, e := range all {
+			n += len(e.frames)
+		}
+		return n, all, err
+	}
+	n, all, err := count()
+	if err != nil || n <= frames {
+		return "", err
+	}
+	if err := r.checkPictures(ctx, all, c.age); err != nil { // torn pictures may be the difference
+		return "", err
+	}
+	if n, _, err = count(); err != nil || n <= frames {
+		return "", err
+	}
+	return completed, nil
+}
+
+// keep starts the folder with the episodes of old that remain (there). After a removed episode the
+// numbers of the following ones change, and keep rewrites their data files; it links all other
+// files.
+func (x *export) keep(old *journal, there []entry) error {
+	if info, err := os.Stat(x.out); err != nil {
+		return err
+	} else if err := os.Chmod(x.dir, info.Mode().Perm()|0o700); err != nil {
+		return err
+	}
+	if err := x.adopt(x.out, *x.old); err != nil {
+		return err
+	}
+	from, to := 0, 0 // the frames before an episode
+	next := 0
+	fresh := &journal{known: map[string]bool{}, settings: old.settings}
+	for n, e := range old.entries {
+		if next == len(there) || e.Key != there[next].Key {
+			from += e.Frames
+			continue
+		}
+		task := fresh.task(e.Task)
+		if err := x.keepVideos(n, next); err != nil {
+			return err
+		}
+		numbers := x.old.place("", n)
+		if n == next && from == to && task == slices.Index(old.tasks, e.Task) {
+			if err := x.link(numbers, numbers); err != nil {
+				return err
+			}
+		} else if err := x.renumber(numbers, next, to, task, &e, old.settings.Features); err != nil {
+			return err
+		}
+		fresh.take(e)
+		from, to, next = from+e.Frames, to+e.Frames, next+1
+	}
+	var err error
+	x.journal, err = newJournal(x.folder, old.settings, fresh.entries)
+	return err
+}
+
+func (x *export) keepVideos(from, to int) error {
+	for _, name := range x.old.videos {
+		if err := x.link(x.old.place(name, from), x.old.place(name, to)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// link adds a file of the existing dataset to the folder.
+func (x *export) link(from, to string) error {
+	path, err := x.makeFor(to)
+	if err != nil {
+		return err
+	}
+	if err := link(filepath.Join(x.out, from), path); errors.Is(err, fs.ErrNotExist) {
+		return refuse("%s has no %s: it was edited; export into another place", x.cfg.Out, from)
+	} else if err != nil {
+		return err
+	}
+	return nil
+}
+
+// renumber rewrites the data file of an episode for another position in the dataset.
+func (x *export) renumber(from string, episode, first, task int, e *entry, features map[string]Feature) error {
+	path := filepath.Join(x.out, from)
+	read, _, err := readTable(path, func(name string) bool { return numeric(features[name].DType) })
+	if err != nil {
+		return InputError{Err: err}
+	}
+	cols := columns(features)
+	for _, c := range cols {
+		col := read[c.name]
+		if col == nil || col.rows != e.Frames || col.size != features[c.name].size() {
+			return refuse("%s has not the %d rows of %s that edge-rt has made: it was edited; export into another place", path, e.Frames, c.name)
+		}
+	}
+	stats := map[string]Stats{}
+	for name, s := range e.Stats {
+		stats[name] = s
+	}
+	place := map[string]func(i int) float64{
+		episodeIndex: func(int) float64 { return float64(episode) },
+		index:        func(i int) float64 { return float64(first + i) },
+		taskIndex:    func(int) float64 { return float64(task) },
+	}
+	for name, number := range place {
+		col := read[name]
+		for i := range col.numbers {
+			col.numbers[i] = number(i)
+		}
+		stats[name] = columnStats(col.numbers, 1, true)
+	}
+	e.Stats = stats
+	return x.table(x.old.place("", episode), cols, func(t *table) error {
+		for i := range e.Frames {
+			if err := t.write(func(name string) any { return read[name].row(i) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// unchanged refuses a dataset whose meta/ differs from the files that its journal produces: a
+// person or a tool has edited it, and the edit would be lost. It returns the keys that a person has
+// added to info.json.
+func (x *export) unchanged(old *journal) (extra map[string]any, err error) {
+	dir, err := os.MkdirTemp("", "edge-rt-dataset-")
+	if err != nil {
+		return nil, err
+	}
+	defer os.RemoveAll(dir)
+	ours := &folder{dir: dir, file: 0o600, sub: 0o700}
+	if err := os.Mkdir(filepath.Join(dir, marker), 0o700); err != nil {
+		return nil, err
+	}
+	if err := ours.writeMeta(old, nil); err != nil {
+		return nil, err
+	}
+	edited := func(rel string, why error) error {
+		return refuse("%s was edited since edge-rt has made it (%v), and that would be lost: export into another place, and join both with LeRobot's lerobot-edit-dataset", filepath.Join(x.cfg.Out, rel), why)
+	}
+	var want, got map[string]any
+	for _, rel := range []string{statsPath, infoPath} {
+		want, got = nil, nil
+		if err := errors.Join(readJSON(filepath.Join(dir, rel), &want), readJSON(filepath.Join(x.out, rel), &got)); err != nil {
+			return nil, edited(rel, err)
+		}
+		for key, v := range want {
+			if !alikeJSON(v, got[key]) {
+				return nil, edited(rel, fmt.Errorf("its %s differs", key))
+			}
+			delete(got, key)
+		}
+		if rel == statsPath && len(got) > 0 {
+			return nil, edited(rel, errors.New("it has more features"))
+		}
+	}
+	for _, rel := range []string{tasksPath, fill(episodePath, "", 0, 0)} {
+		if err := sameTables(filepath.Join(dir, rel), filepath.Join(x.out, rel)); err != nil {
+			return nil, edited(rel, err)
+		}
+	}
+	return got, nil
+}
+
+func readJSON(path string, to any) error {
+	data, err := userfile.Read(path, maxText)
+	if err != nil {
+		return err
+	}
+	return json.Unmarshal(data, to)
+}
+
+// alikeJSON compares JSON values. Numbers may differ by rounding, which depends on the release.
+func alikeJSON(a, b any) bool {
+	x, isList := a.([]any)
+	y, other := b.([]any)
+	if isList && other && len(x) == len(y) {
+		for i := range x {
+			if !alikeJSON(x[i], y[i]) {
+				return false
+			}
+		}
+		return true
+	}
+	m, isMap := a.(map[string]any)
+	n, other := b.(map[string]any)
+	if isMap && other && len(m) == len(n) {
+		for key, v := range m {
+			if !alikeJSON(v, n[key]) {
+				return false
+			}
+		}
+		return true
+	}
+	f, isNumber := a.(float64)
+	g, other := b.(float64)
+	if isNumber && other {
+		return alikeNumbers(f, g)
+	}
+	return reflect.DeepEqual(a, b)
+}
+
+func alikeNumbers(a, b float64) bool {
+	return a == b || math.Abs(a-b) <= 1e-6*max(math.Abs(a), math.Abs(b))
+}
+
+// sameTables compares two tables, column by column.
+func sameTables(a, b string) error {
+	all := func(string) bool { return true }
+	x, _, err := readTable(a, all)
+	if err != nil {
+		return err
+	}
+	y, _, err := readTable(b, all)
+	if err != nil {
+		return err
+	}
+	if len(x) != len(y) {
+		return fmt.Errorf("it has %d columns instead of %d", len(y), len(x))
+	}
+	for name, c := range x {
+		d := y[name]
+		if d == nil || !slices.Equal(c.texts, d.texts) || !slices.Equal(c.starts, d.starts) || !slices.EqualFunc(c.numbers, d.numbers, alikeNumbers) {
+			return fmt.Errorf("its column %s differs", name)
+		}
+	}
+	return nil
+}
+
+// checkTask refuses a text that pandas or a terminal cannot handle.
+func checkTask(text string) error {
+	if !utf8.ValidString(text) || strings.ContainsFunc(text, unicode.IsControl) {
+		return refuse("the task %q is no line of UTF-8 without control characters", text)
+	}
+	if len(text) > record.MaxTask {
+		return refuse("the task has %d bytes, want at most %d, as many as a policy is sent", len(text), record.MaxTask)
+	}
+	return nil
+}

@@ -1,0 +1,266 @@
+package dataset
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"path/filepath"
+	"slices"
+
+	"github.com/edge-rt/edge-rt/internal/userfile"
+)
+
+// Tolerances of the statistics in the metadata, relative to the feature's largest value. LeRobot's
+// own statistics have the rounding of float32 sums; its deviations have the rounding of the
+// squares.
+const (
+	meanTolerance     = 1e-3
+	stdTolerance      = 1e-2 // relative to the deviation itself, or
+	varianceTolerance = 1e-5 // of the variance, relative to the largest value's square
+	quantileTolerance = 2e-2
+)
+
+// measured are the statistics of a feature that the check has computed. For a matrix they have one
+// value per number of the matrix (each) or, in LeRobot's form, one per index of its last dimension
+// (last).
+type measured struct {
+	each, last       Stats      // last: empty unless the feature is a matrix
+	eachFar, lastFar [5]between // of the quantiles
+}
+
+// between are the values on both sides of a quantile. An exact quantile lies between them, and so
+// does one from a histogram.
+type between struct{ low, high []float64 }
+
+// like returns the statistics that have n values.
+func (m *measured) like(n int) (*Stats, *[5]between) {
+	if len(m.last.Max) == n && n > 0 {
+		return &m.last, &m.lastFar
+	}
+	return &m.each, &m.eachFar
+}
+
+// measure computes the statistics of rows of a feature's numbers.
+func measure(values []float64, f Feature) (m measured) {
+	size := f.size()
+	wide := f.DType != float32Type && f.DType != boolType
+	m.each, m.eachFar = columnStats(values, size, wide), neighbours(values, size)
+	if n := len(f.Shape); n > 1 {
+		last := f.Shape[n-1]
+		m.last, m.lastFar = columnStats(values, last, wide), neighbours(values, last)
+		m.last.Count = m.each.Count
+	}
+	return m
+}
+
+// neighbours returns the values on both sides of each quantile.
+func neighbours(values []float64, size int) (far [5]between) {
+	rows := len(values) / size
+	one := make([]float64, rows)
+	for d := range size {
+		for i := range one {
+			one[i] = values[i*size+d]
+		}
+		slices.Sort(one)
+		for k, q := range quantiles {
+			at := q.q * float64(rows-1)
+			far[k].low = append(far[k].low, one[max(int(at)-1, 0)])
+			far[k].high = append(far[k].high, one[min(int(math.Ceil(at))+1, rows-1)])
+		}
+	}
+	return far
+}
+
+// checkStats compares an episode's statistics with its numbers.
+func (c *checker) checkStats(n int, columns map[string]*cells, row int) {
+	e := &c.episodes[n]
+	for name, col := range columns {
+		f := c.info.Features[name]
+		if c.without[name] {
+			continue
+		}
+		size := f.size()
+		got := measure(col.numbers[row*size:(row+e.length)*size], f)
+		c.before[name] = append(c.before[name], got)
+		said := map[string][]float64{}
+		for _, stat := range append(statNames, "count") {
+			if v, ok := e.stats["stats/"+name+"/"+stat]; ok && len(v) > 0 {
+				said[stat] = v
+			}
+		}
+		if len(said) > 0 {
+			c.compare(fmt.Sprintf("episode %d", n), name, &got, said)
+		}
+	}
+	for _, name := range c.info.videos() {
+		if len(e.stats["stats/"+name+"/mean"]) > 0 { // the loader works without an episode's own
+			c.comparePictures(fmt.Sprintf("episode %d", n), name, func(stat string) []float64 { return e.stats["stats/"+name+"/"+stat] })
+		}
+	}
+}
+
+// differs returns the function that reports wrong statistics of a feature: as a finding, or as a
+// note for bookkeeping features.
+func (c *checker) differs(name string) func(format string, args ...any) {
+	if !slices.Contains(bookkeeping, name) {
+		return c.find
+	}
+	return func(string, ...any) {
+		c.note("the statistics of %s are not those of its numbers, as LeRobot's own editing tools leave them: no policy reads them", name)
+	}
+}
+
+// compare compares the statistics in the metadata (said) with computed ones (all).
+func (c *checker) compare(where, name string, all *measured, said map[string][]float64) {
+	tell := c.differs(name)
+	got, far := all.like(len(said["mean"]))
+	scale := make([]float64, len(got.Max))
+	for i := range scale {
+		scale[i] = max(math.Abs(got.Max[i]), math.Abs(got.Min[i]), 1e-6)
+	}
+	allowed := map[string]float64{"min": 1e-6, "max": 1e-6, "mean": meanTolerance, "std": 0}
+	for stat, values := range got.series() {
+		v, there := said[stat]
+		if !there && stat[0] == 'q' { // older datasets have no quantiles
+			continue
+		}
+		if len(v) != len(values) {
+			tell("%s: the %s of %s has %d numbers, want %d", where, stat, name, len(v), len(values))
+			return
+		}
+		limit, fixed := allowed[stat]
+		if !fixed {
+			limit = quantileTolerance
+		}
+		for i := range v {
+			near := math.Abs(v[i]-values[i]) <= limit*scale[i]
+			if stat == "std" {
+				near = math.Abs(v[i]-values[i]) <= stdTolerance*values[i] || math.Abs(v[i]*v[i]-values[i]*values[i]) <= varianceTolerance*scale[i]*scale[i]
+			}
+			if k := quantileOf(stat); k >= 0 {
+				near = near || v[i] >= far[k].low[i]-limit*scale[i] && v[i] <= far[k].high[i]+limit*scale[i]
+			}
+			if !near {
+				tell("%s: %s of %s is %v in the metadata, %v in the data", where, stat, name, v[i], values[i])
+				break
+			}
+		}
+	}
+	if n := said["count"]; len(n) != 1 || n[0] != float64(got.Count) {
+		tell("%s: count of %s is %v in the metadata, %d in the data", where, name, n, got.Count)
+	}
+}
+
+// quantileOf returns the index of a statistic in quantiles; -1 for other statistics.
+func quantileOf(stat string) int {
+	for k := range quantiles {
+		if quantiles[k].name == stat {
+			return k
+		}
+	}
+	return -1
+}
+
+// comparePictures checks that a camera's statistics are plausible. They come from pictures before
+// compression, so that they cannot be recomputed.
+func (c *checker) comparePictures(where, name string, of func(stat string) []float64) {
+	low, high, mean, std := of("min"), of("max"), of("mean"), of("std")
+	_, _, channels := c.info.Features[name].picture()
+	if len(low) != channels || len(high) != channels || len(mean) != channels || len(std) != channels {
+		c.find("%s: %s has statistics of %d, %d, %d and %d numbers, want %d each", where, name, len(low), len(high), len(mean), len(std), channels)
+		return
+	}
+	for i := range low {
+		if channels == 3 && !(low[i] >= 0 && low[i] <= mean[i] && mean[i] <= high[i] && high[i] <= 1 && std[i] >= 0 && std[i] <= 0.5+1e-6) {
+			c.find("%s: %s has min, mean, max, std %v, %v, %v, %v, which no picture of 0 to 1 has", where, name, low[i], mean[i], high[i], std[i])
+		}
+	}
+}
+
+// checkWhole compares meta/stats.json with all episodes.
+func (c *checker) checkWhole() {
+	data, err := userfile.Read(filepath.Join(c.dir, statsPath), maxText)
+	if err != nil {
+		c.find("%s: %v: a policy cannot be trained without", statsPath, err)
+		return
+	}
+	var all map[string]map[string]any
+	if err := json.Unmarshal(data, &all); err != nil {
+		c.find("%s: %v", statsPath, err)
+		return
+	}
+	for name, f := range c.info.Features {
+		stats := all[name]
+		if stats == nil && (numeric(f.DType) || f.DType == videoType) {
+			if name == actionName || name == stateName {
+				c.find("%s has nothing of %s: a policy would be trained without its normalisation", statsPath, name)
+			} else { // LeRobot's add_features and its conversion to videos leave it out
+				c.note("%s has nothing of %s: a policy that takes it is trained without its normalisation", statsPath, name)
+			}
+			continue
+		}
+		said := map[string][]float64{}
+		for stat, v := range stats {
+			said[stat] = flat(v, nil)
+		}
+		if episodes := c.before[name]; len(episodes) > 0 && len(episodes) == len(c.episodes) {
+			got := &measured{}
+			var each, last []Stats
+			for i := range episodes {
+				each = append(each, episodes[i].each)
+				if len(episodes[i].last.Max) > 0 {
+					last = append(last, episodes[i].last)
+				}
+			}
+			if got.each = together(each); len(last) > 0 {
+				got.last = together(last)
+			}
+			c.compareQuantiles(name, got, episodes, said)
+			c.compare("all", name, got, said)
+		} else if f.DType == videoType {
+			c.comparePictures("all", name, func(stat string) []float64 { return said[stat] })
+		}
+	}
+}
+
+// compareQuantiles checks that the dataset's quantiles lie within the range of the episodes', and
+// deletes them from said. Releases of LeRobot up to 0.6 write the mean of the episodes' quantiles,
+// later ones the outermost.
+func (c *checker) compareQuantiles(name string, all *measured, episodes []measured, said map[string][]float64) {
+	tell := c.differs(name)
+	n := len(said["mean"])
+	got, _ := all.like(n)
+	for k, q := range quantiles {
+		v, there := said[q.name]
+		delete(said, q.name)
+		if !there || len(v) != len(got.Max) {
+			continue
+		}
+		for d := range v {
+			low, high := math.Inf(1), math.Inf(-1)
+			for i := range episodes {
+				of, far := episodes[i].like(n)
+				x := (*of.quantile(k))[d]
+				low, high = min(low, x, far[k].low[d]), max(high, x, far[k].high[d])
+			}
+			slack := quantileTolerance * max(math.Abs(got.Max[d]), math.Abs(got.Min[d]), 1e-6)
+			if !(v[d] >= low-slack && v[d] <= high+slack) {
+				tell("all: %s of %s is %v, outside the episodes' range from %v to %v", q.name, name, v[d], low, high)
+				break
+			}
+		}
+	}
+}
+
+// flat appends the numbers of nested lists.
+func flat(v any, to []float64) []float64 {
+	switch v := v.(type) {
+	case float64:
+		return append(to, v)
+	case []any:
+		for _, x := range v {
+			to = flat(x, to)
+		}
+	}
+	return to
+}

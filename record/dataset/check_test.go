@@ -1,0 +1,361 @@
+package dataset
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/parquet-go/parquet-go"
+
+	"github.com/edge-rt/edge-rt/record"
+)
+
+// checkable exports a dataset of three episodes.
+func checkable(t *testing.T, cameras ...string) string {
+	t.Helper()
+	s := &scene{seconds: 3, cameras: cameras}
+	for i := range 3 {
+		s.episodes = append(s.episodes, begin(s, i+1, float64(i), "x"), end(s, i+1, float64(i)+0.5, record.Success))
+	}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	exporting(t, cfg)
+	return cfg.Out
+}
+
+func verdict(t *testing.T, dir string) *Verdict {
+	t.Helper()
+	v, err := Check(t.Context(), dir, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// An exported dataset passes the check, and the check finds each kind of damage.
+func TestCheck(t *testing.T) {
+	needFFmpeg(t)
+	whole := checkable(t, "top")
+	if v := verdict(t, whole); !v.Whole() || v.Rows != 45 || v.Videos != 3 {
+		t.Fatalf("%+v", v)
+	}
+	editJSON := func(path string, edit func(map[string]any)) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			data, err := os.ReadFile(filepath.Join(dir, path))
+			if err != nil {
+				t.Fatal(err)
+			}
+			var v map[string]any
+			if err := json.Unmarshal(data, &v); err != nil {
+				t.Fatal(err)
+			}
+			edit(v)
+			if err := testFolder(t, dir).writeJSON(path, v); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	remove := func(path string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			if err := os.Remove(filepath.Join(dir, path)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	swap := func(a, b string) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			if err := exchange(filepath.Join(dir, a), filepath.Join(dir, b)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	// again rewrites meta/ from an edited journal.
+	again := func(edit func(*journal)) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			j, err := readJournal(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			edit(j)
+			if err := testFolder(t, dir).writeMeta(j, nil); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	typed := func(name, dtype string) func(t *testing.T, dir string) {
+		return editJSON(infoPath, func(v map[string]any) {
+			v["features"].(map[string]any)[name].(map[string]any)["dtype"] = dtype
+		})
+	}
+	stat := func(j *journal, name string) *Stats {
+		s := j.entries[1].Stats[name]
+		return &s
+	}
+	for _, c := range []struct {
+		what   string
+		damage func(t *testing.T, dir string)
+		found  string
+	}{
+		{"an episode too many", editJSON(infoPath, func(v map[string]any) { v["total_episodes"] = 4 }), "gives 4 episodes"},
+		{"a frame too many", editJSON(infoPath, func(v map[string]any) { v["total_frames"] = 46 }), "46 frames"},
+		{"a task too many", editJSON(infoPath, func(v map[string]any) { v["total_tasks"] = 2 }), "gives 2 tasks"},
+		{"another rate", editJSON(infoPath, func(v map[string]any) { v["fps"] = 60 }), "want frame_index/fps"},
+		{"another size of video", editJSON(infoPath, func(v map[string]any) {
+			v["features"].(map[string]any)[imagePrefix+"top"].(map[string]any)["shape"] = []int{64, 48, 3}
+		}), "is 64x48"},
+		{"a feature that is not there", editJSON(infoPath, func(v map[string]any) {
+			v["features"].(map[string]any)["x"] = Feature{DType: float32Type, Shape: []int{2}}
+		}), "no column x"},
+		{"a feature of another width", editJSON(infoPath, func(v map[string]any) {
+			v["features"].(map[string]any)[stateName].(map[string]any)["shape"] = []int{4}
+		}), "want 4"},
+		{"texts instead of numbers", typed(actionName, "string"), "are texts of the shape [3]"},
+		{"a text instead of a number", typed(taskIndex, "string"), "want numbers"},
+		{"a type that is none", typed(actionName, "float31"), "which the loader does not know"},
+		{"whole numbers that are none", typed(timestamp, int64Type), "is no int64"},
+		{"numbers below 0 without a sign", typed(actionName, "uint8"), "is no uint8"},
+		{"a column without a feature", editJSON(infoPath, func(v map[string]any) {
+			delete(v["features"].(map[string]any), actionName)
+		}), "does not name: [\"action\"]"},
+		{"a mean", editJSON(statsPath, func(v map[string]any) {
+			v[actionName].(map[string]any)["mean"] = []float64{0, 0, 0}
+		}), "all: mean of action"},
+		{"a quantile", editJSON(statsPath, func(v map[string]any) {
+			v[actionName].(map[string]any)["q99"] = []float64{90, 0, 1}
+		}), "all: q99 of action"},
+		{"no statistics of a feature", editJSON(statsPath, func(v map[string]any) { delete(v, actionName) }), "nothing of action"},
+		{"no statistics", remove(statsPath), statsPath},
+		{"no tasks", remove(tasksPath), tasksPath},
+		{"a file of data", remove(fill(dataPath, "", 0, 1)), "file-001.parquet"},
+		{"two files of data the other way round", swap(fill(dataPath, "", 0, 1), fill(dataPath, "", 0, 2)), "episode_index"},
+		{"a video", remove(fill(videoPath, imagePrefix+"top", 0, 2)), "file-002.mp4 does not exist"},
+		{"a video cut short", func(t *testing.T, dir string) {
+			os.Truncate(filepath.Join(dir, fill(videoPath, imagePrefix+"top", 0, 2)), 700)
+		}, "file-002.mp4"},
+		{"an episode's length", again(func(j *journal) { j.entries[1].Frames = 14 }), "rows"},
+		{"an episode's deviation", again(func(j *journal) { stat(j, stateName).Std[0] *= 1.1 }), "episode 1: std"},
+		{"an episode's quantile", again(func(j *journal) { stat(j, stateName).Q90[0] += 3 }), "episode 1: q90"},
+		{"an episode's count", again(func(j *journal) {
+			s := stat(j, stateName)
+			s.Count++
+			j.entries[1].Stats[stateName] = *s
+		}), "episode 1: count"},
+		{"a picture's mean", again(func(j *journal) { stat(j, imagePrefix+"top").Mean[2] = 40 }), "which no picture"},
+	} {
+		t.Run(c.what, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.CopyFS(dir, os.DirFS(whole)); err != nil {
+				t.Fatal(err)
+			}
+			c.damage(t, dir)
+			v, err := Check(t.Context(), dir, strings.Contains(c.what, "video"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if all := strings.Join(v.Findings, "\n"); !strings.Contains(all, c.found) {
+				t.Errorf("found\n%s\nwant %q", all, c.found)
+			}
+		})
+	}
+}
+
+// The check finds values that are not numbers, and the number of findings is bounded.
+func TestFindingsAreBounded(t *testing.T) {
+	dir := checkable(t)
+	j, err := readJournal(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cols := columns(j.settings.Features)
+	for i := range 3 {
+		err := testFolder(t, dir).table(fill(dataPath, "", 0, int64(i)), cols, func(table *table) error {
+			for range 15 {
+				if err := table.write(func(name string) any {
+					if j.settings.Features[name].size() == 1 {
+						return math.NaN()
+					}
+					return []float64{math.NaN(), math.Inf(1), 0}
+				}); err != nil {
+					return err
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	v := verdict(t, dir)
+	if len(v.Findings) != maxFindings || v.More == 0 {
+		t.Errorf("%d findings and %d more", len(v.Findings), v.More)
+	}
+}
+
+func TestCheckRefuses(t *testing.T) {
+	dir := t.TempDir()
+	for _, c := range []struct{ info, want string }{
+		{"", "is no dataset"},
+		{`{"codebase_version": "v2.1", "fps": 30}`, "convert_dataset_v21_to_v30"},
+		{`{"codebase_version": "v3.0", "fps": 0}`, "0 frames per second"},
+		{`{"codebase_version": "v3.0", "fps": 30, "total_episodes": 3}`, "make no sense"},
+		{`{"codebase_version": "v3.0", "fps": 30, "data_path": "x", "features": {"a": {"dtype": "float32", "shape": [-1]}}}`, `"a"`},
+		{`{"codebase_version": "v3.0", "fps": 30, "data_path": "x"}`, "has no meta/episodes"},
+		{`[]`, infoPath},
+	} {
+		if c.info != "" {
+			os.MkdirAll(filepath.Join(dir, "meta"), 0o777)
+			os.WriteFile(filepath.Join(dir, infoPath), []byte(c.info), 0o666)
+		}
+		if _, err := Check(t.Context(), dir, false); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.info, err, c.want)
+		}
+	}
+}
+
+// Describe returns the same figures as the export's report.
+func TestDescribe(t *testing.T) {
+	dir := checkable(t)
+	s, err := Describe(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if s.Episodes != 3 || s.Frames != 45 || s.FPS != 30 || s.Robot != "so101" || s.Outcomes[record.Success] != 3 || len(s.Tasks) != 1 || s.Tasks[0] != (TaskCount{"x", 3}) || s.Bytes == 0 || len(s.Names()) != 13 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// A table of all kinds and depths reads back as it was written.
+func TestTable(t *testing.T) {
+	var file bytes.Buffer
+	cols := []column{{"b", parquet.Boolean, 0}, {"i", parquet.Int64, 0}, {"f", parquet.Float, 1}, {"d", parquet.Double, 3}, {"t", parquet.ByteArray, 1}}
+	w := newTable(&file, cols, parquet.KeyValueMetadata("k", "v"))
+	rows := []map[string]any{
+		{"b": 1.0, "i": int64(1 << 50), "f": []float64{1, 2}, "d": []float64{0.1, 0.2, 0.3}, "t": []string{"x"}},
+		{"b": 0.0, "i": int64(-3), "f": []float64{3, 4}, "d": []float64{4, 5, 6}, "t": []string{"y", "z"}},
+	}
+	for _, row := range rows {
+		if err := w.write(func(name string) any { return row[name] }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.writer.Close(); err != nil {
+		t.Fatal(err)
+	}
+	got, metadata, err := parseTable(bytes.NewReader(file.Bytes()), int64(file.Len()), func(string) bool { return true })
+	if err != nil || metadata["k"] != "v" {
+		t.Fatal(err, metadata)
+	}
+	same(t, "b", got["b"].numbers, []float64{1, 0})
+	same(t, "i", got["i"].numbers, []float64{1 << 50, -3})
+	same(t, "f", [][]float64{got["f"].row(0), got["f"].row(1)}, [][]float64{{1, 2}, {3, 4}})
+	same(t, "d", [][]float64{got["d"].row(0), got["d"].row(1)}, [][]float64{{0.1, 0.2, 0.3}, {4, 5, 6}})
+	same(t, "t", [][]string{got["t"].text(0), got["t"].text(1)}, [][]string{{"x"}, {"y", "z"}})
+	same(t, "sizes", []int{got["b"].size, got["f"].size, got["d"].size, got["t"].size}, []int{1, 2, 3, -1})
+}
+
+// tables returns small tables for tests to damage.
+func tables() (files [][]byte) {
+	for _, depth := range []int{0, 1, 3} {
+		var file bytes.Buffer
+		w := newTable(&file, []column{{"n", parquet.Double, depth}, {"t", parquet.ByteArray, depth}})
+		for i := range 3 {
+			w.write(func(name string) any {
+				if name == "t" {
+					return []string{"text"}
+				}
+				return []float64{float64(i)}
+			})
+		}
+		w.writer.Close()
+		files = append(files, file.Bytes())
+	}
+	return files
+}
+
+// Parsing a damaged table ends, with an error or a table. The library's LZ4 decoder does not end
+// when a damaged footer byte assigns it Snappy's pages.
+func TestDamagedTables(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	parse := func(data []byte) error {
+		_, _, err := parseTable(bytes.NewReader(data), int64(len(data)), func(string) bool { return true })
+		return err
+	}
+	for _, file := range tables() {
+		if err := parse(file); err != nil {
+			t.Fatal(err)
+		}
+		failed := 0
+		for range 3000 {
+			data := bytes.Clone(file)
+			for range 1 + rng.IntN(6) {
+				data[rng.IntN(len(data))] = byte(rng.Uint32())
+			}
+			if parse(data) != nil {
+				failed++
+			}
+		}
+		if failed < 300 {
+			t.Errorf("%d of 3000 damaged tables were refused", failed)
+		}
+	}
+	var file bytes.Buffer
+	w := parquet.NewGenericWriter[struct {
+		N float64 `parquet:"n,lz4"`
+	}](&file)
+	w.Write(make([]struct {
+		N float64 `parquet:"n,lz4"`
+	}, 3))
+	w.Close()
+	if err := parse(file.Bytes()); err == nil || !strings.Contains(err.Error(), "LZ4") {
+		t.Errorf("LZ4: %v", err)
+	}
+}
+
+// FuzzTable reads arbitrary bytes as a table: the result is an error or a table, never a panic.
+func FuzzTable(f *testing.F) {
+	for _, file := range tables() {
+		f.Add(file)
+	}
+	f.Add([]byte("PAR1PAR1"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		columns, _, err := parseTable(bytes.NewReader(data), int64(len(data)), func(string) bool { return true })
+		if err != nil {
+			return
+		}
+		for _, c := range columns {
+			for i := range c.rows {
+				if len(c.texts) == 0 {
+					c.row(i)
+				} else if len(c.numbers) == 0 {
+					c.text(i)
+				}
+			}
+		}
+	})
+}
+
+// FuzzInfo reads arbitrary bytes as an info.json.
+func FuzzInfo(f *testing.F) {
+	f.Add([]byte(`{"codebase_version": "v3.0", "fps": 30, "data_path": "x", "video_path": "y", "features": {"a": {"dtype": "video", "shape": [3, 2, 1], "names": ["a"]}}}`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		if i, err := parseInfo(data); err == nil {
+			for _, feature := range i.Features {
+				feature.size()
+			}
+			i.videos()
+		}
+	})
+}
+
+// FuzzProbe reads arbitrary bytes as ffprobe's output.
+func FuzzProbe(f *testing.F) {
+	f.Add([]byte("{\n\"packets\": [\n{ \"pts\": 0 },\n{ \"pts\": 512 }\n],\n\"streams\": [\n{ \"codec_name\": \"h264\", \"width\": 2, \"height\": 2, \"avg_frame_rate\": \"30/1\", \"time_base\": \"1/15360\" }\n]\n}\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var v Video
+		v.parse(bytes.NewReader(data))
+	})
+}

@@ -1,0 +1,360 @@
+package dataset
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+	"time"
+
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// shortest is the minimum length of a part of an episode that was cut.
+const shortest = time.Second
+
+// Values of Config.Missing: the treatment of frames without a picture.
+const (
+	DropEpisode = "drop" // leaves the episode out
+	CutEpisode  = "cut"  // keeps the parts that have pictures
+)
+
+// episode becomes one episode of the dataset.
+type episode struct {
+	key     string // its identity in the record, for journals
+	of      *run
+	mark    mark
+	frames  []frame
+	outcome float64 // 1 success, 0 failure, -1 unknown
+	held    int     // frames whose tick is missing in the record
+	oldest  time.Duration
+}
+
+// frame is one frame of an episode.
+type frame struct {
+	at       rt.Instant
+	tick     int   // tick that gives the state
+	action   int   // tick that gives the action; -1: no action began, the frame takes the goal of its tick
+	pictures []int // for each camera, the number of its picture in the run
+	age      time.Duration
+	held     bool
+}
+
+// Left counts the parts of the records that an export leaves out, by reason.
+type Left map[string]int
+
+func (l Left) add(n int, format string, args ...any) {
+	if n > 0 {
+		l[fmt.Sprintf(format, args...)] += n
+	}
+}
+
+// cutting configures how a run is cut into episodes.
+type cutting struct {
+	only    []string
+	task    string
+	gap     time.Duration // longest gap between ticks that held frames fill
+	age     time.Duration // maximum age of a picture
+	missing string
+}
+
+// episodes returns the run's episodes as the dataset will have them.
+func (r *run) episodes(c *cutting, left Left) (out []episode, err error) {
+	left.add(r.headless, "episodes whose beginning is in no file")
+	for _, m := range r.marks {
+		if m.outcome == record.Discard || m.outcome == record.Rerecord {
+			left.add(1, "episodes that were to be left out (%s)", m.outcome)
+			continue
+		}
+		if len(c.only) > 0 && !slices.Contains(c.only, said(m.outcome)) {
+			left.add(1, "episodes of another outcome (%s)", cmp.Or(m.outcome, "none"))
+			continue
+		}
+		if m.task == "" && c.task == "" {
+			return nil, refuse("%s: the record names no task: give --task TEXT, which LeRobot keeps with every frame", r.name)
+		}
+		if m.cut && c.task == "" {
+			left.add(1, "episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)")
+		}
+		m.task = cmp.Or(c.task, m.task)
+		parts := r.parts(m, c, left)
+		for i, frames := range parts {
+			e := episode{of: r, mark: m, frames: frames, outcome: -1, key: fmt.Sprintf("%s/%d/%d", r.key, m.number, frames[0].at)}
+			if i == len(parts)-1 { // only the last part reaches the outcome
+				e.outcome = outcomeNumber(m.outcome)
+			}
+			for _, f := range frames {
+				e.oldest = max(e.oldest, f.age)
+				if f.held {
+					e.held++
+				}
+			}
+			left.add(e.held, "ticks that are not in the record (held)")
+			out = append(out, e)
+		}
+	}
+	return out, nil
+}
+
+// said returns the outcome of an episode in the words of --only. An episode that ran out of time
+// has no outcome.
+func said(outcome string) string {
+	if outcome == record.Timeout {
+		return "none"
+	}
+	return cmp.Or(outcome, "none")
+}
+
+// outcomeWord returns the journal's word for the number of an outcome.
+func outcomeWord(n float64) string {
+	return map[float64]string{1: record.Success, 0: record.Failure}[n]
+}
+
+func outcomeNumber(outcome string) float64 {
+	switch outcome {
+	case record.Success:
+		return 1
+	case record.Failure:
+		return 0
+	}
+	return -1
+}
+
+// parts returns the frames of an episode. A long gap in time cuts an episode into several parts.
+func (r *run) parts(m mark, c *cutting, left Left) (parts [][]frame) {
+	first := sort.Search(len(r.ticks), func(i int) bool { return r.ticks[i].at >= m.begin })
+	last := sort.Search(len(r.ticks), func(i int) bool { return r.ticks[i].at >= m.end })
+	acts := func(i int) bool { return r.ticks[i].action != nil }
+	cut := false
+	for from := first; from < last; {
+		to := from + 1
+		for to < last && time.Duration(float64(r.steps(to)-1)*r.period) <= c.gap {
+			to++
+		}
+		cut = cut || to < last
+		begin, end := from, to
+		for begin < end && !acts(begin) { // ticks before the first chunk
+			begin++
+		}
+		for end > begin && !acts(end-1) {
+			end--
+		}
+		left.add((to-from)-(end-begin), "ticks before the first action or after the last")
+		if begin < end {
+			parts = append(parts, r.frames(begin, end))
+		}
+		from = to
+	}
+	if len(parts) == 0 {
+		left.add(1, "episodes without an action")
+	}
+	left.add(max(len(parts)-1, 0), "gaps longer than %v, at which an episode was cut", c.gap)
+	parts, cutHere := r.show(parts, c, left)
+	return r.keepLong(parts, cut || cutHere, left)
+}
+
+// steps returns how many periods tick i is later than tick i-1.
+func (r *run) steps(i int) int {
+	return max(1, int(math.Round(float64(r.ticks[i].deadline-r.ticks[i-1].deadline)/r.period)))
+}
+
+// frames returns the frames of ticks without a long gap. A missing tick becomes a held frame: it
+// repeats the last state and the last goal.
+func (r *run) frames(begin, end int) (frames []frame) {
+	every := r.every()
+	at := 0 // of the next frame after tick i, in periods
+	for i := begin; i < end; i++ {
+		behind := 1
+		if i+1 < end {
+			behind = r.steps(i + 1)
+		}
+		for at < behind {
+			// A late tick makes its successors late or missing. A frame that holds it must not be
+			// earlier than the tick itself.
+			due := r.ticks[i].deadline + rt.Instant(float64(at)*r.period)
+			f := frame{at: max(r.ticks[i].at, due), tick: i, action: -1, held: at > 0}
+			for k := i; k < end && r.ticks[k].deadline-r.ticks[i].deadline < rt.Instant((float64(at+every)-0.5)*r.period); k++ {
+				if (k > i || at == 0) && r.ticks[k].action != nil {
+					f.action = k
+					break
+				}
+			}
+			frames = append(frames, f)
+			at += every
+		}
+		at -= behind
+	}
+	return frames
+}
+
+// show finds the pictures of each frame: of each camera the newest that is not younger than the
+// frame. cut reports that frames without a picture were left out.
+func (r *run) show(parts [][]frame, c *cutting, left Left) (out [][]frame, cut bool) {
+	if len(r.cams) == 0 {
+		return parts, false
+	}
+	for _, frames := range parts {
+		var blind int
+		var part []frame
+		var shown [][]frame
+		for i := range frames {
+			f := &frames[i]
+			if r.look(f) > c.age {
+				blind++
+				if part != nil {
+					shown = append(shown, part)
+				}
+				part = nil
+				continue
+			}
+			part = append(part, *f)
+		}
+		if part != nil {
+			shown = append(shown, part)
+		}
+		switch {
+		case blind == 0:
+			out = append(out, frames)
+		case c.missing == CutEpisode:
+			left.add(blind, "frames without a picture of the last %v", c.age)
+			out, cut = append(out, shown...), true
+		default:
+			left.add(1, "episodes with frames that have no picture of the last %v%s", c.age, r.ring())
+		}
+	}
+	return out, cut
+}
+
+// ring returns a hint for the record of a ring, which holds few pictures; otherwise it returns "".
+func (r *run) ring() string {
+	if r.info["record"] == string(record.Ring) {
+		return " (--record ring has ten pictures a second, of the last ten seconds: record with --record all)"
+	}
+	return ""
+}
+
+// look sets a frame's pictures and returns the age of the oldest one.
+func (r *run) look(f *frame) (oldest time.Duration) {
+	f.pictures = make([]int, len(r.cams))
+	for k, name := range r.cams {
+		all := r.pictures[name]
+		i := sort.Search(len(all), func(i int) bool { return all[i] > f.at }) - 1
+		if i < 0 {
+			return math.MaxInt64
+		}
+		f.pictures[k] = i
+		oldest = max(oldest, f.at.Sub(all[i]))
+	}
+	f.age = oldest
+	return oldest
+}
+
+// keepLong leaves out parts that are too short after a cut.
+func (r *run) keepLong(parts [][]frame, cut bool, left Left) (out [][]frame) {
+	for _, frames := range parts {
+		if cut && len(frames)*int(time.Second)/r.fps < int(shortest) {
+			left.add(1, "parts shorter than %v of episodes that were cut", shortest)
+			continue
+		}
+		out = append(out, frames)
+	}
+	return out
+}
+
+// values returns a function from a feature's name to its numbers in frame i.
+func (e *episode) values(i int, place *place) func(name string) any {
+	f := &e.frames[i]
+	t := &e.of.ticks[f.tick]
+	seq, epoch, row, age := -1.0, -1.0, -1.0, -1.0
+	wanted := t.goal
+	person := t.person
+	if f.action >= 0 {
+		a := &e.of.ticks[f.action]
+		wanted, person = e.of.sent(f.action), a.person
+		if !a.person && e.of.info["schedule"] != "teleop" {
+			seq, epoch, row = float64(a.seq), float64(a.epoch), float64(a.row)
+		}
+		if a.source > 0 {
+			age = float64(a.at.Sub(a.source)) / 1e6
+		}
+	}
+	return func(name string) any {
+		switch name {
+		case stateName:
+			return wide(t.state)
+		case actionName:
+			return wide(wanted)
+		case timestamp:
+			return float64(float32(float64(i) / float64(place.fps)))
+		case frameIndex:
+			return float64(i)
+		case episodeIndex:
+			return float64(place.episode)
+		case index:
+			return float64(place.first + i)
+		case taskIndex:
+			return float64(place.task)
+		case intervention:
+			return number(person)
+		case outcomeName:
+			return e.outcome
+		case seqName:
+			return seq
+		case epochName:
+			return epoch
+		case chunkIndexName:
+			return row
+		case sourceAgeName:
+			return float64(float32(age))
+		case pictureAgeName:
+			return float64(float32(float64(f.age) / 1e6))
+		}
+		return nil
+	}
+}
+
+// sent returns the goals that the arm received for the action that began on tick i. It is the
+// action, except for joints that the gate held back: those have their goal at the end of the
+// action. If a policy learned the action itself, it would expect a motion that the arm never made.
+func (r *run) sent(i int) []float32 {
+	action, last, cut := r.ticks[i].action, i, r.ticks[i].cut
+	ticks := min(r.every(), int(math.Round(1e9/r.period/r.rate))) // that the action lasts
+	for k := i + 1; k < len(r.ticks) && r.ticks[k].action == nil; k++ {
+		if r.ticks[k].deadline-r.ticks[i].deadline > rt.Instant((float64(ticks)-0.5)*r.period) {
+			break
+		}
+		last, cut = k, cut|r.ticks[k].cut
+	}
+	if cut == 0 {
+		return action
+	}
+	sent := slices.Clone(action)
+	for j := range sent {
+		if cut&(1<<j) != 0 {
+			sent[j] = r.ticks[last].goal[j]
+		}
+	}
+	return sent
+}
+
+// place is the position of an episode in the dataset.
+type place struct {
+	fps, episode, first, task int
+}
+
+func wide(row []float32) []float64 {
+	out := make([]float64, len(row))
+	for i, v := range row {
+		out[i] = float64(v)
+	}
+	return out
+}
+
+func number(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

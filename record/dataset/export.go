@@ -1,0 +1,595 @@
+package dataset
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/edge-rt/edge-rt/record"
+)
+
+// Defaults of Config.
+const (
+	DefaultGap        = 100 * time.Millisecond
+	DefaultPictureAge = 250 * time.Millisecond
+)
+
+// alike is the advice in the error for runs that do not fit into one dataset.
+const alike = "make them alike with --fps and --cameras, or export them apart: name the files or a folder of each kind"
+
+// Config configures one export.
+type Config struct {
+	Records []string // files and folders
+	Out     string
+	Append  bool     // to the existing dataset
+	FPS     int      // of the dataset; 0: the records' actions per second
+	Cameras []string // nil: all
+	Only    []string // outcomes: success, failure, none; nil: all
+	Task    string   // replaces the records' task; "": the records' own
+	VCodec  string   // a key of Codecs
+	CRF     int      // 0: the codec's
+	Plain   bool     // without the features that LeRobot's own recordings lack
+
+	MaxGap        time.Duration // longest time without a tick that held frames fill; a longer gap cuts the episode
+	MaxPictureAge time.Duration // maximum age of a frame's picture; a frame with an older one counts as a frame without a picture
+	Missing       string        // DropEpisode or CutEpisode: the treatment of frames without a picture
+
+	Progress func(Progress) // may be nil
+}
+
+// Progress is the state of an export in progress.
+type Progress struct {
+	Episodes, OfEpisodes int // of the current run
+	Frames, OfFrames     int // of the current run
+	Run, OfRuns          int
+}
+
+// Report summarizes a finished export.
+type Report struct {
+	Out              string   `json:"out"`
+	Records          int      `json:"records"`
+	Runs             int      `json:"runs"`
+	Endless          int      `json:"torn"`     // records without an end
+	Episodes         int      `json:"episodes"` // in the dataset
+	Frames           int      `json:"frames"`
+	Tasks            int      `json:"tasks"`
+	FPS              int      `json:"fps"`
+	Cameras          []string `json:"cameras"`
+	Added            int      `json:"episodes_added"`
+	AddedFrames      int      `json:"frames_added"`
+	Resumed          int      `json:"episodes_resumed"` // from an interrupted export
+	There            int      `json:"episodes_there"`   // that the dataset or the interrupted export held already
+	Held             int      `json:"frames_held"`      // whose tick is missing in the record
+	Intervention     int      `json:"frames_intervention"`
+	WorstPictureMS   float64  `json:"picture_age_ms_max"`
+	WorstPictureTold string   `json:"picture_age_max_episode,omitempty"`
+	Bytes            int64    `json:"bytes"`
+	Left             Left     `json:"left_out"`
+	Recording        int      `json:"runs_recording"`    // still in progress during the export
+	Replaced         int      `json:"episodes_replaced"` // whose record has changed since the last export
+	Removed          int      `json:"episodes_removed"`  // discarded by the operator since the last export
+	Torn             []Torn   `json:"pictures_torn,omitempty"`
+	Kept             string   `json:"kept,omitempty"` // the new place of a person's file that is not in the dataset
+}
+
+// Partial returns the folder in which Export builds a dataset, beside its final place.
+func Partial(out string) string { return filepath.Clean(out) + ".partial" }
+
+// Export makes a dataset from records, or adds episodes to one. It returns an InputError for
+// records or a dataset that it refuses.
+func Export(ctx context.Context, cfg Config) (*Report, error) {
+	if cfg.Progress == nil {
+		cfg.Progress = func(Progress) {}
+	}
+	codec, ok := Codecs[cfg.VCodec]
+	if !ok {
+		return nil, refuse("no codec %q", cfg.VCodec)
+	}
+	if err := checkTask(cfg.Task); err != nil {
+		return nil, err
+	}
+	files, listed, err := find(cfg.Records)
+	if err != nil {
+		return nil, err
+	}
+	runs, empty, err := readable(files, listed)
+	if err != nil {
+		return nil, err
+	}
+	set, err := survey(&cfg, codec, runs)
+	if err != nil {
+		return nil, err
+	}
+	if len(runs[0].cams) > 0 {
+		if err := NeedFFmpeg(ctx, codec); err != nil {
+			return nil, err
+		}
+	}
+	x := &export{cfg: &cfg, codec: codec, report: Report{
+		Out:     cfg.Out,
+		Records: len(files),
+		Runs:    len(runs),
+		FPS:     set.FPS,
+		Cameras: runs[0].cams,
+		Left:    Left{},
+	}}
+	x.report.Left.add(empty, "records of which nothing but the beginning is there")
+	done, err := x.prepare(ctx, runs, set)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	x.report.Resumed = len(x.journal.entries) - x.before
+	for i, r := range runs {
+		x.progress = Progress{Run: i + 1, OfRuns: len(runs)}
+		if err := x.addRun(ctx, r); err != nil {
+			if ctx.Err() != nil {
+				err = fmt.Errorf("interrupted; %d episodes are whole in %s, and the same command goes on from there", len(x.journal.entries), x.dir)
+			}
+			return nil, err
+		}
+		runs[i] = nil // frees its ticks
+	}
+	return x.finish()
+}
+
+// survey reads the beginnings of all runs and refuses runs that do not fit into one dataset.
+func survey(cfg *Config, codec Codec, runs []*run) (set settings, err error) {
+	for i, r := range runs {
+		if err := r.describe(cfg.FPS, cfg.Cameras); err != nil {
+			return set, err
+		}
+		if err := r.measure(); err != nil {
+			return set, err
+		}
+		own := settings{Robot: r.info["robot"], FPS: r.fps, VCodec: codec.name, CRF: cmp.Or(cfg.CRF, codec.crf), Features: features(r, codec, cfg)}
+		if i == 0 {
+			set = own
+			continue
+		}
+		first := journal{settings: set}
+		if err := first.fits(own, r.name, runs[0].name, alike); err != nil {
+			return set, err
+		}
+	}
+	return set, nil
+}
+
+// features returns the features of a dataset of such a run.
+func features(r *run, codec Codec, cfg *Config) map[string]Feature {
+	one := func(dtype string) Feature { return Feature{DType: dtype, Shape: []int{1}} }
+	vector := Feature{DType: float32Type, Shape: []int{len(r.joints)}, Names: r.joints}
+	f := map[string]Feature{
+		stateName: vector, actionName: vector, timestamp: one(float32Type),
+		frameIndex: one(int64Type), episodeIndex: one(int64Type), index: one(int64Type), taskIndex: one(int64Type),
+	}
+	if !cfg.Plain {
+		f[intervention] = one(boolType)
+		for _, name := range []string{outcomeName, seqName, epochName, chunkIndexName} {
+			f[name] = one(int64Type)
+		}
+		f[sourceAgeName] = one(float32Type)
+		if len(r.cams) > 0 {
+			f[pictureAgeName] = one(float32Type)
+		}
+	}
+	for _, name := range r.cams {
+		s := r.sizes[name]
+		f[imagePrefix+name] = Feature{DType: videoType, Shape: []int{s.h, s.w, 3}, Names: []string{"height", "width", "channels"}, Info: map[string]any{
+			"video.height": s.h, "video.width": s.w, "video.codec": codec.name, "video.pix_fmt": "yuv420p", "video.fps": r.fps, "video.channels": 3,
+			"has_audio": false, "video.g": 2, "video.crf": cmp.Or(cfg.CRF, codec.crf), "video.preset": codec.preset, "video.fast_decode": 0,
+			"video.video_backend": "pyav", "video.extra_options": map[string]any{}, "is_depth_map": false,
+		}}
+	}
+	return f
+}
+
+// columns returns the columns of the data files of such features.
+func columns(features map[string]Feature) (out []column) {
+	for name, f := range features {
+		if f.DType == videoType {
+			continue
+		}
+		c := column{name: name, kind: kinds[f.DType]}
+		if f.size() > 1 {
+			c.depth = 1
+		}
+		out = append(out, c)
+	}
+	return out
+}
+
+// export is an export in progress.
+type export struct {
+	*folder  // in which the dataset is built
+	cfg      *Config
+	codec    Codec
+	out      string // its final place, with all links resolved
+	journal  *journal
+	old      *own           // the existing dataset at out; nil: no dataset
+	extra    map[string]any // keys that a person has added to info.json
+	before   int            // episodes that the existing dataset keeps
+	report   Report
+	progress Progress
+}
+
+// prepare resolves the final place, locks the partial folder and loads the work that exists there.
+// done releases the lock.
+func (x *export) prepare(ctx context.Context, runs []*run, set settings) (done func(), err error) {
+	out, there, err := resolve(x.cfg.Out)
+	switch {
+	case err != nil:
+		return nil, err
+	case there && !x.cfg.Append:
+		return nil, refuse("%s exists already: --append adds to it, or name another place", x.cfg.Out)
+	case !there && x.cfg.Append:
+		return nil, refuse("%s does not exist, so that --append has nothing to add to: leave --append out", x.cfg.Out)
+	}
+	x.out = out
+	var files []string
+	for _, r := range runs {
+		files = append(files, r.files...)
+	}
+	if x.folder, err = folderFor(Partial(out), files); err != nil {
+		return nil, err
+	}
+	unlock, err := x.claim(x.cfg.Out)
+	if err != nil {
+		return nil, err
+	}
+	if err := x.takeUp(ctx, runs, set); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// takeUp continues an interrupted export, or begins a new one.
+func (x *export) takeUp(ctx context.Context, runs []*run, set settings) error {
+	var there []entry // episodes that out keeps
+	var old *journal
+	if x.cfg.Append {
+		var err error
+		if old, err = x.readOld(set); err != nil {
+			return err
+		}
+		stale, err := x.outdated(ctx, runs, old.entries)
+		if err != nil {
+			return err
+		}
+		for i, e := range old.entries {
+			switch why := stale[i]; {
+			case why == "":
+				there = append(there, e)
+			case why == discarded:
+				x.report.Removed++
+			default:
+				x.report.Replaced++
+			}
+		}
+		x.before = len(there)
+	}
+	j, err := readJournal(x.dir)
+	if err == nil && len(j.entries) > 0 {
+		ok, err := x.resume(ctx, j, runs, set, there, old != nil)
+		if err != nil || ok {
+			return err
+		}
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return refuse("%w; remove %s to begin anew", err, x.dir)
+	}
+	return x.begin(set, old, there)
+}
+
+// readOld reads the journal of the dataset that --append adds to. It refuses a dataset that would
+// lose something.
+func (x *export) readOld(set settings) (*journal, error) {
+	name := x.cfg.Out
+	old, err := readJournal(x.out)
+	if err != nil {
+		return nil, refuse("%s was not made by edge-rt, or was edited since (%v): export into another place, and join both with LeRobot's lerobot-edit-dataset", name, err)
+	}
+	info, err := readInfo(x.out)
+	if err != nil {
+		return nil, err
+	}
+	if info.Episodes != len(old.entries) || info.Frames != old.frames {
+		return nil, refuse("%s has %d episodes, and edge-rt has made %d: it was edited; export into another place, and join both with LeRobot's lerobot-edit-dataset", name, info.Episodes, len(old.entries))
+	}
+	if err := old.fits(set, "this export", name, alike); err != nil {
+		return nil, err
+	}
+	if x.extra, err = x.unchanged(old); err != nil {
+		return nil, err
+	}
+	mine := of(old)
+	x.old = &mine
+	return old, nil
+}
+
+// resume continues the interrupted export with the journal j; ok reports whether it could. there
+// are the episodes that out keeps; the interrupted export must begin with them.
+func (x *export) resume(ctx context.Context, j *journal, runs []*run, set settings, there []entry, adds bool) (ok bool, err error) {
+	if err := j.fits(set, "this export", "the interrupted export in "+x.dir, "ask for the same, or remove that folder to begin anew"); err != nil {
+		return false, err
+	}
+	if adds && (len(j.entries) < len(there) || !slices.EqualFunc(there, j.entries[:len(there)], func(a, b entry) bool { return a.Key == b.Key })) {
+		return false, refuse("the interrupted export in %s did not begin with %s: remove it", x.dir, x.cfg.Out)
+	}
+	added := j.entries[len(there):]
+	for _, e := range added {
+		if !slices.ContainsFunc(runs, func(r *run) bool { return e.of(r) }) {
+			return false, refuse("the interrupted export in %s has an episode of %s, which is not among the records: name that too, or remove the folder", x.dir, e.Record)
+		}
+	}
+	stale, err := x.outdated(ctx, runs, added)
+	if err != nil || len(stale) > 0 { // a run has grown since: begin anew
+		return false, err
+	}
+	x.journal = j
+	return true, j.mend()
+}
+
+// begin starts the folder: empty, or with the episodes that out keeps.
+func (x *export) begin(set settings, old *journal, there []entry) error {
+	mine := own{(&Info{Features: set.Features}).videos(), maxEpisodes}
+	if old != nil {
+		mine.videos = of(old).videos
+	}
+	kept, err := mine.clear(x.dir, x.out) // clears an export that broke off before its first episode; its settings bind no later export
+	if err != nil {
+		return err
+	}
+	if kept != "" {
+		return refuse("%s was not made by an export: move it away", kept)
+	}
+	if old == nil {
+		x.journal, err = newJournal(x.folder, set, nil)
+		return err
+	}
+	return x.keep(old, there)
+}
+
+func exists(path string) (bool, error) {
+	_, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// addRun adds the episodes of a run that the dataset lacks.
+func (x *export) addRun(ctx context.Context, r *run) error {
+	if err := r.read(); err != nil {
+		return err
+	}
+	c := x.cutting()
+	all, err := r.episodes(c, Left{})
+	if err != nil {
+		return err
+	}
+	if unknown := slices.DeleteFunc(slices.Clone(all), func(e episode) bool { return x.journal.known[e.key] }); len(unknown) > 0 {
+		if err := r.checkPictures(ctx, unknown, c.age); err != nil {
+			return err
+		}
+	}
+	if all, err = r.episodes(c, x.report.Left); err != nil {
+		return err
+	}
+	x.report.Torn = append(x.report.Torn, r.tornPictures()...)
+	x.report.Endless += r.torn
+	x.report.Left.add(r.damaged, "records that are damaged before their end: what follows the damage is left out")
+	x.report.Left.add(r.again, "ticks that another record has too")
+	if r.recording() {
+		x.report.Recording++
+	}
+	all = x.once(r, all)
+	fresh := all[:0]
+	for _, e := range all {
+		if x.journal.known[e.key] {
+			x.report.There++
+			continue
+		}
+		fresh = append(fresh, e)
+		x.progress.OfEpisodes++
+		x.progress.OfFrames += len(e.frames)
+	}
+	if len(fresh) == 0 {
+		return nil
+	}
+	if len(x.journal.entries)+len(fresh) > maxEpisodes {
+		return refuse("more than %d episodes", maxEpisodes)
+	}
+	f, err := newFilm(ctx, x, r, fresh)
+	if err != nil {
+		return err
+	}
+	defer f.close()
+	order := pictureOrder{}
+	err = r.visit(record.Visitor{
+		Image: func(m *record.Image) error {
+			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) && r.bad[m.Camera][m.At] == 0 {
+				return f.picture(m)
+			}
+			return nil
+		},
+		Tick: func(*record.Tick) error { return ctx.Err() },
+	})
+	if err != nil {
+		return err
+	}
+	return f.rest()
+}
+
+// cutting returns the config's settings for cutting episodes.
+func (x *export) cutting() *cutting {
+	return &cutting{
+		only:    x.cfg.Only,
+		task:    x.cfg.Task,
+		gap:     x.cfg.MaxGap,
+		age:     x.cfg.MaxPictureAge,
+		missing: x.cfg.Missing,
+	}
+}
+
+// complete adds an episode whose videos are finished: its table, its statistics and its line in the
+// journal.
+func (x *export) complete(e *episode, stats map[string]Stats) error {
+	n := len(x.journal.entries)
+	p := &place{fps: x.journal.settings.FPS, episode: n, first: x.journal.frames, task: x.journal.task(e.mark.task)}
+	features := x.journal.settings.Features
+	cols := columns(features)
+	numbers := map[string][]float64{}
+	err := x.table(fill(dataPath, "", int64(n/chunksSize), int64(n%chunksSize)), cols, func(t *table) error {
+		for i := range e.frames {
+			values := e.values(i, p)
+			for _, c := range cols {
+				switch v := values(c.name).(type) {
+				case float64:
+					numbers[c.name] = append(numbers[c.name], v)
+				case []float64:
+					numbers[c.name] = append(numbers[c.name], v...)
+				}
+			}
+			if err := t.write(values); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	for _, c := range cols {
+		f := features[c.name]
+		stats[c.name] = columnStats(numbers[c.name], f.size(), f.DType == int64Type)
+	}
+	line := entry{
+		Key:          e.key,
+		Record:       filepath.Base(e.of.name),
+		Number:       e.mark.number,
+		Outcome:      outcomeWord(e.outcome),
+		Task:         e.mark.task,
+		Frames:       len(e.frames),
+		Held:         e.held,
+		PictureAgeMS: float64(e.oldest) / 1e6,
+		Stats:        stats,
+	}
+	for _, f := range e.frames {
+		if f.action >= 0 && e.of.ticks[f.action].person || f.action < 0 && e.of.ticks[f.tick].person {
+			line.Intervention++
+		}
+	}
+	x.progress.Episodes++
+	x.cfg.Progress(x.progress)
+	return x.journal.add(line)
+}
+
+// finish writes the files of meta/ and moves the dataset to its final place.
+func (x *export) finish() (*Report, error) {
+	r, j := &x.report, x.journal
+	r.Added = len(j.entries) - x.before - r.Resumed
+	if len(j.entries) == 0 {
+		all := own{(&Info{Features: j.settings.Features}).videos(), maxEpisodes}
+		if kept, err := all.clear(x.dir, x.out); err == nil && kept == "" {
+			os.RemoveAll(x.dir)
+		}
+		words := r.Left.words()
+		for _, t := range r.Torn {
+			words += fmt.Sprintf("; %d pictures of camera %s %s", t.Count, t.Camera, t.Why())
+		}
+		return nil, refuse("no episode is left of %d records: %s", r.Records, words)
+	}
+	if err := x.removeStrays(); err != nil {
+		return nil, err
+	}
+	if err := x.writeMeta(j, x.extra); err != nil {
+		return nil, err
+	}
+	if x.old != nil { // files that a person added during the export
+		if err := x.adopt(x.out, *x.old); err != nil {
+			return nil, err
+		}
+	}
+	for i, e := range j.entries {
+		if i >= x.before {
+			r.Held += e.Held
+			r.AddedFrames += e.Frames
+			r.Intervention += e.Intervention
+		}
+		if e.PictureAgeMS > r.WorstPictureMS {
+			r.WorstPictureMS, r.WorstPictureTold = e.PictureAgeMS, fmt.Sprintf("%d", i)
+		}
+	}
+	r.Episodes, r.Frames, r.Tasks = len(j.entries), j.frames, len(j.tasks)
+	var err error
+	if r.Bytes, err = bytesOf(x.dir); err != nil {
+		return nil, err
+	}
+	r.Kept, err = x.replace(x.out, x.old)
+	return r, err
+}
+
+// bytesOf returns the number of bytes in the files of a folder.
+func bytesOf(dir string) (bytes int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		info, err := d.Info()
+		if err == nil {
+			bytes += info.Size()
+		}
+		return err
+	})
+	return bytes, err
+}
+
+// removeStrays removes files that an interrupted export has left after the last episode.
+func (x *export) removeStrays() error {
+	n := len(x.journal.entries)
+	names := []string{""}
+	for name, f := range x.journal.settings.Features {
+		if f.DType == videoType {
+			names = append(names, name)
+		}
+	}
+	for _, name := range names {
+		template := videoPath
+		if name == "" {
+			template = dataPath
+		}
+		for i := n; ; i++ {
+			path := filepath.Join(x.dir, fill(template, name, int64(i/chunksSize), int64(i%chunksSize)))
+			if err := os.Remove(path); errors.Is(err, fs.ErrNotExist) {
+				break
+			} else if err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// words lists the reasons and their counts in one line.
+func (l Left) words() string {
+	var parts []string
+	for why, n := range l {
+		parts = append(parts, fmt.Sprintf("%d %s", n, why))
+	}
+	slices.Sort(parts)
+	text := ""
+	for i, p := range parts {
+		if i > 0 {
+			text += "; "
+		}
+		text += p
+	}
+	return cmp.Or(text, "they have no episodes")
+}

@@ -1,0 +1,485 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/record"
+)
+
+// needFFmpeg skips a test on a machine without ffmpeg; `make test` installs it.
+func needFFmpeg(t testing.TB) {
+	t.Helper()
+	if _, err := exec.LookPath(ffmpeg); err != nil {
+		t.Skip("needs ffmpeg, which make setup installs: ", err)
+	}
+}
+
+func exporting(t *testing.T, cfg Config) *Report {
+	t.Helper()
+	r, err := Export(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func refused(t *testing.T, cfg Config, words ...string) {
+	t.Helper()
+	_, err := Export(t.Context(), cfg)
+	var input InputError
+	if !errors.As(err, &input) {
+		t.Fatalf("the error is %v, want one of what was given", err)
+	}
+	for _, w := range words {
+		if !strings.Contains(err.Error(), w) {
+			t.Errorf("%q does not say %q", err, w)
+		}
+	}
+	if there, _ := exists(cfg.Out); there {
+		t.Error("and a dataset is there")
+	}
+}
+
+// An operator's marks make the episodes. Their frames are the ticks from the first action on; frame
+// n has the time n/fps.
+func TestEpisodesAreTheOperators(t *testing.T) {
+	s := &scene{seconds: 5, first: 3}
+	s.episodes = []record.Episode{
+		begin(s, 1, 0, "pick"), end(s, 1, 1, record.Success),
+		begin(s, 2, 1, "pick"), end(s, 2, 2, record.Discard),
+		begin(s, 3, 2, "pick"), end(s, 3, 3, record.Rerecord),
+		begin(s, 4, 3, "place"), end(s, 4, 4, record.Failure),
+		begin(s, 5, 4.5, "place"), // the run ends in it
+	}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	r := exporting(t, cfg)
+	same(t, "report", []int{r.Episodes, r.Frames, r.Tasks, r.Left["episodes that were to be left out (discard)"], r.Left["episodes that were to be left out (rerecord)"]}, []int{3, 27 + 30 + 15, 2, 1, 1})
+	d := read(t, cfg.Out)
+	ticks := append(append(counted(3, 27, 1), counted(90, 30, 1)...), counted(135, 15, 1)...)
+	same(t, "states", d.firsts(stateName), ticks)
+	for i := range ticks {
+		ticks[i] += 0.25
+	}
+	same(t, "actions", d.firsts(actionName), ticks)
+	frames := append(append(counted(0, 27, 1), counted(0, 30, 1)...), counted(0, 15, 1)...)
+	same(t, "frame indices", d.firsts(frameIndex), frames)
+	same(t, "indices", d.firsts(index), counted(0, 72, 1))
+	for i, v := range d.firsts(timestamp) {
+		if want := float64(float32(frames[i] / 30)); v != want {
+			t.Fatalf("frame %d is at %v, want %v", i, v, want)
+		}
+	}
+	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[27], d.firsts(outcomeName)[71]}, []float64{1, 0, -1})
+	same(t, "tasks", []float64{d.firsts(taskIndex)[0], d.firsts(taskIndex)[27], d.firsts(taskIndex)[71]}, []float64{0, 1, 1})
+	same(t, "request, epoch, row, age", []float64{d.firsts(seqName)[12], d.firsts(epochName)[12], d.firsts(chunkIndexName)[12], d.firsts(sourceAgeName)[12]}, []float64{2, 3, 5, 20})
+
+	cfg.Out, cfg.Only = filepath.Join(t.TempDir(), "only"), []string{record.Success}
+	if r := exporting(t, cfg); r.Episodes != 1 || r.Left["episodes of another outcome (none)"] != 1 {
+		t.Errorf("only success is %+v", r)
+	}
+}
+
+// A timeout is no outcome: the operator has not judged the episode.
+func TestATimeoutIsNobodysWord(t *testing.T) {
+	s := &scene{seconds: 4, task: "x"}
+	s.episodes = []record.Episode{begin(s, 1, 0.1, "x"), end(s, 1, 1.5, record.Timeout), begin(s, 2, 2, "x"), end(s, 2, 3.5, record.Success)}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg.Only = []string{"none"}
+	if r := exporting(t, cfg); r.Episodes != 1 || r.Left["episodes of another outcome (success)"] != 1 {
+		t.Errorf("only none is %+v, want the timeout", r)
+	}
+}
+
+// A run without marks is one episode, from its first action to its last.
+func TestARunIsAnEpisode(t *testing.T) {
+	s := &scene{first: 10, task: "stir"}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	if r := exporting(t, cfg); r.Episodes != 1 || r.Frames != 50 {
+		t.Errorf("%+v", r)
+	}
+	cfg.Out += "2"
+	s.task = ""
+	cfg.Records = []string{s.write(t, filepath.Join(t.TempDir(), "a.mcap"))}
+	refused(t, cfg, "--task")
+	cfg.Task = "stir"
+	exporting(t, cfg)
+}
+
+// When ticks are faster than frames, frames begin with the actions.
+func TestFewerFramesThanTicks(t *testing.T) {
+	s := &scene{rate: 30, multiplier: 2, seconds: 1, first: 4, task: "x"}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	exporting(t, cfg)
+	d := read(t, cfg.Out)
+	same(t, "30 of 60", d.firsts(stateName), counted(4, 28, 2))
+	same(t, "their actions", d.firsts(seqName)[0], 1)
+
+	cfg.Out, cfg.FPS = cfg.Out+"60", 60
+	exporting(t, cfg)
+	d = read(t, cfg.Out)
+	same(t, "60 of 60", d.firsts(stateName), counted(4, 55, 1))
+	same(t, "an action and a goal", d.firsts(actionName)[:2], []float64{4.25, 5.5})
+	same(t, "only the former has a request", d.firsts(seqName)[:2], []float64{1, -1})
+
+	cfg.Out, cfg.FPS = cfg.Out+"10", 10
+	exporting(t, cfg)
+	d = read(t, cfg.Out)
+	same(t, "10 of 60", d.firsts(stateName), counted(4, 10, 6))
+
+	// After a starved tick, actions begin between frames: a frame takes the next one.
+	slipped := &scene{rate: 30, multiplier: 2, seconds: 1, slip: 20, task: "x"}
+	late := testConfig(t, slipped.write(t, filepath.Join(t.TempDir(), "b.mcap")))
+	exporting(t, late)
+	d = read(t, late.Out)
+	same(t, "states", d.firsts(stateName)[9:12], []float64{18, 20, 22})
+	same(t, "actions", d.firsts(actionName)[9:12], []float64{18.25, 21.25, 23.25})
+
+	cfg.Out, cfg.FPS = cfg.Out+"25", 25
+	refused(t, cfg, "60 ticks per second", "--fps 25")
+}
+
+// When the gate keeps a joint from its action, as at a change of control, a frame has the goal that
+// the joint was sent after the last of the action's ticks.
+func TestTheActionIsWhatWasSent(t *testing.T) {
+	for _, clipped := range []uint32{1, 0} { // limited in speed, or held
+		s := &scene{seconds: 1, held: [2]int{10, 12}, clipped: clipped, task: "x"}
+		cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+		exporting(t, cfg)
+		d := read(t, cfg.Out)
+		same(t, "actions", d.firsts(actionName)[9:13], []float64{9.25, 10.5, 11.5, 12.25})
+	}
+	s := &scene{rate: 30, multiplier: 2, seconds: 1, held: [2]int{11, 12}, clipped: 1, task: "x"}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "b.mcap")))
+	exporting(t, cfg)
+	d := read(t, cfg.Out)
+	same(t, "actions of two ticks", d.firsts(actionName)[4:7], []float64{8.25, 11.5, 12.25})
+	cfg.Out, cfg.FPS = cfg.Out+"60", 60
+	exporting(t, cfg)
+	d = read(t, cfg.Out)
+	same(t, "a frame for each tick", d.firsts(actionName)[9:13], []float64{9.5, 10.25, 11.5, 12.25})
+}
+
+// A missing tick shifts no frame in time: held frames fill short gaps, and long gaps cut the
+// episode.
+func TestGaps(t *testing.T) {
+	s := &scene{seconds: 5.1, lost: map[int]bool{10: true, 11: true}}
+	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 5, record.Success)}
+	for i := 60; i < 70; i++ {
+		s.lost[i] = true
+	}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	r := exporting(t, cfg)
+	d := read(t, cfg.Out)
+	want := counted(0, 10, 1)
+	want = append(append(want, 9, 9), counted(12, 48, 1)...)
+	same(t, "states", d.firsts(stateName), append(want, counted(70, 80, 1)...))
+	same(t, "what is held has the goal", d.firsts(actionName)[9:12], []float64{9.25, 9.5, 9.5})
+	same(t, "episodes, held", []int{r.Episodes, r.Held, r.Left["gaps longer than 100ms, at which an episode was cut"]}, []int{2, 2, 1})
+	same(t, "frame after the cut", d.firsts(frameIndex)[60], 0)
+	same(t, "the last part is the success", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[60]}, []float64{-1, 1})
+
+	for i := 60; i < 130; i++ { // 20 frames remain after the gap: too few
+		s.lost[i] = true
+	}
+	cfg.Out, cfg.Records = cfg.Out+"2", []string{s.write(t, filepath.Join(t.TempDir(), "b.mcap"))}
+	if r := exporting(t, cfg); r.Episodes != 1 || r.Left["parts shorter than 1s of episodes that were cut"] != 1 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// A person's actions are marked as LeRobot's strategy dagger marks them, and have no request.
+func TestInterventions(t *testing.T) {
+	s := &scene{seconds: 1, task: "x", taken: [2]int{10, 20}}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	if r := exporting(t, cfg); r.Intervention != 10 {
+		t.Errorf("%+v", r)
+	}
+	d := read(t, cfg.Out)
+	same(t, "intervention", d.firsts(intervention)[9:21], []float64{0, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0})
+	same(t, "its type", d.info.Features[intervention].DType, "bool")
+	same(t, "requests", []float64{d.firsts(seqName)[9], d.firsts(seqName)[10], d.firsts(chunkIndexName)[19], d.firsts(seqName)[20]}, []float64{1, -1, -1, 3})
+	same(t, "actions", d.firsts(actionName)[10], 10.25)
+
+	cfg.Out, cfg.Plain = cfg.Out+"2", true
+	exporting(t, cfg)
+	if d := read(t, cfg.Out); len(d.info.Features) != 7 || d.data[intervention] != nil {
+		t.Errorf("--plain has %v", d.info.Features)
+	}
+}
+
+// The files of one process are one run, even if they overlap. Runs in one dataset need the same
+// settings.
+func TestRuns(t *testing.T) {
+	dir := t.TempDir()
+	a := &scene{seconds: 1, task: "x"}
+	b := &scene{seconds: 1, task: "x", start: testStart + 500_000_000 + 5}
+	first, second := a.write(t, filepath.Join(dir, "b.mcap")), b.write(t, filepath.Join(dir, "a.mcap"))
+	cfg := testConfig(t, dir)
+	r := exporting(t, cfg)
+	d := read(t, cfg.Out)
+	same(t, "episodes", []int{r.Runs, r.Records, r.Episodes, r.Frames, r.Left["ticks that another record has too"]}, []int{1, 2, 1, 45, 15})
+	same(t, "states", d.firsts(stateName), append(counted(0, 30, 1), counted(15, 15, 1)...))
+
+	other := &scene{seconds: 1, task: "x", instance: "two", rate: 60}
+	cfg.Out, cfg.Records = cfg.Out+"2", []string{first, second, other.write(t, filepath.Join(dir, "c.mcap"))}
+	refused(t, cfg, "fps of", "c.mcap is 60", "b.mcap has 30")
+	cfg.FPS = 30
+	if r := exporting(t, cfg); r.Runs != 2 || r.Episodes != 2 {
+		t.Errorf("%+v", r)
+	}
+	joints := &scene{seconds: 1, task: "x", instance: "three", robot: "koch"}
+	cfg.Out, cfg.Records = cfg.Out+"3", []string{first, joints.write(t, filepath.Join(dir, "d.mcap"))}
+	refused(t, cfg, "robot of", `"koch"`, `"so101"`)
+	larger := &scene{seconds: 1, task: "x", instance: "four", cameras: []string{"top"}, w: 128, h: 96}
+	smaller := &scene{seconds: 1, task: "x", instance: "five", cameras: []string{"top"}, rate: 60}
+	cfg.Records = []string{larger.write(t, filepath.Join(dir, "f.mcap")), smaller.write(t, filepath.Join(dir, "g.mcap"))}
+	refused(t, cfg, "feature observation.images.top of", "g.mcap is video [48 64 3], and", "f.mcap has video [96 128 3]: one dataset has one; make them alike with --fps and --cameras")
+	cfg.FPS = 0
+	refused(t, cfg, "fps of", "g.mcap is 60")
+	blind := &scene{seconds: 1, task: "x", instance: "six"}
+	cfg.Records = []string{larger.write(t, filepath.Join(dir, "h.mcap")), blind.write(t, filepath.Join(dir, "i.mcap"))}
+	refused(t, cfg, "feature observation.images.top of", "i.mcap is none, and", "name the files or a folder of each kind")
+	cfg.Records = []string{dir + "/none"}
+	refused(t, cfg, "none")
+	os.WriteFile(filepath.Join(dir, "e.mcap"), []byte("no record"), 0o666)
+	cfg.Records = []string{filepath.Join(dir, "e.mcap")}
+	refused(t, cfg, "e.mcap")
+}
+
+// An export that failed before its first episode does not bind the next export to its settings.
+func TestARefusedExportBindsNobody(t *testing.T) {
+	s := &scene{rate: 60}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	refused(t, cfg, "--task")
+	cfg.FPS, cfg.Task = 30, "stir"
+	if r := exporting(t, cfg); r.FPS != 30 || r.Resumed != 0 {
+		t.Errorf("%+v, want an export of its own", r)
+	}
+}
+
+// Each frame has the newest picture that is not younger than the frame.
+func TestPictures(t *testing.T) {
+	needFFmpeg(t)
+	s := &scene{seconds: 3, cameras: []string{"top", "wrist"}, cameraFPS: 20, shutter: 3_000_000, task: "x", first: 30}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	r := exporting(t, cfg)
+	d := read(t, cfg.Out)
+	for i, age := range d.firsts(pictureAgeName) {
+		_, taken := s.shown(30 + i)
+		if want := float64(s.tick(30+i).At-taken) / 1e6; age-want > 1e-3 || want-age > 1e-3 {
+			t.Fatalf("frame %d has a picture %v ms old, want %v", i, age, want)
+		}
+	}
+	if r.WorstPictureMS < 40 || r.WorstPictureMS > 50 {
+		t.Errorf("the worst is %v ms old", r.WorstPictureMS)
+	}
+	for _, name := range []string{"top", "wrist"} {
+		v, err := probe(t.Context(), filepath.Join(cfg.Out, fill(videoPath, imagePrefix+name, 0, 0)))
+		if err != nil || v.Frames != 60 || v.FPS != 30 || v.Uneven != 0 || v.Codec != "h264" || v.PixelFormat != "yuv420p" || v.W != 64 || v.H != 48 {
+			t.Errorf("%s: %+v, %v", name, v, err)
+		}
+	}
+	cfg.Out, cfg.Cameras = cfg.Out+"2", []string{"wrist"}
+	if r := exporting(t, cfg); len(r.Cameras) != 1 {
+		t.Errorf("%+v", r)
+	}
+	cfg.Out, cfg.Cameras = cfg.Out+"3", []string{"front"}
+	refused(t, cfg, `"front"`, "top")
+}
+
+// A late tick, and the frames that hold it for the missing ticks after it, show no older picture
+// than the frame before.
+func TestPicturesOfALateTick(t *testing.T) {
+	needFFmpeg(t)
+	s := &scene{rate: 60, seconds: 2, cameras: []string{"top"}, cameraFPS: 60, task: "x", late: 80_000_000, lost: map[int]bool{40: true, 41: true, 42: true, 43: true, 44: true}}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	if r := exporting(t, cfg); r.Frames != 120 || r.Held != 5 {
+		t.Errorf("%+v", r)
+	}
+	d := read(t, cfg.Out)
+	for i, age := range d.firsts(pictureAgeName)[38:48] {
+		if age < 0 || age > 17 {
+			t.Errorf("frame %d has a picture %v ms old", 38+i, age)
+		}
+	}
+}
+
+// Frames without pictures lead to the loss of their episode, or are cut out of it.
+func TestMissingPictures(t *testing.T) {
+	needFFmpeg(t)
+	s := &scene{seconds: 5, cameras: []string{"top"}, task: "x", blind: [2]float64{2, 3}, mode: "ring"}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	refused(t, cfg, "no episode is left", "1 episodes with frames that have no picture of the last 250ms", "--record all")
+	cfg.Missing = CutEpisode
+	r := exporting(t, cfg)
+	d := read(t, cfg.Out)
+	same(t, "episodes", r.Episodes, 2)
+	n := r.Left["frames without a picture of the last 250ms"]
+	same(t, "states", d.firsts(stateName), append(counted(0, 90-n, 1), counted(90, 60, 1)...))
+}
+
+// An interrupted export continues with its unfinished episode, and the result equals that of an
+// export without an interruption.
+func TestInterrupted(t *testing.T) {
+	needFFmpeg(t)
+	s := &scene{seconds: 6, cameras: []string{"top"}}
+	for i := range 6 {
+		s.episodes = append(s.episodes, begin(s, i+1, float64(i), "x"), end(s, i+1, float64(i)+0.9, record.Success))
+	}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	whole := cfg
+	whole.Out += "-whole"
+	exporting(t, whole)
+	ctx, cancel := context.WithCancel(t.Context())
+	cfg.Progress = func(p Progress) {
+		if p.Episodes == 3 && p.Frames == 95 {
+			cancel()
+		}
+	}
+	if _, err := Export(ctx, cfg); err == nil || !strings.Contains(err.Error(), "3 episodes are whole") {
+		t.Fatalf("interrupted: %v", err)
+	}
+	if there, _ := exists(cfg.Out); there {
+		t.Fatal("half a dataset is there")
+	}
+	// A power cut also leaves half a line.
+	f, err := os.OpenFile(filepath.Join(Partial(cfg.Out), journalPath), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.WriteString(`{"key": "one/4`)
+	f.Close()
+	first := filepath.Join(Partial(cfg.Out), fill(videoPath, imagePrefix+"top", 0, 0))
+	before, err := os.Stat(first)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Progress = nil
+	other := cfg
+	other.VCodec = "av1"
+	if _, err := Export(t.Context(), other); err == nil || !strings.Contains(err.Error(), "the interrupted export") {
+		t.Errorf("with another codec: %v", err)
+	}
+	r := exporting(t, cfg)
+	if r.Resumed != 3 || r.Added != 3 || r.Episodes != 6 {
+		t.Errorf("%+v", r)
+	}
+	if after, err := os.Stat(filepath.Join(cfg.Out, fill(videoPath, imagePrefix+"top", 0, 0))); err != nil || !after.ModTime().Equal(before.ModTime()) {
+		t.Errorf("a finished episode was made again: %v", err)
+	}
+	sameFiles(t, cfg.Out, whole.Out)
+	if there, _ := exists(Partial(cfg.Out)); there {
+		t.Error("something is left beside it")
+	}
+}
+
+// --append adds only the episodes that the dataset lacks, and the dataset is complete at all times.
+func TestAppend(t *testing.T) {
+	needFFmpeg(t)
+	dir := t.TempDir()
+	a := &scene{seconds: 1, task: "x", cameras: []string{"top"}}
+	b := &scene{seconds: 1, task: "y", cameras: []string{"top"}, instance: "two", phase: 50}
+	a.write(t, filepath.Join(dir, "a.mcap"))
+	cfg := testConfig(t, dir)
+	cfg.Append = true
+	refused(t, cfg, "does not exist")
+	cfg.Append = false
+	exporting(t, cfg)
+	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "--append") {
+		t.Errorf("over what is there: %v", err)
+	}
+	b.write(t, filepath.Join(dir, "b.mcap"))
+	whole := cfg
+	whole.Out += "-whole"
+	exporting(t, whole)
+	cfg.Append = true
+	r := exporting(t, cfg)
+	if r.Episodes != 2 || r.Added != 1 || r.There != 1 || r.Tasks != 2 {
+		t.Errorf("%+v", r)
+	}
+	sameFiles(t, cfg.Out, whole.Out)
+	if r := exporting(t, cfg); r.Added != 0 || r.Episodes != 2 {
+		t.Errorf("again: %+v", r)
+	}
+	c := &scene{seconds: 1, task: "z", cameras: []string{"top"}, instance: "three", w: 32, h: 32}
+	cfg.Records = []string{c.write(t, filepath.Join(t.TempDir(), "c.mcap"))}
+	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "one dataset has one") {
+		t.Errorf("pictures of another size: %v", err)
+	}
+	os.Remove(filepath.Join(cfg.Out, journalPath))
+	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "lerobot-edit-dataset") {
+		t.Errorf("to another's: %v", err)
+	}
+}
+
+// Of two exports into one place the second is refused.
+func TestTwoAtOnce(t *testing.T) {
+	s := &scene{task: "x"}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	second := cfg
+	cfg.Progress = func(Progress) { refused(t, second, "another export") }
+	exporting(t, cfg)
+}
+
+// Without ffmpeg the export fails before it makes a file, and the error names the package to
+// install.
+func TestWithoutFFmpeg(t *testing.T) {
+	s := &scene{task: "x", cameras: []string{"top"}}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	t.Setenv("PATH", t.TempDir())
+	refused(t, cfg, "apt-get install ffmpeg")
+	script := "#!/bin/sh\necho ' V..... libx264rgb'\n"
+	bin := t.TempDir()
+	for _, name := range []string{ffmpeg, ffprobe} {
+		if err := os.WriteFile(filepath.Join(bin, name), []byte(script), 0o777); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Setenv("PATH", bin)
+	refused(t, cfg, "no encoder libx264", "--vcodec av1")
+	// When ffmpeg fails, the error contains its output.
+	script = "#!/bin/sh\n[ $2 = -encoders ] && echo ' V..... libx264' && exit\necho it broke >&2\nexit 3\n"
+	os.WriteFile(filepath.Join(bin, ffmpeg), []byte(script), 0o777)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+	defer cancel()
+	if _, err := Export(ctx, cfg); err == nil || !strings.Contains(err.Error(), "its output: it broke") {
+		t.Errorf("the error is %v", err)
+	}
+}
+
+// sameFiles compares two folders byte by byte.
+func sameFiles(t *testing.T, a, b string) {
+	t.Helper()
+	out, err := exec.Command("diff", "-rq", a, b).CombinedOutput()
+	if err != nil {
+		t.Errorf("%s%v", out, err)
+	}
+}
+
+// When ffmpeg exits with status 0 without a complete video, as on a full disk, the error contains
+// its output.
+func TestFFmpegsWordsOfAFullDisk(t *testing.T) {
+	needFFmpeg(t)
+	dir := t.TempDir()
+	real, err := exec.LookPath(ffmpeg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	script := "#!/bin/sh\ncase $* in *pipe:0*) cat >/dev/null; echo 'No space left on device' >&2;; *) exec " + real + " \"$@\";; esac\n"
+	if err := os.WriteFile(filepath.Join(dir, ffmpeg), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", dir+":"+os.Getenv("PATH"))
+	s := &scene{seconds: 1, cameras: []string{"top"}, task: "x"}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	if _, err := Export(t.Context(), cfg); err == nil || !strings.Contains(err.Error(), "ffmpeg made no whole") || !strings.Contains(err.Error(), "No space left on device") {
+		t.Errorf("%v, want ffmpeg's words", err)
+	}
+}

@@ -1,0 +1,236 @@
+package dataset
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/record/recordtest"
+)
+
+// filed writes one file of a run: the ticks from..to-1 and the cameras' pictures, whose sides size
+// returns.
+func filed(t *testing.T, path string, cameras []string, from, to int, size func(camera string, i int) (w, h int)) string {
+	t.Helper()
+	s := &scene{}
+	s.fill()
+	f := recordtest.Create(t, path, map[string]string{
+		"instance": s.instance, "robot": s.robot, "joints": "a.pos,b.pos,c.pos", "fps": "30", "task": "x",
+		"cameras": strings.Join(cameras, ","), "record": "all",
+	})
+	for i := from; i < to; i++ {
+		for _, name := range cameras {
+			w, h := size(name, i)
+			f.Image(&record.Image{At: s.at(float64(i)/30) + s.shutter, Data: record.Bytes{A: testPicture(t, i, w, h)}, Format: "jpeg", Camera: name})
+		}
+		f.Tick(s.tick(i))
+	}
+	f.Close()
+	return path
+}
+
+// Deleting files of a record after an export, as a recorder deletes its oldest, removes no frame
+// from the dataset and adds no frame twice.
+func TestAppendAfterARecordIsDeleted(t *testing.T) {
+	for what, c := range map[string]struct {
+		before [][2]int // ticks of the files that are exported first
+		gone   int      // number of these files to delete
+		more   [][2]int // ticks of the files that follow
+		frames int
+		left   bool
+	}{
+		"the beginning":                         {[][2]int{{0, 60}, {60, 120}}, 1, nil, 120, true},
+		"the beginning, and the run goes on":    {[][2]int{{0, 60}, {60, 120}}, 1, [][2]int{{120, 300}}, 120, true},
+		"all, and the run goes on":              {[][2]int{{0, 60}}, 1, [][2]int{{60, 160}}, 160, false},
+		"the middle, and the run goes on":       {[][2]int{{60, 120}, {0, 60}, {120, 180}}, 1, [][2]int{{180, 400}}, 180, true},
+		"nothing, and the run goes on":          {[][2]int{{0, 60}}, 0, [][2]int{{60, 160}}, 160, false},
+		"the beginning, the rest is once there": {[][2]int{{0, 60}, {60, 120}}, 1, [][2]int{{60, 120}}, 120, true},
+	} {
+		dir := t.TempDir()
+		var files []string
+		add := func(spans [][2]int) {
+			for _, span := range spans {
+				files = append(files, filed(t, filepath.Join(dir, string(rune('a'+len(files)))+".mcap"), nil, span[0], span[1], nil))
+			}
+		}
+		add(c.before)
+		cfg := testConfig(t, files...)
+		exporting(t, cfg)
+		for _, file := range files[:c.gone] {
+			if err := os.Remove(file); err != nil {
+				t.Fatal(err)
+			}
+		}
+		add(c.more)
+		cfg.Records, cfg.Append = files[c.gone:], true
+		r := exporting(t, cfg)
+		if r.Frames != c.frames || (len(r.Left) > 0) != c.left {
+			t.Errorf("%s: %d frames, %v; want %d, and to say what is left out: %v", what, r.Frames, r.Left, c.frames, c.left)
+		}
+		seen := map[float64]bool{}
+		set := read(t, cfg.Out)
+		for _, x := range set.firsts(stateName) { // the number of the tick
+			if seen[x] {
+				t.Errorf("%s: tick %v is there twice", what, x)
+				break
+			}
+			seen[x] = true
+		}
+		checked(t, cfg.Out)
+	}
+}
+
+// No frame shows a picture whose size differs from the camera's other pictures. Wherever such a
+// picture is, the export of the folder succeeds. The most frequent size is the camera's.
+func TestAPictureOfAnotherSize(t *testing.T) {
+	needFFmpeg(t)
+	odd := func(at ...int) func(string, int) (int, int) {
+		return func(camera string, i int) (int, int) {
+			if camera == "wrist" && i >= at[0] && i <= at[len(at)-1] {
+				return 128, 96
+			}
+			return 64, 48
+		}
+	}
+	for what, c := range map[string]struct {
+		size   func(string, int) (int, int)
+		frames int
+		count  int
+	}{
+		"the first":            {odd(0), 59, 1}, // the frame has no earlier picture
+		"one in the middle":    {odd(30), 60, 1},
+		"the last":             {odd(59), 60, 1},
+		"from the middle on":   {odd(40, 59), 47, 20}, // and 250 ms after the last whole picture
+		"all until the middle": {odd(0, 12), 47, 13},
+	} {
+		dir := t.TempDir()
+		good := filed(t, filepath.Join(dir, "a.mcap"), []string{"top", "wrist"}, 0, 60, c.size)
+		cfg := testConfig(t, good)
+		cfg.Missing = CutEpisode
+		r := exporting(t, cfg)
+		if r.Frames != c.frames || len(r.Torn) != 1 || r.Torn[0].Camera != "wrist" || r.Torn[0].Count != c.count || r.Torn[0].OtherSize != c.count {
+			t.Errorf("%s: %d frames, %+v; want %d and %d pictures of camera wrist", what, r.Frames, r.Torn, c.frames, c.count)
+		}
+		checked(t, cfg.Out)
+		if shape := read(t, cfg.Out).info.Features[imagePrefix+"wrist"].Shape; shape[0] != 48 || shape[1] != 64 {
+			t.Errorf("%s: the video has the shape %v, want that of most pictures", what, shape)
+		}
+	}
+	dir := t.TempDir()
+	cfg := testConfig(t, filed(t, filepath.Join(dir, "a.mcap"), []string{"wrist"}, 0, 60, odd(40, 59)))
+	refused(t, cfg, "no episode is left", "20 pictures of camera wrist have another size")
+}
+
+// The export refuses a link in the folder of an interrupted export at a path that it would write.
+// The link's target stays as it is.
+func TestAPartialWithLinks(t *testing.T) {
+	needFFmpeg(t)
+	for _, rel := range []string{
+		marker, "data", "data/chunk-000", "meta", "meta/episodes", "meta/episodes/chunk-000", journalPath,
+		"videos", "videos/" + imagePrefix + "top", "videos/" + imagePrefix + "top/chunk-000",
+	} {
+		dir := t.TempDir()
+		first, second := plainRun("one", 1), plainRun("two", 1)
+		first.cameras, second.cameras = []string{"top"}, []string{"top"}
+		cfg := testConfig(t, first.write(t, filepath.Join(dir, "a.mcap")), second.write(t, filepath.Join(dir, "b.mcap")))
+		interrupted(t, cfg)
+		partial, there := Partial(cfg.Out), filepath.Join(dir, "there")
+		journal, err := os.ReadFile(filepath.Join(partial, journalPath))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, mine := range []string{"new", "info.json", "file-001.parquet", "chunk-000/file-001.parquet", "file-001.mp4"} {
+			put(t, filepath.Join(there, mine), "mine")
+		}
+		to := there
+		if rel == journalPath || rel == "meta" {
+			put(t, filepath.Join(there, filepath.Base(journalPath)), string(journal))
+		}
+		if rel == journalPath {
+			to = filepath.Join(there, filepath.Base(journalPath))
+		}
+		os.RemoveAll(filepath.Join(partial, rel))
+		if err := errors.Join(os.MkdirAll(filepath.Dir(filepath.Join(partial, rel)), 0o777), os.Symlink(to, filepath.Join(partial, rel))); err != nil {
+			t.Fatal(err)
+		}
+		before := tree(t, there)
+		refused(t, cfg, "is no part of what an interrupted export has left", partial)
+		if after := tree(t, there); after != before {
+			t.Errorf("%s: the link led to\n%s, and there is\n%s", rel, before, after)
+		}
+	}
+}
+
+// interrupted stops an export after its first episode.
+func interrupted(t *testing.T, cfg Config) {
+	t.Helper()
+	ctx, stop := context.WithCancel(t.Context())
+	cfg.Progress = func(p Progress) {
+		if p.Episodes == 1 {
+			stop()
+		}
+	}
+	if _, err := Export(ctx, cfg); err == nil {
+		t.Fatal("the export was not interrupted")
+	}
+}
+
+// A record that a power cut has left empty, or that has just begun, does not prevent the export of
+// the other records in its folder. If the command line names such a record, the export refuses it;
+// it also refuses a foreign file.
+func TestARecordWithoutATick(t *testing.T) {
+	dir := t.TempDir()
+	good := plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap"))
+	whole, err := os.ReadFile(good)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t, dir)
+	for i, size := range []int{0, 5, 8, 20, 60, len(whole) / 3} {
+		put(t, filepath.Join(dir, "z.mcap"), string(whole[:size]))
+		cfg.Out = filepath.Join(t.TempDir(), "set")
+		r, err := Export(t.Context(), cfg)
+		if size == 5 { // it may come from any program
+			if err == nil || !strings.Contains(err.Error(), "no MCAP file") {
+				t.Errorf("5 bytes: %v", err)
+			}
+			continue
+		}
+		if err != nil || r.Episodes != 1 || r.Left["records of which nothing but the beginning is there"] != 1 {
+			t.Errorf("file %d, of %d bytes: %+v, %v", i, size, r, err)
+		}
+		if size > 60 { // it has its metadata, and is a run without an episode
+			continue
+		}
+		named := cfg
+		named.Out, named.Records = filepath.Join(t.TempDir(), "set"), []string{good, filepath.Join(dir, "z.mcap")}
+		refused(t, named, "z.mcap")
+	}
+	if err := os.Remove(good); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Out = filepath.Join(t.TempDir(), "set")
+	refused(t, cfg, "1 records, all without a tick")
+}
+
+// The export takes the readable part of a record with a damaged chunk, and the summary reports that
+// data follows the damage: it does not count the record as one without an end.
+func TestADamagedRecordIsNamed(t *testing.T) {
+	needFFmpeg(t)
+	s := &scene{seconds: 4, task: "x", cameras: []string{"top"}, w: 640, h: 480}
+	path := s.write(t, filepath.Join(t.TempDir(), "a.mcap"))
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data[len(data)*7/10] ^= 0xff
+	put(t, path, string(data))
+	r := exporting(t, testConfig(t, path))
+	if r.Frames == 0 || r.Frames >= 120 || r.Endless != 0 || r.Left["records that are damaged before their end: what follows the damage is left out"] != 1 {
+		t.Errorf("%+v, want some of 120 frames, and to say that more follow", r)
+	}
+}

@@ -1,0 +1,208 @@
+package dataset
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/internal/userfile"
+)
+
+// journalPath is the file with the origin of each episode and everything from which meta/ is made.
+// LeRobot's loader ignores it.
+const journalPath = "meta/edge_rt_journal.jsonl"
+
+// settings is the journal's first line. All episodes of a dataset share them.
+type settings struct {
+	Robot    string             `json:"robot"`
+	FPS      int                `json:"fps"`
+	VCodec   string             `json:"vcodec"`
+	CRF      int                `json:"crf"`
+	Features map[string]Feature `json:"features"`
+}
+
+// entry is one episode: every further line of the journal.
+type entry struct {
+	Key          string           `json:"key"` // of the episode in its record
+	Record       string           `json:"record"`
+	Number       uint32           `json:"number,omitempty"`
+	Outcome      string           `json:"outcome,omitempty"`
+	Task         string           `json:"task"`
+	Frames       int              `json:"frames"`
+	Held         int              `json:"held,omitempty"`
+	PictureAgeMS float64          `json:"picture_age_ms"` // of the oldest picture
+	Intervention int              `json:"intervention"`   // frames
+	Stats        map[string]Stats `json:"stats"`
+}
+
+// journal is an open journal.
+type journal struct {
+	path     string
+	settings settings
+	entries  []entry
+	known    map[string]bool
+	tasks    []string
+	frames   int
+	size     int64 // bytes of the complete lines
+	torn     bool
+}
+
+// readJournal reads the journal of a dataset. It omits a last entry whose line is incomplete.
+func readJournal(dir string) (*journal, error) {
+	j := &journal{path: filepath.Join(dir, journalPath), known: map[string]bool{}}
+	data, err := userfile.Read(j.path, maxText*16)
+	if err != nil {
+		return nil, err
+	}
+	whole := data[:bytes.LastIndexByte(data, '\n')+1]
+	lines := bytes.Split(whole, []byte("\n"))
+	if len(lines) < 2 {
+		return nil, fmt.Errorf("%s has no beginning", j.path)
+	}
+	if err := json.Unmarshal(lines[0], &j.settings); err != nil {
+		return nil, fmt.Errorf("%s: %w", j.path, err)
+	}
+	if err := checkFeatures(j.settings.Features); err != nil {
+		return nil, fmt.Errorf("%s: %w", j.path, err)
+	}
+	for i, line := range lines[1 : len(lines)-1] {
+		var e entry
+		if err := json.Unmarshal(line, &e); err != nil {
+			return nil, fmt.Errorf("%s, line %d: %w", j.path, i+2, err)
+		}
+		j.take(e)
+	}
+	j.size, j.torn = int64(len(whole)), len(whole) != len(data)
+	return j, nil
+}
+
+// mend cuts off an incomplete last line.
+func (j *journal) mend() error {
+	if !j.torn {
+		return nil
+	}
+	j.torn = false
+	return os.Truncate(j.path, j.size)
+}
+
+// newJournal writes a new journal with the entries of existing episodes.
+func newJournal(f *folder, s settings, entries []entry) (*journal, error) {
+	j := &journal{path: filepath.Join(f.dir, journalPath), settings: s, known: map[string]bool{}}
+	for _, e := range entries {
+		j.take(e)
+	}
+	return j, f.write(journalPath, func(file *os.File) error {
+		enc := json.NewEncoder(file)
+		err := enc.Encode(s)
+		for _, e := range entries {
+			err = errors.Join(err, enc.Encode(e))
+		}
+		return err
+	})
+}
+
+func (j *journal) take(e entry) {
+	j.entries = append(j.entries, e)
+	j.known[e.Key] = true
+	j.frames += e.Frames
+	j.task(e.Task)
+}
+
+// task returns the number of a task; a new task gets the next number.
+func (j *journal) task(text string) int {
+	for i, t := range j.tasks {
+		if t == text {
+			return i
+		}
+	}
+	j.tasks = append(j.tasks, text)
+	return len(j.tasks) - 1
+}
+
+// add appends an episode whose files are on the disk.
+func (j *journal) add(e entry) error {
+	if err := j.line(e); err != nil {
+		return err
+	}
+	j.take(e)
+	return nil
+}
+
+func (j *journal) line(v any) error {
+	text, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	f, err := os.OpenFile(j.path, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(text, '\n'))
+	return errors.Join(err, f.Sync(), f.Close())
+}
+
+// fits refuses settings that differ from the journal's. instead is the advice in the error.
+func (j *journal) fits(s settings, name, other, instead string) error {
+	a, b := normal(j.settings), normal(s)
+	keys := slices.Sorted(maps.Keys(a))
+	for key := range b {
+		if _, both := a[key]; !both {
+			keys = append(keys, key)
+		}
+	}
+	slices.SortStableFunc(keys, func(x, y string) int { return rank(x) - rank(y) })
+	for _, key := range keys {
+		if !reflect.DeepEqual(a[key], b[key]) {
+			return refuse("%s of %s is %s, and %s has %s: one dataset has one; %s", key, name, brief(b[key]), other, brief(a[key]), instead)
+		}
+	}
+	return nil
+}
+
+// rank sorts causes before their effects: a difference in rate or codec appears in each video's
+// feature too, and a record without cameras lacks the age of pictures.
+func rank(key string) int {
+	if i := slices.Index([]string{"robot", "fps", "vcodec", "crf"}, key); i >= 0 {
+		return i - 5
+	}
+	if strings.HasPrefix(key, "feature "+imagePrefix) {
+		return -1
+	}
+	return 0
+}
+
+// normal returns settings as JSON decodes them, each feature under its own key.
+func normal(s settings) (out map[string]any) {
+	text, _ := json.Marshal(s)
+	json.Unmarshal(text, &out)
+	features, _ := out["features"].(map[string]any)
+	delete(out, "features")
+	for name, f := range features {
+		out["feature "+name] = f
+	}
+	return out
+}
+
+// brief formats a setting for an error: of a feature only the fields in which two datasets with the
+// same rate and codec can differ.
+func brief(v any) string {
+	if v == nil {
+		return "none"
+	}
+	if f, ok := v.(map[string]any); ok {
+		text := fmt.Sprintf("%v %v", f["dtype"], f["shape"])
+		if f["names"] != nil && f["dtype"] != videoType {
+			text += fmt.Sprintf(" %v", f["names"])
+		}
+		return text
+	}
+	text, _ := json.Marshal(v)
+	return string(text)
+}

@@ -1,0 +1,90 @@
+package dataset
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/record"
+)
+
+// LeRobot's own loader, statistics, editing tools and training script accept an exported dataset.
+// `make dataset-test` runs this test; DATASET_JUDGE names the Python that has LeRobot.
+func TestLeRobotTakesIt(t *testing.T) {
+	python := os.Getenv("DATASET_JUDGE")
+	if python == "" {
+		t.Skip("make dataset-test runs it")
+	}
+	for codec := range Codecs {
+		t.Run(codec, func(t *testing.T) {
+			s := &scene{seconds: 8, cameras: []string{"top", "wrist"}, w: 128, h: 96, first: 3}
+			for i := range 4 {
+				s.episodes = append(s.episodes, begin(s, i+1, float64(2*i), []string{"pick", "place"}[i%2]), end(s, i+1, float64(2*i)+1+0.2*float64(i), record.Success))
+			}
+			cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+			cfg.VCodec = codec
+			exporting(t, cfg)
+			v, err := Check(t.Context(), cfg.Out, true)
+			if err != nil || !v.Whole() {
+				t.Fatalf("%v, %+v", err, v)
+			}
+			pictures := t.TempDir()
+			shown(t, s, cfg.Out, pictures)
+			args := []string{"../tools/dataset/judge.py", cfg.Out, pictures}
+			made := filepath.Join(t.TempDir(), "made")
+			if codec == "h264" {
+				args = append(args, "--tools", "--keep", made)
+			}
+			var said tail
+			said.keep = 8000
+			cmd := exec.CommandContext(t.Context(), python, args...)
+			cmd.Stderr = &said
+			out, err := cmd.Output()
+			t.Logf("%s", out)
+			if err != nil {
+				t.Fatalf("%v: %s", err, said.text())
+			}
+			if codec == "h264" {
+				checkTheirs(t, made)
+			}
+		})
+	}
+}
+
+// checkTheirs checks the datasets of LeRobot's own tools and writer. LeRobot's loader has loaded
+// all of them, so the check must accept them.
+func checkTheirs(t *testing.T, made string) {
+	t.Helper()
+	dirs, err := os.ReadDir(made)
+	if err != nil || len(dirs) < 14 {
+		t.Fatalf("%d datasets of LeRobot's, %v", len(dirs), err)
+	}
+	for _, d := range dirs {
+		v, err := Check(t.Context(), filepath.Join(made, d.Name()), true)
+		if err != nil || !v.Whole() {
+			t.Errorf("%s, which LeRobot has made: %v, %+v", d.Name(), err, v)
+			continue
+		}
+		t.Logf("%s: whole, notes %q", d.Name(), v.Notes)
+	}
+}
+
+// shown writes the scene's picture for each frame of a dataset. The frame's state, which is the
+// tick's number, identifies the picture.
+func shown(t *testing.T, s *scene, dir, to string) {
+	t.Helper()
+	d := read(t, dir)
+	for k, name := range s.cameras {
+		if err := os.MkdirAll(filepath.Join(to, name), 0o777); err != nil {
+			t.Fatal(err)
+		}
+		for i, tick := range d.firsts(stateName) {
+			number, _ := s.shown(int(tick))
+			if err := os.WriteFile(filepath.Join(to, name, fmt.Sprintf("%06d.jpg", i)), testPicture(t, number+100*k, s.w, s.h), 0o666); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+}

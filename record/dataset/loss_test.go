@@ -1,0 +1,664 @@
+package dataset
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/record/recordtest"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// plainRun is a run without cameras, with a task and a length in seconds.
+func plainRun(instance string, seconds float64) *scene {
+	return &scene{instance: instance, seconds: seconds, task: "x"}
+}
+
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func holds(t *testing.T, path, want string) {
+	t.Helper()
+	got, err := os.ReadFile(path)
+	if err != nil || string(got) != want {
+		t.Errorf("%s holds %q, %v; want %q", path, got, err, want)
+	}
+}
+
+// checked fails the test if a check of the dataset finds a fault.
+func checked(t *testing.T, dir string) {
+	t.Helper()
+	v, err := Check(t.Context(), dir, true)
+	if err != nil || !v.Whole() {
+		t.Errorf("%s: %v, %+v", dir, err, v)
+	}
+}
+
+// --append through a link extends the dataset at the link's target, and the link stays.
+func TestAppendThroughALink(t *testing.T) {
+	dir := t.TempDir()
+	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
+	exporting(t, cfg)
+	link := filepath.Join(dir, "link")
+	second := filepath.Join(dir, "second")
+	for from, to := range map[string]string{second: cfg.Out, link: second} {
+		if err := os.Symlink(to, from); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
+	real := cfg.Out
+	cfg.Out, cfg.Append = link, true
+	if r := exporting(t, cfg); r.Episodes != 2 || r.Added != 1 {
+		t.Errorf("%+v", r)
+	}
+	for _, path := range []string{link, second} {
+		if info, err := os.Lstat(path); err != nil || info.Mode().Type() != fs.ModeSymlink {
+			t.Errorf("%s is no link any more: %v", path, err)
+		}
+	}
+	if info, err := readInfo(real); err != nil || info.Episodes != 2 {
+		t.Errorf("%+v, %v", info, err)
+	}
+	checked(t, real)
+	for _, out := range []string{filepath.Join(dir, "nowhere"), "/"} {
+		os.Symlink(filepath.Join(dir, "gone"), filepath.Join(dir, "nowhere"))
+		cfg.Out = out
+		if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) {
+			t.Errorf("%s: %v, want a refusal", out, err)
+		}
+	}
+}
+
+// A person's files in a dataset survive --append with their modes, including files that arrived
+// during the export.
+func TestAppendKeepsAPersonsFiles(t *testing.T) {
+	needFFmpeg(t)
+	dir := t.TempDir()
+	first, second := plainRun("one", 1), plainRun("two", 1)
+	first.cameras, second.cameras = []string{"top"}, []string{"top"}
+	cfg := testConfig(t, first.write(t, filepath.Join(dir, "a.mcap")))
+	exporting(t, cfg)
+	mine := []string{
+		"README.md", ".git/config", ".gitattributes", "meta/notes.txt", "meta/sub/deep.json", "meta/episodes/notes.txt", "meta/info.json.new", "meta/stats.json.new",
+		"data/chunk-000/notes.txt", "data/chunk-000/file-000.parquet.bak", "videos/extra/chunk-000/file-000.mp4",
+		"videos/" + imagePrefix + "top/chunk-000/cover.jpg", "new", "data.bak/x",
+	}
+	for _, rel := range mine {
+		put(t, filepath.Join(cfg.Out, rel), rel)
+	}
+	for _, err := range []error{
+		os.Mkdir(filepath.Join(cfg.Out, "empty"), 0o750), os.Symlink("README.md", filepath.Join(cfg.Out, "READ")), os.Chmod(filepath.Join(cfg.Out, "README.md"), 0o444),
+		os.Chmod(cfg.Out, 0o710), os.Remove(filepath.Join(cfg.Out, "data.bak/x")),
+	} {
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	mine = slices.DeleteFunc(mine, func(s string) bool { return s == "data.bak/x" })
+	var info map[string]any
+	if err := readJSON(filepath.Join(cfg.Out, infoPath), &info); err != nil {
+		t.Fatal(err)
+	}
+	info["license"] = "CC0"
+	text, _ := json.Marshal(info)
+	put(t, filepath.Join(cfg.Out, infoPath), string(text))
+	cfg.Records = append(cfg.Records, second.write(t, filepath.Join(dir, "b.mcap")))
+	cfg.Append = true
+	late := false
+	cfg.Progress = func(Progress) {
+		if !late {
+			late = true
+			put(t, filepath.Join(cfg.Out, "meta/late.txt"), "late")
+			put(t, filepath.Join(cfg.Out, "meta/notes.txt.tmp"), "changed")
+			os.Rename(filepath.Join(cfg.Out, "meta/notes.txt.tmp"), filepath.Join(cfg.Out, "meta/notes.txt"))
+		}
+	}
+	if r := exporting(t, cfg); r.Episodes != 2 || r.Kept != "" {
+		t.Errorf("%+v", r)
+	}
+	for _, rel := range mine {
+		if want := rel; rel == "meta/notes.txt" {
+			holds(t, filepath.Join(cfg.Out, rel), "changed")
+		} else {
+			holds(t, filepath.Join(cfg.Out, rel), want)
+		}
+	}
+	holds(t, filepath.Join(cfg.Out, "meta/late.txt"), "late")
+	if to, err := os.Readlink(filepath.Join(cfg.Out, "READ")); err != nil || to != "README.md" {
+		t.Errorf("the link leads to %q, %v", to, err)
+	}
+	for rel, want := range map[string]fs.FileMode{"README.md": 0o444, "empty": 0o750 | fs.ModeDir, "data.bak": 0o777&^umask() | fs.ModeDir, ".": 0o710 | fs.ModeDir} {
+		if info, err := os.Stat(filepath.Join(cfg.Out, rel)); err != nil || info.Mode() != want {
+			t.Errorf("%s: %v, %v, want %v", rel, info.Mode(), err, want)
+		}
+	}
+	if err := readJSON(filepath.Join(cfg.Out, infoPath), &info); err != nil || info["license"] != "CC0" || info["total_episodes"] != 2.0 {
+		t.Errorf("info.json is %v, %v", info, err)
+	}
+	if _, err := os.Lstat(filepath.Join(cfg.Out, marker)); err == nil {
+		t.Error("the export's own folder is left")
+	}
+	if there, _ := exists(Partial(cfg.Out)); there {
+		t.Error("something is left beside it")
+	}
+	checked(t, cfg.Out)
+}
+
+func umask() fs.FileMode {
+	old := unix.Umask(0)
+	unix.Umask(old)
+	return fs.FileMode(old)
+}
+
+// --append refuses a dataset whose meta/ a person or a tool has edited, and a dataset with a file
+// at the path of a future episode or a folder in place of a file.
+func TestAppendRefusesWhatItWouldLose(t *testing.T) {
+	edit := func(rel string, change func(map[string]any)) func(t *testing.T, dir string) {
+		return func(t *testing.T, dir string) {
+			var v map[string]any
+			if err := readJSON(filepath.Join(dir, rel), &v); err != nil {
+				t.Fatal(err)
+			}
+			change(v)
+			text, _ := json.Marshal(v)
+			put(t, filepath.Join(dir, rel), string(text))
+		}
+	}
+	for what, c := range map[string]struct {
+		change func(t *testing.T, dir string)
+		says   string
+	}{
+		"another robot": {edit(infoPath, func(v map[string]any) { v["robot_type"] = "mine" }), "robot_type differs"},
+		"another feature": {edit(infoPath, func(v map[string]any) {
+			v["features"].(map[string]any)["x"] = Feature{DType: float32Type, Shape: []int{1}}
+		}), "features differs"},
+		"statistics":      {edit(statsPath, func(v map[string]any) { v[stateName].(map[string]any)["mean"] = []any{1, 2, 3} }), "observation.state differs"},
+		"more statistics": {edit(statsPath, func(v map[string]any) { v["x"] = 1 }), "more features"},
+		"another task": {func(t *testing.T, dir string) {
+			j, err := readJournal(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			j.tasks = []string{"y"}
+			if err := testFolder(t, dir).writeMeta(j, nil); err != nil {
+				t.Fatal(err)
+			}
+			os.RemoveAll(filepath.Join(dir, marker))
+		}, "tasks.parquet"},
+		"an episode too many":  {func(t *testing.T, dir string) { put(t, filepath.Join(dir, fill(dataPath, "", 0, 1)), "mine") }, "has the place of a future file"},
+		"an episode too few":   {func(t *testing.T, dir string) { os.Remove(filepath.Join(dir, fill(dataPath, "", 0, 0))) }, "it was edited"},
+		"a pipe":               {func(t *testing.T, dir string) { unix.Mkfifo(filepath.Join(dir, "pipe"), 0o600) }, "neither a file nor a folder"},
+		"a link for data":      {elsewhere("data"), "an export writes into it"},
+		"a link for its chunk": {elsewhere("data/chunk-000"), "an export writes into it"},
+		"a link for meta":      {elsewhere("meta"), "an export writes into it"},
+	} {
+		dir := t.TempDir()
+		cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
+		exporting(t, cfg)
+		c.change(t, cfg.Out)
+		before := tree(t, cfg.Out)
+		cfg.Records = append(cfg.Records, plainRun("two", 1).write(t, filepath.Join(dir, "b.mcap")))
+		cfg.Append = true
+		if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) || !strings.Contains(err.Error(), c.says) {
+			t.Errorf("%s: %v, want %q", what, err, c.says)
+		}
+		if after := tree(t, cfg.Out); after != before {
+			t.Errorf("%s: the dataset was\n%s, and is\n%s", what, before, after)
+		}
+	}
+}
+
+// elsewhere moves a folder away and leaves a link to it.
+func elsewhere(rel string) func(t *testing.T, dir string) {
+	return func(t *testing.T, dir string) {
+		to := filepath.Join(t.TempDir(), "there")
+		if err := errors.Join(os.Rename(filepath.Join(dir, rel), to), os.Symlink(to, filepath.Join(dir, rel))); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// tree returns the paths and contents of all files of a folder.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var b strings.Builder
+	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		b.WriteString(strings.TrimPrefix(path, dir) + " " + d.Type().String())
+		if d.Type().IsRegular() {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				return err
+			}
+			b.WriteString(" " + string(data[:min(len(data), 40)]) + " " + string(rune(len(data))))
+		}
+		b.WriteByte('\n')
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// A folder, a file or a link named OUT.partial that is not the work of an export stays as it is.
+func TestThePartialOfSomebodyElseStays(t *testing.T) {
+	set := testConfig(t, plainRun("zero", 1).write(t, filepath.Join(t.TempDir(), "z.mcap")))
+	exporting(t, set)
+	for what, make := range map[string]func(t *testing.T, partial string){
+		"a dataset of another program": func(t *testing.T, p string) {
+			for _, rel := range []string{"data/chunk-000/file-000.parquet", "videos/x/chunk-000/file-000.mp4", "meta/info.json"} {
+				put(t, filepath.Join(p, rel), rel)
+			}
+		},
+		"its data alone":       func(t *testing.T, p string) { put(t, filepath.Join(p, "data/mine"), "x") },
+		"a dataset of edge-rt": func(t *testing.T, p string) { os.CopyFS(p, os.DirFS(set.Out)) },
+		"a file":               func(t *testing.T, p string) { put(t, p, "x") },
+		"a link": func(t *testing.T, p string) {
+			to := t.TempDir()
+			put(t, filepath.Join(to, "data/mine"), "x")
+			os.Symlink(to, p)
+		},
+	} {
+		cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(t.TempDir(), "a.mcap")))
+		make(t, Partial(cfg.Out))
+		before := tree(t, Partial(cfg.Out))
+		refused(t, cfg, "set.partial is ")
+		if after := tree(t, Partial(cfg.Out)); after != before {
+			t.Errorf("%s: it was\n%s, and is\n%s", what, before, after)
+		}
+	}
+	// An export continues an export's folder, and does not remove a person's file in it.
+	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	put(t, filepath.Join(Partial(cfg.Out), marker, "new"), "half a file")
+	put(t, filepath.Join(Partial(cfg.Out), fill(dataPath, "", 0, 3)), "half a file")
+	put(t, filepath.Join(Partial(cfg.Out), "data/mine"), "x")
+	refused(t, cfg, "data/mine was not made by an export")
+	holds(t, filepath.Join(Partial(cfg.Out), "data/mine"), "x")
+	os.Remove(filepath.Join(Partial(cfg.Out), "data/mine"))
+	exporting(t, cfg)
+	checked(t, cfg.Out)
+}
+
+// A folder that another program makes at the final place during the export stays.
+func TestWhatAppearsMeanwhileStays(t *testing.T) {
+	cfg := testConfig(t, plainRun("one", 1).write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, "mine"), "x") }
+	if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) || !strings.Contains(err.Error(), "was made by another program meanwhile") {
+		t.Errorf("%v", err)
+	}
+	holds(t, filepath.Join(cfg.Out, "mine"), "x")
+	os.RemoveAll(cfg.Out)
+	cfg.Progress = nil
+	if r := exporting(t, cfg); r.Resumed != 1 {
+		t.Errorf("%+v, want the episode that was whole", r)
+	}
+}
+
+// --append completes an episode whose run continued, removes a discarded one, and updates an
+// episode whose outcome an operator changed. All other episodes stay.
+func TestAppendFollowsTheRecord(t *testing.T) {
+	needFFmpeg(t)
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.mcap")
+	run := func(seconds float64, marks ...func(*scene) record.Episode) *scene {
+		s := &scene{instance: "one", seconds: seconds, cameras: []string{"top"}, task: "x"}
+		for _, m := range marks {
+			s.episodes = append(s.episodes, m(s))
+		}
+		return s
+	}
+	begins := func(n int, at float64, task string) func(*scene) record.Episode {
+		return func(s *scene) record.Episode { return begin(s, n, at, task) }
+	}
+	ends := func(n int, at float64, outcome string) func(*scene) record.Episode {
+		return func(s *scene) record.Episode { return end(s, n, at, outcome) }
+	}
+	run(3).write(t, file)
+	other := &scene{instance: "two", seconds: 2, cameras: []string{"top"}, task: "y", phase: 50}
+	other.write(t, filepath.Join(dir, "b.mcap"))
+	cfg := testConfig(t, file, filepath.Join(dir, "b.mcap"))
+	r := exporting(t, cfg)
+	same(t, "episodes and frames", []int{r.Episodes, r.Frames}, []int{2, 150})
+	cfg.Append = true
+
+	// The run continues: the dataset has 90 of 270 frames.
+	run(9).write(t, file)
+	r = exporting(t, cfg)
+	same(t, "episodes, frames, added, there, replaced, removed", []int{r.Episodes, r.Frames, r.Added, r.There, r.Replaced, r.Removed}, []int{2, 330, 1, 1, 1, 0})
+	checked(t, cfg.Out)
+	d := read(t, cfg.Out)
+	same(t, "states", d.firsts(stateName), append(counted(0, 60, 1), counted(0, 270, 1)...))
+	same(t, "tasks", []float64{d.firsts(taskIndex)[0], d.firsts(taskIndex)[60]}, []float64{0, 1})
+	if r = exporting(t, cfg); r.Added != 0 || r.Replaced != 0 || r.There != 2 {
+		t.Errorf("again: %+v", r)
+	}
+
+	// The run now has marked episodes.
+	three := []func(*scene) record.Episode{begins(1, 0.5, "x"), ends(1, 2, record.Success), begins(2, 3, "x"), ends(2, 5, record.Success), begins(3, 6, "z")}
+	run(9, three...).write(t, file)
+	r = exporting(t, cfg)
+	same(t, "episodes, frames, replaced", []int{r.Episodes, r.Frames, r.Replaced}, []int{4, 60 + 45 + 60 + 90, 1})
+	checked(t, cfg.Out)
+
+	// The operator discards episode 1 and turns episode 2 into a failure; episode 3 continues.
+	three = append(three, ends(1, 9, record.Discard), ends(2, 9.1, record.Failure), ends(3, 10, record.Success))
+	run(12, three...).write(t, file)
+	r = exporting(t, cfg)
+	same(t, "episodes, frames, replaced, removed", []int{r.Episodes, r.Frames, r.Replaced, r.Removed}, []int{3, 60 + 60 + 120, 2, 1})
+	checked(t, cfg.Out)
+	d = read(t, cfg.Out)
+	same(t, "outcomes", []float64{d.firsts(outcomeName)[0], d.firsts(outcomeName)[60], d.firsts(outcomeName)[120]}, []float64{-1, 0, 1})
+	whole := cfg
+	whole.Append, whole.Out = false, whole.Out+"-whole"
+	whole.Records = []string{filepath.Join(dir, "b.mcap"), file}
+	exporting(t, whole)
+	sameFiles(t, cfg.Out, whole.Out)
+
+	// With --only success, episode 2 leaves the dataset when the operator turns it into a failure.
+	only := cfg
+	only.Append, only.Out, only.Only = false, only.Out+"-only", []string{record.Success}
+	three = append(three, ends(2, 10.5, record.Success))
+	run(12, three...).write(t, file)
+	exporting(t, only)
+	three = append(three, ends(2, 10.6, record.Failure))
+	run(12, three...).write(t, file)
+	only.Append = true
+	if r := exporting(t, only); r.Episodes != 1 || r.Replaced != 1 {
+		t.Errorf("%+v, want the third alone", r)
+	}
+	checked(t, only.Out)
+}
+
+// An interrupted export starts anew if its run has continued since.
+func TestAnInterruptedExportFollowsTheRecord(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "a.mcap")
+	plainRun("one", 3).write(t, file)
+	cfg := testConfig(t, file)
+	cfg.Progress = func(Progress) { put(t, filepath.Join(cfg.Out, "mine"), "x") }
+	if _, err := Export(t.Context(), cfg); err == nil {
+		t.Fatal("it was to be interrupted")
+	}
+	os.RemoveAll(cfg.Out)
+	cfg.Progress = nil
+	plainRun("one", 5).write(t, file)
+	if r := exporting(t, cfg); r.Frames != 150 || r.Resumed != 0 {
+		t.Errorf("%+v, want all frames", r)
+	}
+}
+
+// The report counts a run that is still being recorded.
+func TestARunThatGoesOnSaysSo(t *testing.T) {
+	file := plainRun("one", 2).write(t, filepath.Join(t.TempDir(), "a.mcap"))
+	f, err := os.Open(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Flock(int(f.Fd()), unix.LOCK_EX); err != nil {
+		t.Fatal(err)
+	}
+	cfg := testConfig(t, file)
+	if r := exporting(t, cfg); r.Recording != 1 {
+		t.Errorf("%+v, want one run that goes on", r)
+	}
+	f.Close()
+	cfg.Append = true
+	if r := exporting(t, cfg); r.Recording != 0 {
+		t.Errorf("%+v, want none that goes on", r)
+	}
+}
+
+// No name in a foreign record or dataset leads out of the folder.
+func TestNamesLeadNowhere(t *testing.T) {
+	dir := t.TempDir()
+	for _, name := range []string{"x/../../../victim", "/etc/victim", "..", "a\x00b", strings.Repeat("n", 300), "a\x1b[2Jb"} {
+		file := filepath.Join(dir, "hostile.mcap")
+		f := recordtest.Create(t, file, map[string]string{"instance": "i", "robot": "so101", "joints": "a.pos", "fps": "30", "task": "x", "cameras": name})
+		for i := range 30 {
+			at := testStart + rt.Instant(i)*33_333_333
+			f.Image(&record.Image{At: at, Data: record.Bytes{A: testPicture(t, i, 64, 48)}, Format: "jpeg", Camera: name})
+			m := &record.Tick{At: at}
+			m.State.Set([]float32{1})
+			m.Goal, m.Action = m.State, m.State
+			f.Tick(m)
+		}
+		f.Close()
+		cfg := testConfig(t, file)
+		refused(t, cfg, "camera")
+		if _, err := Export(t.Context(), cfg); strings.ContainsAny(err.Error(), "\x1b\x00") {
+			t.Errorf("%q reaches the terminal", err)
+		}
+		// The same name as a feature of an existing dataset.
+		cfg = testConfig(t, plainRun("one", 1).write(t, filepath.Join(dir, "a.mcap")))
+		exporting(t, cfg)
+		journal := filepath.Join(cfg.Out, journalPath)
+		data, err := os.ReadFile(journal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		key, _ := json.Marshal(imagePrefix + name)
+		data = bytes.Replace(data, []byte(`"features":{`), []byte(`"features":{`+string(key)+`:{"dtype":"video","shape":[48,64,3]},`), 1)
+		put(t, journal, string(data))
+		cfg.Append = true
+		if _, err := Export(t.Context(), cfg); !errors.As(err, new(InputError)) {
+			t.Errorf("%q in a journal: %v", name, err)
+		}
+	}
+	if _, err := (&folder{dir: dir}).path("../x"); err == nil {
+		t.Error("a path leads out of the folder")
+	}
+}
+
+// Only users who may read the records may read the dataset.
+func TestModesAreTheRecords(t *testing.T) {
+	needFFmpeg(t)
+	for _, c := range []struct {
+		record, file, sub fs.FileMode
+		umask             int
+	}{
+		{0o640, 0o640, 0o750, 0o022},
+		{0o644, 0o644, 0o755, 0o022},
+		{0o600, 0o600, 0o700, 0o022},
+		{0o666, 0o600, 0o700, 0o077},
+		{0o660, 0o640, 0o750, 0o027},
+		{0o440, 0o640, 0o750, 0o000},
+	} {
+		s := plainRun("one", 1)
+		s.cameras = []string{"top"}
+		cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+		if err := os.Chmod(cfg.Records[0], c.record); err != nil {
+			t.Fatal(err)
+		}
+		old := unix.Umask(c.umask)
+		_, err := Export(t.Context(), cfg)
+		unix.Umask(old)
+		if err != nil {
+			t.Fatal(err)
+		}
+		n := 0
+		filepath.WalkDir(cfg.Out, func(path string, d fs.DirEntry, err error) error {
+			info, err := d.Info()
+			if err != nil {
+				t.Fatal(err)
+			}
+			want := c.file
+			if d.IsDir() {
+				want = c.sub
+			}
+			if n++; info.Mode().Perm() != want {
+				t.Errorf("record %o, umask %o: %s is %o, want %o", c.record, c.umask, path, info.Mode().Perm(), want)
+			}
+			return nil
+		})
+		if n < 10 {
+			t.Errorf("%d files", n)
+		}
+	}
+}
+
+// Tasks are complete and valid UTF-8: pandas reads no other encoding.
+func TestTasksAreWhole(t *testing.T) {
+	long := strings.Repeat("hebe den Würfel auf 把方块 ", 80)[:2000]
+	s := &scene{seconds: 4, task: long}
+	s.episodes = []record.Episode{begin(s, 1, 0, long), end(s, 1, 1.5, record.Success), begin(s, 2, 2, "kurz"), end(s, 2, 3.5, record.Success)}
+	cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+	exporting(t, cfg)
+	d, err := Describe(cfg.Out)
+	if err != nil || len(d.Tasks) != 2 || d.Tasks[0].Task != long || d.Tasks[1].Task != "kurz" {
+		t.Errorf("%+v, %v", d, err)
+	}
+	for _, task := range []string{"a\xffb", "a\x1bb", "a\nb", strings.Repeat("x", record.MaxTask+1)} {
+		cfg.Out, cfg.Task = cfg.Out+"2", task
+		refused(t, cfg, "task")
+	}
+	// An older edge-rt kept 240 bytes of a task. The run's own task completes it; otherwise the
+	// report counts the episode.
+	cut := strings.Repeat("x", 239) + "ü"
+	for run, want := range map[string]int{cut + " and more": 0, "another": 1} {
+		old := &scene{seconds: 2, task: run}
+		old.episodes = []record.Episode{begin(old, 1, 0, cut[:240]), end(old, 1, 1.5, record.Success)}
+		cfg := testConfig(t, old.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+		r := exporting(t, cfg)
+		d, err := Describe(cfg.Out)
+		task := map[int]string{0: run, 1: cut[:239]}[want]
+		if err != nil || len(d.Tasks) != 1 || d.Tasks[0].Task != task || r.Left["episodes whose task an older edge-rt has cut at 240 bytes (--task gives the whole)"] != want {
+			t.Errorf("%q: %+v, %v, %+v", run, d.Tasks, err, r.Left)
+		}
+	}
+}
+
+// tearing writes a scene with torn pictures: their data ends early, with an end marker after it, as
+// cameras produce them.
+func tearing(t *testing.T, s *scene, path string, torn func(camera string, n int) bool) string {
+	t.Helper()
+	whole := s.write(t, filepath.Join(t.TempDir(), "whole.mcap"))
+	in, err := os.Open(whole)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer in.Close()
+	var f *recordtest.File
+	seen := map[string]int{}
+	info, err := record.Read(in, record.Visitor{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	delete(info.Run, "clock_offset_ns")
+	f = recordtest.Create(t, path, info.Run)
+	in.Seek(0, 0)
+	if _, err := record.Read(in, record.Visitor{
+		Tick:    func(m *record.Tick) error { f.Tick(m); return nil },
+		Episode: func(m *record.Episode) error { f.Episode(m); return nil },
+		Image: func(m *record.Image) error {
+			if n := seen[m.Camera]; torn(m.Camera, n) {
+				m.Data.A = append(slices.Clone(m.Data.A[:len(m.Data.A)*3/4]), 0xff, 0xd9)
+			}
+			seen[m.Camera]++
+			f.Image(m)
+			return nil
+		},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+	return path
+}
+
+// No frame shows a picture that does not decode, wherever it is. The report counts it with its
+// camera and its time.
+func TestTornPictures(t *testing.T) {
+	needFFmpeg(t)
+	for what, c := range map[string]struct {
+		torn  func(camera string, n int) bool
+		count map[string]int
+	}{
+		"one":              {func(camera string, n int) bool { return camera == "top" && n == 41 }, map[string]int{"top": 1}},
+		"the first":        {func(camera string, n int) bool { return camera == "wrist" && n == 0 }, map[string]int{"wrist": 1}},
+		"three in a row":   {func(camera string, n int) bool { return camera == "top" && n >= 30 && n < 33 }, map[string]int{"top": 3}},
+		"every second one": {func(camera string, n int) bool { return camera == "wrist" && n%2 == 1 }, map[string]int{"wrist": 30}},
+	} {
+		s := &scene{seconds: 2, cameras: []string{"top", "wrist"}, task: "x", first: 3}
+		cfg := testConfig(t, tearing(t, s, filepath.Join(t.TempDir(), "a.mcap"), c.torn))
+		r := exporting(t, cfg)
+		if r.Episodes != 1 || r.Frames != 57 {
+			t.Errorf("%s: %+v", what, r)
+		}
+		got := map[string]int{}
+		for _, torn := range r.Torn {
+			got[torn.Camera] = torn.Count
+			if len(torn.Times) != min(torn.Count, maxTorn) || torn.When() == "" || torn.Times[0].UnixNano() < recordtest.Wall {
+				t.Errorf("%s: the times are %v", what, torn.Times)
+			}
+		}
+		same(t, what+": torn pictures", got, c.count)
+		d := read(t, cfg.Out)
+		for i, age := range d.firsts(pictureAgeName) {
+			tick := 3 + i
+			oldest := 0.0
+			for _, name := range s.cameras {
+				n, _ := s.shown(tick)
+				for n > 0 && c.torn(name, n) {
+					n--
+				}
+				oldest = max(oldest, float64(s.tick(tick).At-(s.at(float64(n)/30)+s.shutter))/1e6)
+			}
+			if age-oldest > 1e-3 || oldest-age > 1e-3 {
+				t.Errorf("%s: frame %d has a picture %v ms old, want %v", what, i, age, oldest)
+				break
+			}
+		}
+		checked(t, cfg.Out)
+	}
+	// With so many torn pictures that frames have no picture, the export leaves out their episode
+	// and no other.
+	s := &scene{seconds: 4, cameras: []string{"top"}}
+	s.episodes = []record.Episode{begin(s, 1, 0, "x"), end(s, 1, 1.9, record.Success), begin(s, 2, 2, "x"), end(s, 2, 3.9, record.Success)}
+	cfg := testConfig(t, tearing(t, s, filepath.Join(t.TempDir(), "a.mcap"), func(_ string, n int) bool { return n > 35 && n < 55 }))
+	r := exporting(t, cfg)
+	if r.Episodes != 1 || r.Left["episodes with frames that have no picture of the last 250ms"] != 1 || r.Torn[0].Count != 19 {
+		t.Errorf("%+v", r)
+	}
+	cfg.Out, cfg.Missing = cfg.Out+"-cut", CutEpisode
+	if r := exporting(t, cfg); r.Episodes != 2 {
+		t.Errorf("%+v", r)
+	}
+	cfg.Append = true
+	if r := exporting(t, cfg); r.Episodes != 2 || r.Added != 0 || r.Replaced != 0 {
+		t.Errorf("again: %+v", r)
+	}
+	cfg = testConfig(t, tearing(t, &scene{cameras: []string{"top"}, task: "x"}, filepath.Join(t.TempDir(), "a.mcap"), func(string, int) bool { return true }))
+	refused(t, cfg, "no picture of camera top that is whole")
+}
+
+// A folder's name is neither a pattern nor a protocol.
+func TestNamesOfFoldersMeanThemselves(t *testing.T) {
+	needFFmpeg(t)
+	for _, name := range []string{"-a[b*", "pick:cubes %d"} {
+		s := plainRun("one", 1)
+		s.cameras = []string{"top"}
+		cfg := testConfig(t, s.write(t, filepath.Join(t.TempDir(), "a.mcap")))
+		cfg.Out = filepath.Join(t.TempDir(), name)
+		exporting(t, cfg)
+		checked(t, cfg.Out)
+	}
+}

@@ -1,0 +1,475 @@
+package dataset
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/record"
+)
+
+// marker is a folder inside a dataset that an export is building. It marks the dataset as an
+// export's work; a folder without it belongs to a person. The export writes each file there and
+// then renames it to its place.
+const marker = ".edge-rt-partial"
+
+// folder is a dataset that an export is building.
+type folder struct {
+	dir       string
+	file, sub fs.FileMode // permissions of its files, and of the folders in it
+}
+
+// folderFor returns a folder whose files only readers of the records may read. The process's umask
+// restricts them further.
+func folderFor(dir string, records []string) (*folder, error) {
+	f := &folder{dir: dir, file: 0o666}
+	for _, name := range records {
+		info, err := os.Stat(name)
+		if err != nil {
+			return nil, err
+		}
+		f.file &= info.Mode().Perm()
+	}
+	f.file |= 0o600
+	f.sub = f.file | f.file&0o444>>2
+	return f, nil
+}
+
+// path returns the path of a file of the dataset. It refuses a name that leads out of the folder,
+// since the name may come from a stranger.
+func (f *folder) path(rel string) (string, error) {
+	if !filepath.IsLocal(rel) {
+		return "", refuse("%q is no path within a dataset", rel)
+	}
+	return filepath.Join(f.dir, rel), nil
+}
+
+// makeFor makes the parent folder of a file and returns the file's path.
+func (f *folder) makeFor(rel string) (path string, err error) {
+	if path, err = f.path(rel); err != nil {
+		return "", err
+	}
+	return path, os.MkdirAll(filepath.Dir(path), f.sub)
+}
+
+// create makes an empty file for another program to write. It replaces an existing file, which may
+// be a link to another dataset's file.
+func (f *folder) create(rel string) (path string, err error) {
+	if path, err = f.makeFor(rel); err != nil {
+		return "", err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", err
+	}
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_EXCL|os.O_WRONLY, f.file)
+	if err != nil {
+		return "", err
+	}
+	return path, file.Close()
+}
+
+// write makes a file and forces it to the disk. On an error it makes no file.
+func (f *folder) write(rel string, fill func(*os.File) error) error {
+	path, err := f.makeFor(rel)
+	if err != nil {
+		return err
+	}
+	made := filepath.Join(f.dir, marker, "new")
+	if err := os.Remove(made); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	file, err := os.OpenFile(made, os.O_CREATE|os.O_EXCL|os.O_WRONLY, f.file)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(fill(file), file.Sync(), file.Close()); err != nil {
+		os.Remove(made)
+		return err
+	}
+	return os.Rename(made, path)
+}
+
+// claim makes the folder, or takes over the folder of an interrupted export, and locks it for this
+// process. It refuses a folder that belongs to a person.
+func (f *folder) claim(out string) (unlock func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(f.dir), 0o777); err != nil {
+		return nil, err
+	}
+	err = os.Mkdir(f.dir, f.sub)
+	if err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	if err != nil {
+		if err := f.isAnExports(); err != nil {
+			return nil, err
+		}
+	}
+	unlock, err = lock(f.dir)
+	if err != nil {
+		return nil, refuse("another export is writing %s", out)
+	}
+	if err := os.MkdirAll(filepath.Join(f.dir, marker), f.sub); err != nil {
+		unlock()
+		return nil, err
+	}
+	return unlock, nil
+}
+
+// isAnExports refuses a folder that is not the work of an export.
+func (f *folder) isAnExports() error {
+	info, err := os.Lstat(f.dir)
+	if err != nil {
+		return err
+	}
+	const cure = "move it away, or name another place for the dataset"
+	if !info.IsDir() {
+		return refuse("%s is in the way of the export, which makes a folder there: %s", f.dir, cure)
+	}
+	if err := f.withoutLinks(); err != nil {
+		return err
+	}
+	if info, err := os.Lstat(filepath.Join(f.dir, marker)); err == nil && info.IsDir() {
+		return nil
+	}
+	entries, err := os.ReadDir(f.dir)
+	if err != nil {
+		return err
+	}
+	if len(entries) == 0 {
+		return nil
+	}
+	// An older edge-rt made no marker. Its folder has a journal, but not yet the info.json of a
+	// finished dataset.
+	_, noJournal := os.Lstat(filepath.Join(f.dir, journalPath))
+	_, noInfo := os.Lstat(filepath.Join(f.dir, infoPath))
+	if noJournal == nil && errors.Is(noInfo, fs.ErrNotExist) {
+		return nil
+	}
+	return refuse("%s is not the folder of an interrupted export: %s", f.dir, cure)
+}
+
+// withoutLinks refuses a link, or anything else that is neither a file nor a folder, at a path that
+// the export will write: the write would go to the link's target.
+func (f *folder) withoutLinks() error {
+	var o own
+	if j, err := readJournal(f.dir); err == nil { // without a journal no work continues
+		o = of(j)
+	}
+	return filepath.WalkDir(f.dir, func(path string, d fs.DirEntry, err error) error {
+		rel, relErr := filepath.Rel(f.dir, path)
+		if err = errors.Join(err, relErr); err != nil {
+			return err
+		}
+		rel = filepath.ToSlash(rel)
+		if (rel == marker || o.leads(rel)) && !d.IsDir() || rel == journalPath && !d.Type().IsRegular() {
+			return refuse("%s is no part of what an interrupted export has left: move %s away, or name another place for the dataset", path, f.dir)
+		}
+		return nil
+	})
+}
+
+// Patterns of the files and folders that an export makes. The numbers in a file's path give its
+// episode.
+var (
+	numbered = regexp.MustCompile(`^(?:data|videos/([^/]+))/chunk-(\d{3,6})/file-(\d{3})\.(?:parquet|mp4)$`)
+	folders  = regexp.MustCompile(`^(?:data|meta|meta/episodes|meta/episodes/chunk-000|data/chunk-\d+|videos|videos/([^/]+)|videos/([^/]+)/chunk-\d+)$`)
+	ofMeta   = []string{infoPath, statsPath, tasksPath, journalPath, fill(episodePath, "", 0, 0)}
+)
+
+// own identifies the files of a dataset that an export has made.
+type own struct {
+	videos   []string
+	episodes int
+}
+
+// of returns the files that belong to a journal.
+func of(j *journal) own {
+	return own{(&Info{Features: j.settings.Features}).videos(), len(j.entries)}
+}
+
+// episode returns the number of the episode whose file has the path rel; ok is false if rel is not
+// the path of an episode's file.
+func (o *own) episode(rel string) (n int, ok bool) {
+	m := numbered.FindStringSubmatch(filepath.ToSlash(rel))
+	if m == nil || m[1] != "" && !slices.Contains(o.videos, m[1]) {
+		return 0, false
+	}
+	chunk, err := strconv.Atoi(m[2])
+	file, err2 := strconv.Atoi(m[3])
+	n = chunk*chunksSize + file
+	return n, err == nil && err2 == nil && filepath.ToSlash(rel) == o.place(m[1], n)
+}
+
+// place returns the path of episode n's file: of a video, or of its numbers if video is empty.
+func (o *own) place(video string, n int) string {
+	template := videoPath
+	if video == "" {
+		template = dataPath
+	}
+	return fill(template, video, int64(n/chunksSize), int64(n%chunksSize))
+}
+
+// has reports whether the export has made the file rel.
+func (o *own) has(rel string) bool {
+	n, ok := o.episode(rel)
+	return ok && n < o.episodes || slices.Contains(ofMeta, filepath.ToSlash(rel))
+}
+
+// leads reports whether the folder rel holds, or will hold, files of the export.
+func (o *own) leads(rel string) bool {
+	m := folders.FindStringSubmatch(filepath.ToSlash(rel))
+	return m != nil && (m[1]+m[2] == "" || slices.Contains(o.videos, m[1]+m[2]))
+}
+
+// others calls visit for each file and folder of a dataset that the export has not made, a
+// person's. A folder comes before its files.
+func (o *own) others(dir string, visit func(rel string, d fs.DirEntry) error) error {
+	return filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		rel, relErr := filepath.Rel(dir, path)
+		if err = errors.Join(err, relErr); err != nil {
+			return err
+		}
+		switch {
+		case rel == ".":
+			return nil
+		case rel == marker:
+			return fs.SkipDir
+		case !d.IsDir() && o.has(rel):
+			return nil
+		}
+		return visit(rel, d)
+	})
+}
+
+// adopt adds a person's files of the dataset in from to this folder: as links to the same files, or
+// as copies where the file system has no links. A further call adds the files that are new or
+// changed since then.
+func (f *folder) adopt(from string, o own) error {
+	return o.others(from, func(rel string, d fs.DirEntry) error {
+		there, here := filepath.Join(from, rel), filepath.Join(f.dir, rel)
+		if _, taken := o.episode(rel); taken {
+			return refuse("%s is no file of an export, and has the place of a future file: move it away", there)
+		}
+		if !d.IsDir() && o.leads(rel) {
+			return refuse("%s is no folder, and an export writes into it: export into another place, and join both with LeRobot's lerobot-edit-dataset", there)
+		}
+		switch d.Type() {
+		case fs.ModeDir:
+			info, err := d.Info()
+			if err != nil {
+				return err
+			}
+			err = os.Mkdir(here, info.Mode().Perm()|0o700)
+			if errors.Is(err, fs.ErrExist) {
+				return nil
+			}
+			return errors.Join(err, os.Chmod(here, info.Mode().Perm()|0o700))
+		case 0, fs.ModeSymlink:
+		default:
+			return refuse("%s is neither a file nor a folder: move it away before something is added", there)
+		}
+		if sameFile(there, here) {
+			return nil
+		}
+		if err := os.Remove(here); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return link(there, here)
+	})
+}
+
+// link makes a second path for a file or a symbolic link; it copies a file where the file system
+// has no links.
+func link(from, to string) error {
+	info, err := os.Lstat(from)
+	if err != nil {
+		return err
+	}
+	if info.Mode().Type() == fs.ModeSymlink {
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, to)
+	}
+	if os.Link(from, to) == nil {
+		return nil
+	}
+	return copyFile(from, to, info)
+}
+
+// copyFile copies a file with its mode and its modification time, by which sameFile recognizes the
+// copy.
+func copyFile(from, to string, info fs.FileInfo) (err error) {
+	in, err := os.Open(from)
+	if err != nil {
+		return err
+	}
+	defer in.Close()
+	out, err := os.OpenFile(to, os.O_CREATE|os.O_EXCL|os.O_WRONLY, info.Mode().Perm())
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(out, in)
+	if err = errors.Join(err, out.Chmod(info.Mode().Perm()), out.Sync(), out.Close()); err == nil {
+		err = os.Chtimes(to, info.ModTime(), info.ModTime())
+	}
+	if err != nil {
+		os.Remove(to)
+	}
+	return err
+}
+
+// sameFile reports whether two paths are the same file, or a file and its copy.
+func sameFile(a, b string) bool {
+	x, errA := os.Lstat(a)
+	y, errB := os.Lstat(b)
+	if errA != nil || errB != nil || x.Mode().Type() != y.Mode().Type() {
+		return false
+	}
+	if x.Mode().Type() == fs.ModeSymlink {
+		to, errA := os.Readlink(a)
+		other, errB := os.Readlink(b)
+		return errA == nil && errB == nil && to == other
+	}
+	return os.SameFile(x, y) || x.Mode().IsRegular() && x.Size() == y.Size() && x.ModTime().Equal(y.ModTime())
+}
+
+// clear removes from dir the files that an export has made, and those that other holds too. kept is
+// the path of a file that remains, a person's; empty if no file does.
+func (o *own) clear(dir, other string) (kept string, err error) {
+	var within []string
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		rel, relErr := filepath.Rel(dir, path)
+		if err = errors.Join(err, relErr); err != nil {
+			return err
+		}
+		switch {
+		case rel == marker && d.IsDir():
+			return fs.SkipDir
+		case d.IsDir():
+			if rel != "." {
+				within = append(within, path)
+			}
+			return nil
+		case o.has(rel) || other != "" && sameFile(path, filepath.Join(other, rel)):
+			return removeFrom(path)
+		}
+		kept = path
+		return nil
+	})
+	if err != nil {
+		return kept, err
+	}
+	for _, path := range slices.Backward(within) {
+		os.Remove(path) // fails for a folder that is not empty
+	}
+	return kept, nil
+}
+
+// removeFrom removes a file, also from a folder that its owner has made read-only.
+func removeFrom(path string) error {
+	err := os.Remove(path)
+	if !errors.Is(err, fs.ErrPermission) || os.Chmod(filepath.Dir(path), 0o700) != nil {
+		return err
+	}
+	return os.Remove(path)
+}
+
+// replace moves the finished folder to its place. It then removes the old dataset, except for a
+// person's files that the new one lacks; kept names one of them.
+func (f *folder) replace(out string, old *own) (kept string, err error) {
+	if old == nil {
+		if err := renameNew(f.dir, out); err != nil {
+			if errors.Is(err, fs.ErrExist) {
+				return "", refuse("%s was made by another program meanwhile: the dataset is whole in %s", out, f.dir)
+			}
+			return "", err
+		}
+		return "", errors.Join(os.RemoveAll(filepath.Join(out, marker)), syncDir(filepath.Dir(out)))
+	}
+	before := f.dir
+	if err := exchange(f.dir, out); err != nil { // not every file system can
+		before = out + ".before"
+		if err := renameNew(out, before); err != nil {
+			return "", err
+		}
+		if err := renameNew(f.dir, out); err != nil {
+			return "", errors.Join(err, renameNew(before, out))
+		}
+	}
+	if err := errors.Join(os.RemoveAll(filepath.Join(out, marker)), syncDir(filepath.Dir(out))); err != nil {
+		return "", err
+	}
+	if kept, err = old.clear(before, out); err == nil && kept == "" {
+		err = os.RemoveAll(before)
+	}
+	if err != nil {
+		err = fmt.Errorf("%s is whole; the previous dataset could not be removed, and is in %s: %w; remove it", out, before, err)
+	}
+	return kept, err
+}
+
+// resolve returns the absolute path that OUT names, with links resolved, and whether it exists.
+func resolve(out string) (path string, there bool, err error) {
+	if path, err = filepath.Abs(out); err != nil {
+		return "", false, err
+	}
+	if path == filepath.Dir(path) {
+		return "", false, refuse("%s is no place for a dataset: name a folder in it", path)
+	}
+	info, err := os.Lstat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return path, false, nil
+	}
+	if err == nil && info.Mode().Type() == fs.ModeSymlink {
+		real, err := filepath.EvalSymlinks(path)
+		if err != nil {
+			return "", false, refuse("%s is a link that leads nowhere: %w", out, err)
+		}
+		path = real
+	}
+	return path, err == nil, err
+}
+
+// syncDir forces a rename to the disk, on file systems that support it for folders.
+func syncDir(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer d.Close()
+	d.Sync() // some file systems refuse
+	return nil
+}
+
+// checkFeatures refuses names that lead out of the folder of a dataset: they may come from a
+// stranger.
+func checkFeatures(features map[string]Feature) error {
+	for name, f := range features {
+		if name == "" || !filepath.IsLocal(filepath.FromSlash("videos/"+name)) || filepath.Base(name) != name {
+			return fmt.Errorf("a feature is named %q, want a name without / in it", name)
+		}
+		if f.DType != videoType {
+			continue
+		}
+		camera, ok := strings.CutPrefix(name, imagePrefix)
+		if !ok {
+			return fmt.Errorf("a video is named %q, want %sNAME", name, imagePrefix)
+		}
+		if err := record.CheckCamera(camera); err != nil {
+			return err
+		}
+		if len(f.Shape) != 3 {
+			return fmt.Errorf("the video %s has the shape %v, want height, width and channels", name, f.Shape)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,259 @@
+package dataset
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/jpeg"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/record/recordtest"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// scene is a run for a test to record. Zero values mean defaults.
+type scene struct {
+	rate, multiplier int // actions per second; ticks per action
+	seconds          float64
+	cameras          []string
+	cameraFPS        float64
+	shutter          rt.Instant // offset of the pictures' times from the even grid; 0: 2 ms before
+	w, h             int
+	episodes         []record.Episode // nil: no marks
+	instance, robot  string
+	task             string
+	start            rt.Instant
+	first            int          // the tick with the first action
+	lost             map[int]bool // ticks that the file lacks
+	late             int64        // lateness in ns of the tick before a lost one
+	blind            [2]float64   // seconds without pictures
+	mode             string
+	slip             int    // tick from which on actions begin one tick later; 0: no slip
+	taken            [2]int // ticks with a person's actions from a leader arm
+	held             [2]int // ticks on which the gate keeps the first joint from its action
+	clipped          uint32 // joints that these ticks mark as clipped in speed
+	phase            int    // added to the numbers in the pictures
+}
+
+const testStart = rt.Instant(5_000_000_000)
+
+// at returns the instant of a second of the scene.
+func (s *scene) at(second float64) rt.Instant {
+	return s.start + rt.Instant(math.Round(second*1e9))
+}
+
+func (s *scene) fill() {
+	if s.rate == 0 {
+		s.rate = 30
+	}
+	if s.multiplier == 0 {
+		s.multiplier = 1
+	}
+	if s.seconds == 0 {
+		s.seconds = 2
+	}
+	if s.cameraFPS == 0 {
+		s.cameraFPS = 30
+	}
+	if s.shutter == 0 {
+		s.shutter = -2_000_000
+	}
+	if s.w == 0 {
+		s.w, s.h = 64, 48
+	}
+	if s.start == 0 {
+		s.start = testStart
+	}
+	if s.instance == "" {
+		s.instance = "one"
+	}
+	if s.robot == "" {
+		s.robot = "so101"
+	}
+	if s.mode == "" {
+		s.mode = "all"
+	}
+}
+
+// write writes the record.
+func (s *scene) write(t testing.TB, path string) string {
+	t.Helper()
+	s.fill()
+	f := recordtest.Create(t, path, map[string]string{
+		"instance": s.instance, "robot": s.robot, "joints": "a.pos,b.pos,c.pos", "fps": strconv.Itoa(s.rate), "task": s.task,
+		"interpolation_multiplier": strconv.Itoa(s.multiplier), "cameras": strings.Join(s.cameras, ","), "record": s.mode,
+	})
+	ticks := s.rate * s.multiplier
+	picture := 0
+	for i := range int(s.seconds * float64(ticks)) {
+		second := float64(i) / float64(ticks)
+		for ; len(s.cameras) > 0 && float64(picture)/s.cameraFPS <= second; picture++ {
+			taken := float64(picture) / s.cameraFPS
+			if s.blind[1] > s.blind[0] && taken >= s.blind[0] && taken < s.blind[1] {
+				continue
+			}
+			for k, name := range s.cameras {
+				data := testPicture(t, picture+s.phase+100*k, s.w, s.h)
+				f.Image(&record.Image{At: s.at(taken) + s.shutter, Data: record.Bytes{A: data}, Format: "jpeg", Camera: name})
+			}
+		}
+		for k := range s.episodes {
+			if e := &s.episodes[k]; e.At > s.at(second-1/float64(ticks)) && e.At <= s.at(second) {
+				f.Episode(e)
+			}
+		}
+		if s.lost[i] {
+			continue
+		}
+		f.Tick(s.tick(i))
+	}
+	f.Close()
+	return path
+}
+
+// tick returns tick i: every joint is at i, every goal is i + 0.5, every action i + 0.25.
+func (s *scene) tick(i int) *record.Tick {
+	late := int64(i%7) * 100_000
+	if s.lost[i+1] {
+		late = s.late
+	}
+	m := &record.Tick{At: s.at(float64(i)/float64(s.rate*s.multiplier)) + rt.Instant(late), Lateness: late}
+	x := float32(i)
+	m.State.Set([]float32{x, -x, 1})
+	m.Goal.Set([]float32{x + 0.5, -x, 1})
+	if i >= s.held[0] && i < s.held[1] {
+		m.StepClipped, m.Held = s.clipped, 1&^s.clipped
+	}
+	begins := i%s.multiplier == 0
+	if s.slip > 0 && i >= s.slip {
+		begins = i%s.multiplier == 1
+	}
+	if i >= s.first && begins {
+		m.Action.Set([]float32{x + 0.25, -x, 1})
+		m.Intervention = i >= s.taken[0] && i < s.taken[1]
+		m.Seq, m.Epoch, m.Index, m.Source = uint64(i/10+1), 3, int32(i%10), m.At-20_000_000
+	}
+	return m
+}
+
+// shown returns the number of the picture that a tick shows, and its instant.
+func (s *scene) shown(tick int) (number int, at rt.Instant) {
+	taken := func(n int) rt.Instant { return s.at(float64(n)/s.cameraFPS) + s.shutter }
+	for taken(number+1) <= s.tick(tick).At {
+		number++
+	}
+	return number, taken(number)
+}
+
+// begin and end return the messages of an episode.
+func begin(s *scene, number int, second float64, task string) record.Episode {
+	s.fill()
+	e := record.Episode{At: s.at(second), Number: uint32(number)}
+	e.Task.Set(task)
+	return e
+}
+
+func end(s *scene, number int, second float64, outcome string) record.Episode {
+	s.fill()
+	return record.Episode{At: s.at(second), Number: uint32(number), Ended: true, Outcome: outcome}
+}
+
+// testPicture encodes its number in the picture: as a grey level, and as the position of a bar.
+func testPicture(t testing.TB, number, w, h int) []byte {
+	t.Helper()
+	rgb := make([]byte, 3*w*h)
+	for y := range h {
+		for x := range w {
+			p := rgb[3*(y*w+x):][:3]
+			p[0], p[1], p[2] = byte(40+number%100), byte(x*255/w), byte(y*255/h)
+			if x*100/w == number%100 {
+				p[0], p[1], p[2] = 230, 230, 230
+			}
+		}
+	}
+	e, err := jpeg.NewEncoder(90, jpeg.Chroma420)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	out := make([]byte, jpeg.MaxSize(w, h, jpeg.Chroma420))
+	n, err := e.EncodeRGB(out, rgb, w, h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return out[:n]
+}
+
+// testConfig exports into a temporary folder.
+func testConfig(t testing.TB, records ...string) Config {
+	return Config{Records: records, Out: filepath.Join(t.TempDir(), "set"), VCodec: "h264", Task: "", Missing: DropEpisode,
+		MaxGap: DefaultGap, MaxPictureAge: DefaultPictureAge}
+}
+
+// testFolder returns a dataset's folder, so that a test can rewrite its files.
+func testFolder(t testing.TB, dir string) *folder {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Join(dir, marker), 0o777); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(filepath.Join(dir, marker)) })
+	return &folder{dir: dir, file: 0o666, sub: 0o777}
+}
+
+// exported is a dataset read back.
+type exported struct {
+	info *Info
+	data map[string][][]float64 // all rows
+}
+
+// read reads the data that LeRobot would read.
+func read(t testing.TB, dir string) exported {
+	t.Helper()
+	info, err := readInfo(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := exported{info, map[string][][]float64{}}
+	files, err := filepath.Glob(filepath.Join(dir, "data/*/*.parquet"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		columns, _, err := readTable(file, func(string) bool { return true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		for name, c := range columns {
+			for i := range c.rows {
+				out.data[name] = append(out.data[name], c.row(i))
+			}
+		}
+	}
+	return out
+}
+
+// firsts returns the first number of each row of a column.
+func (e *exported) firsts(name string) (out []float64) {
+	for _, row := range e.data[name] {
+		out = append(out, row[0])
+	}
+	return out
+}
+
+func counted(from, n, step int) (out []float64) {
+	for i := range n {
+		out = append(out, float64(from+i*step))
+	}
+	return out
+}
+
+func same(t *testing.T, what string, got, want any) {
+	t.Helper()
+	if fmt.Sprint(got) != fmt.Sprint(want) {
+		t.Errorf("%s is\n%v, want\n%v", what, got, want)
+	}
+}

@@ -1,0 +1,423 @@
+package dataset
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// InputError means that the input cannot become a dataset, or that it is not a dataset. A retry
+// with the same input fails in the same way.
+type InputError struct {
+	Err  error
+	Gone bool // a given path does not exist
+}
+
+func (e InputError) Error() string { return e.Err.Error() }
+
+// Unwrap returns the cause.
+func (e InputError) Unwrap() error { return e.Err }
+
+func refuse(format string, args ...any) error { return InputError{Err: fmt.Errorf(format, args...)} }
+
+// given returns the FileInfo of a path from the command line. An error is an InputError.
+func given(name string) (os.FileInfo, error) {
+	info, err := os.Stat(name)
+	if err != nil {
+		return nil, InputError{Err: err, Gone: errors.Is(err, os.ErrNotExist)}
+	}
+	return info, nil
+}
+
+// run is one run of edge-rt: all record files of one process.
+type run struct {
+	name    string // path of its first file
+	key     string // the process, as journals name it
+	files   []string
+	info    map[string]string
+	torn    int // files without an end
+	damaged int // files that are damaged before their end
+	joints  []string
+	cams    []string
+	rate    float64 // actions per second
+	period  float64 // ns from one tick to the next
+	fps     int     // of the dataset
+
+	wall     int64 // ns from an instant to the time of day
+	ticks    []tick
+	marks    []mark
+	pictures map[string][]rt.Instant
+	bad      map[string]map[rt.Instant]fault // pictures that no frame shows, by camera
+	sizes    map[string]size                 // of each camera's pictures
+	again    int                             // ticks that an earlier file holds too
+	headless int                             // episodes whose beginning is in no file
+}
+
+// tick is the part of a record.Tick that an export needs.
+type tick struct {
+	at       rt.Instant
+	deadline rt.Instant
+	state    []float32
+	goal     []float32
+	action   []float32 // nil: no action began on this tick
+	cut      uint32    // one bit per joint: the gate kept its goal from the action
+	source   rt.Instant
+	seq      uint64
+	epoch    uint32
+	row      int32
+	person   bool
+}
+
+// mark is an episode as the operator began and ended it.
+type mark struct {
+	number     uint32
+	begin, end rt.Instant
+	outcome    string
+	task       string
+	cut        bool // the task may be only the beginning of a longer text
+}
+
+// never is later than every instant of a record.
+const never = rt.Instant(math.MaxInt64)
+
+var errSeen = errors.New("seen enough")
+
+// head is the beginning of a file.
+type head struct {
+	path  string
+	info  record.Info
+	ended bool
+	first rt.Instant // of its first tick; never: the file has no tick
+}
+
+// begun reports whether a file holds any part of a run. A power cut or a kill in the first moments
+// leaves a file without a tick and without an end, and so does a run that has just started.
+func (h *head) begun() bool { return !h.info.Torn || h.ended || h.first != never }
+
+// find lists the record files that the arguments name; an argument is a file or a folder. listed
+// holds the files that come from a folder.
+func find(paths []string) (files []string, listed map[string]bool, err error) {
+	listed = map[string]bool{}
+	seen := map[string]bool{}
+	add := func(path string) error {
+		full, err := filepath.Abs(path)
+		if err == nil && !seen[full] {
+			seen[full] = true
+			files = append(files, path)
+		}
+		return err
+	}
+	for _, path := range paths {
+		info, err := given(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		if !info.IsDir() {
+			if err := add(path); err != nil {
+				return nil, nil, err
+			}
+			continue
+		}
+		entries, err := os.ReadDir(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		before := len(files)
+		for _, e := range entries {
+			if strings.HasSuffix(e.Name(), ".mcap") && e.Type().IsRegular() {
+				name := filepath.Join(path, e.Name())
+				listed[name] = true
+				if err := add(name); err != nil {
+					return nil, nil, err
+				}
+			}
+		}
+		if len(files) == before {
+			return nil, nil, refuse("%s: no *.mcap in this folder; edge-rt keeps its records in the one of --record-dir", path)
+		}
+	}
+	return files, listed, nil
+}
+
+func isSeen(err error) bool { return errors.Is(err, errSeen) }
+
+func readHead(path string) (h head, err error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return h, err
+	}
+	defer f.Close()
+	h = head{path: path, ended: record.Ended(f), first: never}
+	h.info, err = record.Read(f, record.Visitor{Tick: func(t *record.Tick) error {
+		h.first = t.At
+		return errSeen
+	}})
+	if err != nil && !isSeen(err) {
+		return h, refuse("%s: %w", path, err)
+	}
+	return h, nil
+}
+
+// runsOf groups files by the process that wrote them and sorts each group by time. It skips and
+// counts (empty) the listed files that hold no part of a run: such a file must not prevent the
+// export of the folder's other files.
+func runsOf(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
+	heads := map[string][]head{}
+	var keys []string
+	for _, path := range files {
+		if info, err := os.Stat(path); err == nil && listed[path] && info.Size() == 0 {
+			empty++
+			continue
+		}
+		h, err := readHead(path)
+		if err != nil {
+			return nil, 0, err
+		}
+		if listed[path] && !h.begun() {
+			empty++
+			continue
+		}
+		key := cmp.Or(h.info.Run["instance"], filepath.Base(path))
+		if heads[key] == nil {
+			keys = append(keys, key)
+		}
+		heads[key] = append(heads[key], h)
+	}
+	for _, key := range keys {
+		of := heads[key]
+		slices.SortStableFunc(of, func(a, b head) int { return cmp.Compare(a.first, b.first) })
+		r := &run{name: of[0].path, key: key, info: of[0].info.Run, wall: of[0].info.Wall}
+		for _, h := range of {
+			r.files = append(r.files, h.path)
+		}
+		runs = append(runs, r)
+	}
+	return runs, empty, nil
+}
+
+// readable returns the runs of the files; empty is the number of files that hold no part of a run.
+// It refuses files that hold no run at all.
+func readable(files []string, listed map[string]bool) (runs []*run, empty int, err error) {
+	if len(files) == 0 {
+		return nil, 0, refuse("no records: name files, or folders of them")
+	}
+	if runs, empty, err = runsOf(files, listed); err == nil && len(runs) == 0 {
+		err = refuse("%s: %d records, all without a tick: they broke off at their beginning, or have just begun", filepath.Dir(files[0]), len(files))
+	}
+	return runs, empty, err
+}
+
+// describe reads the run's metadata. fps is the frame rate of --fps, 0 without that flag.
+func (r *run) describe(fps int, cameras []string) error {
+	if r.joints = splitNames(r.info["joints"]); len(r.joints) == 0 {
+		return refuse("%s: its metadata names no joints: a record that broke off before the run was known, or of another program", r.name)
+	}
+	rate, err := strconv.ParseFloat(r.info["fps"], 64)
+	if err != nil || !(rate > 0 && rate <= maxFPS) {
+		return refuse("%s: fps %q in its metadata, want actions per second", r.name, r.info["fps"])
+	}
+	multiplier, err := strconv.Atoi(cmp.Or(r.info["interpolation_multiplier"], "1"))
+	if err != nil || multiplier < 1 || multiplier > maxFPS {
+		return refuse("%s: interpolation_multiplier %q in its metadata, want ticks per action", r.name, r.info["interpolation_multiplier"])
+	}
+	ticks := rate * float64(multiplier)
+	r.rate, r.period = rate, 1e9/ticks
+	if fps == 0 {
+		if rate != math.Trunc(rate) {
+			return refuse("%s has %v actions per second, and LeRobot's fps is a whole number: give --fps, a divisor of %v", r.name, rate, ticks)
+		}
+		fps = int(rate)
+	}
+	if every := ticks / float64(fps); every < 1 || math.Abs(every-math.Round(every)) > 1e-9 {
+		return refuse("%s has %v ticks per second, and --fps %d is no whole divisor of that: frames would lie between ticks", r.name, ticks, fps)
+	}
+	r.fps = fps
+	r.cams = splitNames(r.info["cameras"])
+	for _, name := range cameras {
+		if !slices.Contains(r.cams, name) {
+			return refuse("%s has the cameras %q, and no %q", r.name, r.cams, name)
+		}
+	}
+	if cameras != nil {
+		r.cams = cameras
+	}
+	slices.Sort(r.cams)
+	return nil
+}
+
+func splitNames(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+// every returns the number of ticks in a frame.
+func (r *run) every() int { return int(math.Round(1e9 / r.period / float64(r.fps))) }
+
+// visit reads the run's files in order and counts the torn and the damaged ones.
+func (r *run) visit(v record.Visitor) error {
+	r.torn, r.damaged = 0, 0
+	for _, path := range r.files {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		info, err := record.Read(f, v)
+		damaged := err == nil && info.Torn && record.Ended(f)
+		f.Close()
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", path, err)
+		case damaged:
+			r.damaged++
+		case info.Torn:
+			r.torn++
+		}
+	}
+	return nil
+}
+
+// pictureOrder drops pictures that an earlier file holds too, so that both readings of a run give
+// each picture the same number.
+type pictureOrder map[string]rt.Instant
+
+func (o pictureOrder) fresh(camera string, at rt.Instant) bool {
+	if last, seen := o[camera]; seen && at <= last {
+		return false
+	}
+	o[camera] = at
+	return true
+}
+
+// read loads the run's ticks, its episodes and the times of its pictures, but not the pictures
+// themselves.
+func (r *run) read() error {
+	r.forget()
+	r.pictures = map[string][]rt.Instant{}
+	order := pictureOrder{}
+	var open *mark
+	last := rt.Instant(math.MinInt64)
+	err := r.visit(record.Visitor{
+		Tick: func(t *record.Tick) error {
+			if t.At <= last {
+				r.again++
+				return nil
+			}
+			last = t.At
+			return r.addTick(t)
+		},
+		Image: func(m *record.Image) error {
+			if slices.Contains(r.cams, m.Camera) && order.fresh(m.Camera, m.At) {
+				r.pictures[m.Camera] = append(r.pictures[m.Camera], m.At)
+			}
+			return nil
+		},
+		Episode: func(e *record.Episode) error {
+			open = r.addMark(open, e)
+			return nil
+		},
+	})
+	if open != nil {
+		r.marks = append(r.marks, *open)
+	}
+	if len(r.marks) == 0 {
+		r.marks = []mark{{begin: math.MinInt64, end: never, task: r.info["task"]}}
+	}
+	whole := r.info["task"]
+	for i := range r.marks {
+		m := &r.marks[i]
+		if m.task == "" || m.cut && strings.HasPrefix(whole, m.task) {
+			m.task, m.cut = whole, false
+		}
+	}
+	return err
+}
+
+// forget frees everything that read has loaded.
+func (r *run) forget() {
+	r.ticks, r.marks, r.pictures, r.bad = nil, nil, nil, nil
+	r.again, r.headless = 0, 0
+}
+
+// recording reports whether the run is still in progress: a process is writing one of its files.
+func (r *run) recording() bool {
+	for _, path := range r.files {
+		f, err := os.Open(path)
+		if err != nil {
+			continue
+		}
+		writing := record.Written(f)
+		f.Close()
+		if writing {
+			return true
+		}
+	}
+	return false
+}
+
+func (r *run) addTick(t *record.Tick) error {
+	if t.State.N != len(r.joints) || t.Goal.N != len(r.joints) || t.Action.N != 0 && t.Action.N != len(r.joints) {
+		return refuse("%s: a tick of %d joints, %d goals and %d actions, and its metadata names %d joints", r.name, t.State.N, t.Goal.N, t.Action.N, len(r.joints))
+	}
+	n := len(r.joints)
+	rows := make([]float32, 0, 2*n+t.Action.N)
+	rows = append(append(append(rows, t.State.Values()...), t.Goal.Values()...), t.Action.Values()...)
+	for _, v := range rows {
+		if math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) {
+			return refuse("%s: a number of a tick is %v", r.name, v)
+		}
+	}
+	k := tick{
+		at: t.At, deadline: t.At - rt.Instant(t.Lateness), state: rows[:n], goal: rows[n : 2*n], source: t.Source,
+		seq: t.Seq, epoch: t.Epoch, row: t.Index, person: t.Intervention,
+	}
+	if t.Action.N > 0 {
+		k.action = rows[2*n:]
+	}
+	k.cut = t.RangeClipped | t.StepClipped | t.Held | t.Frozen
+	r.ticks = append(r.ticks, k)
+	return nil
+}
+
+// addMark handles the beginning or the end of an episode. open is the episode in progress, nil
+// without one; the return value is the new one.
+func (r *run) addMark(open *mark, e *record.Episode) *mark {
+	if !e.Ended {
+		if open != nil { // the record has lost its end
+			open.end = e.At
+			r.marks = append(r.marks, *open)
+		}
+		return &mark{
+			number: e.Number,
+			begin:  e.At,
+			end:    never,
+			task:   e.Task.String(),
+			cut:    e.Task.Cut(),
+		}
+	}
+	if open == nil || open.number != e.Number {
+		before := slices.IndexFunc(r.marks, func(m mark) bool { return m.number == e.Number })
+		if before < 0 {
+			r.headless++
+		} else { // the operator changed the outcome later
+			r.marks[before].outcome = e.Outcome
+		}
+		return open
+	}
+	open.end, open.outcome = e.At, e.Outcome
+	if open.task == "" {
+		open.task, open.cut = e.Task.String(), e.Task.Cut()
+	}
+	r.marks = append(r.marks, *open)
+	return nil
+}

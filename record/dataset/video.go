@@ -1,0 +1,292 @@
+package dataset
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/edge-rt/edge-rt/internal/child"
+)
+
+// Codec configures the compression of videos.
+type Codec struct {
+	name    string // in ffprobe's output and in info.json
+	encoder string // of ffmpeg
+	preset  any    // in info.json; LeRobot's editing tools encode with it again
+	options []string
+	crf     int
+}
+
+// Codecs are those that LeRobot's tools read, cut and merge.
+var Codecs = map[string]Codec{
+	"h264": {"h264", "libx264", "veryfast", []string{"-bf", "0"}, 23},
+	"av1":  {"av1", "libsvtav1", 12, nil, 30},
+}
+
+// Bounds of a child process.
+const (
+	tailBytes      = 2000            // of its stderr, in errors
+	probeTime      = time.Minute     // for ffmpeg -encoders; ten times as much to probe a video
+	encodeTime     = 2 * time.Minute // to encode a video, and in addition
+	encodePerFrame = time.Second     // for each picture
+	maxPackets     = 50_000_000      // of a video that is probed
+	maxProbeLine   = 64 << 10
+)
+
+const (
+	ffmpeg  = "ffmpeg"
+	ffprobe = "ffprobe"
+	install = "on Debian or Ubuntu: apt-get install ffmpeg"
+)
+
+// NeedFFmpeg returns an InputError if ffmpeg or ffprobe is missing, or if ffmpeg lacks the codec's
+// encoder.
+func NeedFFmpeg(ctx context.Context, c Codec) error {
+	for _, program := range []string{ffmpeg, ffprobe} {
+		if _, err := exec.LookPath(program); err != nil {
+			return refuse("videos need the program %s, which is not here: %s", program, install)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, probeTime)
+	defer cancel()
+	var out, said tail
+	out.keep = 1 << 20
+	cmd := exec.CommandContext(ctx, ffmpeg, "-hide_banner", "-encoders")
+	cmd.Stdout, cmd.Stderr, cmd.WaitDelay = &out, &said, time.Second
+	if err := start(cmd); err != nil {
+		return fmt.Errorf("%s -encoders: %w%s", ffmpeg, err, said.words())
+	}
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("%s -encoders: %w%s", ffmpeg, err, said.words())
+	}
+	for line := range strings.Lines(out.text()) {
+		if f := strings.Fields(line); len(f) > 1 && f[1] == c.encoder {
+			return nil
+		}
+	}
+	var others []string
+	for name, o := range Codecs {
+		if o.encoder != c.encoder {
+			others = append(others, name)
+		}
+	}
+	slices.Sort(others)
+	return refuse("the ffmpeg here has no encoder %s, which --vcodec %s needs: Debian's and Ubuntu's has it (%s), or take --vcodec %s", c.encoder, c.name, install, strings.Join(others, " or "))
+}
+
+func start(cmd *exec.Cmd) error { return child.Start(cmd) }
+
+// tail keeps the end of a process's output.
+type tail struct {
+	keep int // bytes; 0: tailBytes
+	b    []byte
+}
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.b = append(t.b, p...)
+	if extra := len(t.b) - cmp.Or(t.keep, tailBytes); extra > 0 {
+		t.b = append(t.b[:0], t.b[extra:]...)
+	}
+	return len(p), nil
+}
+
+func (t *tail) text() string { return string(t.b) }
+
+// words formats the output for the end of an error; empty without output.
+func (t *tail) words() string {
+	text := strings.Join(strings.Fields(strings.ToValidUTF8(t.text(), "?")), " ")
+	if text == "" {
+		return ""
+	}
+	return ", its output: " + text
+}
+
+// encoder is an ffmpeg process that makes one video from JPEGs.
+type encoder struct {
+	path   string
+	fps    int
+	frames int // to be written
+	given  int
+	cancel context.CancelFunc
+	cmd    *exec.Cmd
+	in     io.WriteCloser
+	said   tail
+}
+
+// newEncoder starts ffmpeg for a video of the given number of frames.
+func newEncoder(ctx context.Context, c Codec, crf, fps, frames int, path string) (*encoder, error) {
+	e := &encoder{path: path, fps: fps, frames: frames}
+	ctx, e.cancel = context.WithTimeout(ctx, encodeTime+time.Duration(frames)*encodePerFrame)
+	args := []string{"-hide_banner", "-loglevel", "error", "-nostdin", "-y",
+		"-f", "image2pipe", "-framerate", strconv.Itoa(fps), "-c:v", "mjpeg", "-i", "pipe:0", "-an", "-map_metadata", "-1",
+		"-c:v", c.encoder, "-preset", fmt.Sprint(c.preset), "-crf", strconv.Itoa(crf), "-g", "2", "-pix_fmt", "yuv420p"}
+	args = append(append(args, c.options...), "-movflags", "+faststart", "-f", "mp4", "file:"+path) // file: because a folder's name may look like a protocol
+	e.cmd = exec.CommandContext(ctx, ffmpeg, args...)
+	e.cmd.Stderr, e.cmd.WaitDelay = &e.said, time.Second
+	var err error
+	if e.in, err = e.cmd.StdinPipe(); err == nil {
+		err = start(e.cmd)
+	}
+	if err != nil {
+		e.cancel()
+		return nil, fmt.Errorf("%s: %w", ffmpeg, err)
+	}
+	return e, nil
+}
+
+// write sends one JPEG, in its parts.
+func (e *encoder) write(parts ...[]byte) error {
+	for _, p := range parts {
+		if _, err := e.in.Write(p); err != nil {
+			return e.fail(err)
+		}
+	}
+	e.given++
+	return nil
+}
+
+func (e *encoder) fail(err error) error {
+	e.in.Close()
+	err = cmp.Or(e.cmd.Wait(), err)
+	e.cancel()
+	return fmt.Errorf("%s, at picture %d of %s: %w%s", ffmpeg, e.given, e.path, err, e.said.words())
+}
+
+// finish waits for the video and checks that it has every frame at its time.
+func (e *encoder) finish(ctx context.Context) (Video, error) {
+	defer e.cancel()
+	if err := e.in.Close(); err != nil {
+		return Video{}, e.fail(err)
+	}
+	if err := e.cmd.Wait(); err != nil {
+		return Video{}, fmt.Errorf("%s, %s: %w%s", ffmpeg, e.path, err, e.said.words())
+	}
+	v, err := probe(ctx, e.path)
+	if why := e.said.words(); err != nil && why != "" { // on a full disk ffmpeg exits with status 0
+		return v, fmt.Errorf("%s made no whole %s%s", ffmpeg, e.path, why)
+	}
+	if err != nil {
+		return v, err
+	}
+	if v.Frames != e.frames || v.FPS != float64(e.fps) || v.Uneven != 0 {
+		return v, fmt.Errorf("%s made %d frames of %d pictures, at %v of %d per second, %d of them off their time: is a picture damaged?%s", ffmpeg, v.Frames, e.frames, v.FPS, e.fps, v.Uneven, e.said.words())
+	}
+	return v, nil
+}
+
+// stop ends ffmpeg and removes the unfinished video.
+func (e *encoder) stop() {
+	e.cancel()
+	e.in.Close()
+	e.cmd.Wait()
+	os.Remove(e.path)
+}
+
+// Video is ffprobe's description of a video.
+type Video struct {
+	Codec       string
+	PixelFormat string
+	W, H        int
+	FPS         float64 // average; LeRobot picks frames by it
+	Frames      int
+	Uneven      int // frames whose time is off by more than a tenth of a period
+}
+
+// probe reads a video's stream and the time of each of its frames.
+func probe(ctx context.Context, path string) (v Video, err error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*probeTime)
+	defer cancel()
+	var said tail
+	cmd := exec.CommandContext(ctx, ffprobe, "-v", "error", "-select_streams", "v:0", "-of", "json=compact=1",
+		"-show_entries", "stream=codec_name,width,height,pix_fmt,avg_frame_rate,time_base:packet=pts", "file:"+path)
+	cmd.Stderr, cmd.WaitDelay = &said, time.Second
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = start(cmd)
+	}
+	if err != nil {
+		return v, fmt.Errorf("%s: %w", ffprobe, err)
+	}
+	parseErr := v.parse(out)
+	cancelled := ctx.Err()
+	if parseErr != nil {
+		cancel()
+	}
+	if err := cmd.Wait(); parseErr == nil && err != nil {
+		return v, fmt.Errorf("%s %s: %w%s", ffprobe, path, cmp.Or(cancelled, err), said.words())
+	}
+	if parseErr != nil {
+		return v, fmt.Errorf("%s: %w%s", path, parseErr, said.words())
+	}
+	return v, nil
+}
+
+// parse reads ffprobe's compact JSON: a line for each packet, and one for the stream.
+func (v *Video) parse(out io.Reader) error {
+	var times []int64
+	var stream struct {
+		Codec string `json:"codec_name"`
+		W     int    `json:"width"`
+		H     int    `json:"height"`
+		Pix   string `json:"pix_fmt"`
+		Rate  string `json:"avg_frame_rate"`
+		Base  string `json:"time_base"`
+	}
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, maxProbeLine)
+	for lines.Scan() {
+		line := bytes.TrimRight(bytes.TrimSpace(lines.Bytes()), ",")
+		switch {
+		case bytes.Contains(line, []byte(`"pts"`)):
+			var packet struct {
+				PTS *int64 `json:"pts"`
+			}
+			if err := json.Unmarshal(line, &packet); err != nil || packet.PTS == nil || len(times) >= maxPackets {
+				return errors.Join(errors.New("a frame without a time, or too many"), err)
+			}
+			times = append(times, *packet.PTS)
+		case bytes.Contains(line, []byte(`"codec_name"`)):
+			if err := json.Unmarshal(line, &stream); err != nil {
+				return err
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return err
+	}
+	if stream.Codec == "" {
+		return errors.New("no video stream")
+	}
+	v.Codec, v.W, v.H, v.PixelFormat, v.Frames = stream.Codec, stream.W, stream.H, stream.Pix, len(times)
+	v.FPS = ratio(stream.Rate)
+	base := ratio(stream.Base)
+	slices.Sort(times)
+	for i, t := range times {
+		if off := float64(t)*base*v.FPS - float64(i); off > 0.1 || off < -0.1 {
+			v.Uneven++
+		}
+	}
+	return nil
+}
+
+// ratio parses a ratio such as "30/1"; it returns 0 for other text.
+func ratio(text string) float64 {
+	over, under, _ := strings.Cut(text, "/")
+	a, err := strconv.ParseFloat(over, 64)
+	b, err2 := strconv.ParseFloat(cmp.Or(under, "1"), 64)
+	if err != nil || err2 != nil || b == 0 {
+		return 0
+	}
+	return a / b
+}

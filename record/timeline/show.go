@@ -1,0 +1,110 @@
+package timeline
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/record"
+)
+
+// Viewers are the programs that open a record. Show takes the first installed one.
+var Viewers = []string{"rerun", "foxglove-studio"}
+
+// ShowConfig configures edge-rt view.
+type ShowConfig struct {
+	File string
+	HTML string    // file for the page; empty: a viewer opens the record, and without a viewer the page goes beside the record
+	Out  io.Writer // for people
+}
+
+// Show opens a record in an installed viewer, or writes a page that shows it.
+func Show(ctx context.Context, cfg ShowConfig) error {
+	in, err := os.Open(cfg.File)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return exit.Errorf(exit.Usage, "no record %s: edge-rt ctl save writes one of a run, into its --record-dir", cfg.File)
+	case err != nil:
+		return exit.With(exit.Usage, err)
+	}
+	defer in.Close()
+	if cfg.HTML == "" {
+		for _, name := range Viewers {
+			if path, err := exec.LookPath(name); err == nil {
+				fmt.Fprintf(cfg.Out, "%s opens %s. --html FILE writes a page instead.\n", name, cfg.File)
+				return open(ctx, path, cfg)
+			}
+		}
+		cfg.HTML = strings.TrimSuffix(cfg.File, record.Extension) + ".html"
+	}
+	seen, err := write(cfg, in)
+	if err != nil {
+		return err
+	}
+	if seen.Torn {
+		fmt.Fprintf(cfg.Out, "%s has no end: the page shows its readable part.\n", cfg.File)
+	}
+	if seen.Unreadable > 0 {
+		fmt.Fprintf(cfg.Out, "%d pictures are no JPEG, or too large, and are left out.\n", seen.Unreadable)
+	}
+	fmt.Fprintf(cfg.Out, "%s shows %d ticks and %d of %d pictures: open it in a browser.\n", cfg.HTML, seen.Ticks, seen.Shown, seen.Pictures)
+	return nil
+}
+
+// open runs a viewer until it ends or ctx is done.
+func open(ctx context.Context, path string, cfg ShowConfig) error {
+	file, err := filepath.Abs(cfg.File)
+	if err != nil {
+		return err
+	}
+	c := exec.CommandContext(ctx, path, file)
+	c.Stdout, c.Stderr = os.Stdout, os.Stderr
+	if err := c.Run(); err != nil && ctx.Err() == nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	return nil
+}
+
+// write makes the page under a temporary name in the same folder, so that a failure leaves an
+// existing page as it is.
+func write(cfg ShowConfig, in *os.File) (seen Seen, err error) {
+	out, err := os.CreateTemp(filepath.Dir(cfg.HTML), ".view-*")
+	if err != nil {
+		return seen, unwritten(cfg.HTML, err)
+	}
+	defer os.Remove(out.Name())
+	if seen, err = WriteHTML(out, in, filepath.Base(cfg.File)); err != nil {
+		out.Close()
+		return seen, exit.With(exit.Config, fmt.Errorf("%s: %w", cfg.File, err))
+	}
+	if err = errors.Join(out.Chmod(pageMode), out.Close()); err == nil {
+		err = os.Rename(out.Name(), cfg.HTML)
+	}
+	if err != nil {
+		err = unwritten(cfg.HTML, err)
+	}
+	return seen, err
+}
+
+// unwritten returns the error for a page that could not be written. It removes the temporary name
+// from the cause.
+func unwritten(page string, err error) error {
+	var name *fs.PathError
+	var names *os.LinkError
+	switch {
+	case errors.As(err, &name):
+		err = name.Err
+	case errors.As(err, &names):
+		err = names.Err
+	}
+	return exit.Errorf(exit.Usage, "nothing can be written to %s: %w; choose another file with --html", page, err)
+}
+
+const pageMode = 0o640 // as for the record: the page shows the robot's surroundings

@@ -1,0 +1,115 @@
+package why
+
+import (
+	"bufio"
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+const (
+	// maxAuditLine is longer than any line of lean-server.
+	maxAuditLine = 64 << 10
+
+	// maxAuditLines bounds the lines kept of a file: a day of requests.
+	maxAuditLines = 1 << 20
+)
+
+// auditKey identifies a request in the record and in the audit file.
+type auditKey struct {
+	session string
+	epoch   uint32
+	seq     uint64
+}
+
+// AuditLine is the server's line about one request.
+type AuditLine struct {
+	At        time.Time `json:"ts"`
+	SessionID string    `json:"session_id"`
+	Epoch     uint32    `json:"session_epoch"`
+	Seq       uint64    `json:"seq_id"`
+	QueueWait float64   `json:"queue_wait_ms"`
+	Decode    float64   `json:"decode_ms"`
+	Inference float64   `json:"inference_ms"`
+	Service   float64   `json:"service_ms"`
+	Batch     int       `json:"batch"`
+	Passed    uint64    `json:"superseded_seqs"`
+	Outcome   string    `json:"outcome"`
+	Why       string    `json:"why"`
+}
+
+// Audit holds the server's lines about one robot's sessions. A nil Audit has no lines.
+type Audit struct {
+	Lines   int // of the file
+	Matched int // of this robot's sessions
+	Broken  int // lines that cannot be parsed
+	lines   map[auditKey]*AuditLine
+	ids     map[string]bool // sessions with at least one line
+}
+
+// ReadAudit reads the lines of lean-server's --audit, and keeps those of the sessions of l.
+func ReadAudit(r io.Reader, l *Log) (*Audit, error) {
+	ours := map[string]bool{}
+	for _, s := range l.sessions {
+		ours[s.ID] = true
+	}
+	for _, q := range l.requests {
+		if q.Session != nil {
+			ours[q.Session.ID] = true
+		}
+	}
+	delete(ours, "")
+	a := &Audit{lines: map[auditKey]*AuditLine{}, ids: map[string]bool{}}
+	lines := bufio.NewScanner(r)
+	lines.Buffer(make([]byte, 0, maxAuditLine), maxAuditLine)
+	for lines.Scan() {
+		if len(bytes.TrimSpace(lines.Bytes())) == 0 {
+			continue
+		}
+		a.Lines++
+		var line AuditLine
+		if json.Unmarshal(lines.Bytes(), &line) != nil || line.SessionID == "" {
+			a.Broken++
+			continue
+		}
+		if !ours[line.SessionID] || len(a.lines) >= maxAuditLines {
+			continue
+		}
+		a.Matched++
+		a.ids[line.SessionID] = true
+		a.lines[auditKey{line.SessionID, line.Epoch, line.Seq}] = &line
+	}
+	switch err := lines.Err(); {
+	case errors.Is(err, bufio.ErrTooLong):
+		return nil, fmt.Errorf("line %d has more than %d bytes: it is no audit file of lean-server", a.Lines+1, maxAuditLine)
+	case err != nil:
+		return nil, err
+	case a.Lines > 0 && a.Broken == a.Lines:
+		return nil, fmt.Errorf("no audit line in its %d lines: want the file of lean-server's --audit", a.Lines)
+	}
+	return a, nil
+}
+
+// of returns the line about a request, nil without one. known reports that the file has lines of
+// the request's session, so that a line of the request is to be expected.
+func (a *Audit) of(q *request) (line *AuditLine, known bool) {
+	if a == nil || q.Session == nil {
+		return nil, false
+	}
+	id := q.Session.ID
+	return a.lines[auditKey{id, q.Epoch, q.Seq}], a.ids[id]
+}
+
+// evidence returns the line in words. at is the instant at which the chunk came or was due.
+func (line *AuditLine) evidence(at rt.Instant) Evidence {
+	text := fmt.Sprintf("the server's audit: request %d waited %.0f ms, took %.0f ms to decode and %.0f ms to compute, %.0f ms in all: %s", line.Seq, line.QueueWait, line.Decode, line.Inference, line.Service, line.Outcome)
+	if line.Why != "" {
+		text += ", " + line.Why
+	}
+	return Evidence{at, text}
+}

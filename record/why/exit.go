@@ -1,0 +1,130 @@
+package why
+
+import (
+	"math/bits"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/internal/exit"
+	"github.com/edge-rt/edge-rt/servo"
+)
+
+// lastFault is the maximum time from a fault to the end that it caused.
+const lastFault = 30 * second
+
+// exit explains an end that no operator requested; bad is false for any other end.
+func (x *explainer) exit() (f Finding, bad bool) {
+	l := x.log
+	f = Finding{Kind: Exit, From: l.last, To: l.last}
+	ends := l.between(0, l.last+minute, event.Ended)
+	if len(ends) == 0 {
+		if !l.Torn && !l.Repaired {
+			return f, false // the run continued, or its end is in another file
+		}
+		f.Cause = Killed
+		f.Evidence = []Evidence{{l.last, "nothing is on record after this instant, neither a reason nor an end of the file"}}
+		if len(l.between(l.last-second, l.last+minute, event.TickMissing)) > 0 {
+			f.Cause, f.Also = TickHung, []Cause{Killed}
+		}
+		return f, true
+	}
+	e := ends[len(ends)-1]
+	if e.a == int64(exit.Clean) {
+		return f, false
+	}
+	f.From, f.To = e.at, e.at
+	f.Evidence = []Evidence{{e.at, e.text}}
+	r := x.end(exit.Code(e.a), e)
+	f.Cause = r.cause
+	f.Evidence = append(f.Evidence, r.evidence...)
+	return f, true
+}
+
+// end explains an exit code.
+func (x *explainer) end(code exit.Code, e happened) *reason {
+	switch code {
+	case exit.Config:
+		if r := hopeless(e); r != nil {
+			return r
+		}
+		if r := x.session(e.at-lastFault, e.at); r != nil && r.cause == ServerRefuses {
+			return r
+		}
+		return &reason{cause: BadConfig}
+	case exit.RealTime:
+		return &reason{cause: RealTime}
+	case exit.Fault:
+		return x.fault(e)
+	case exit.Absent:
+		return x.absent(e)
+	}
+	return &reason{cause: Failure}
+}
+
+// faultCauses maps the faults with which the servo driver ends a run to causes.
+var faultCauses = []struct {
+	fault servo.Fault
+	cause Cause
+}{
+	{servo.FaultEncoder, Encoder}, {servo.FaultTemperature, HeatOrSupply}, {servo.FaultVoltage, Supply}, {servo.FaultShock, Supply},
+	{servo.FaultOverload, Overload}, {servo.FaultCurrent, Overload},
+}
+
+// fault explains an end because of a motor: by the fault in the end's text, or else by the events
+// about motors before it.
+func (x *explainer) fault(e happened) *reason {
+	at := e.at
+	for _, c := range faultCauses {
+		if strings.Contains(e.text, c.fault.Error()) {
+			return &reason{cause: c.cause}
+		}
+	}
+	told := x.log.between(at-lastFault, at, event.JointHeld, event.JointBlind, event.JointLimp, event.JointStalled, event.JointOverloaded, event.JointWarned)
+	if len(told) == 0 {
+		if x.log.actions == 0 {
+			return &reason{cause: OutsideRange}
+		}
+		return &reason{cause: Failure}
+	}
+	// The last event has stopped the arm; a warning is the cause only if no other event is present.
+	r := &reason{cause: HeatOrSupply, evidence: evidenceOf(told)}
+	for _, t := range told {
+		if c := jointCause(t); c != "" && c != HeldJoints {
+			r.cause = c
+		}
+	}
+	return r
+}
+
+// absent explains an end for lack of an arm, a server or pictures: by the lack that lasted longest,
+// not by the last tick. The run's last event names it; in older records the ticks do.
+func (x *explainer) absent(e happened) *reason {
+	l, at := x.log, e.at
+	lack := event.Lack(e.b)
+	if lack == event.LackNone {
+		lack = l.lacks.Longest()
+	}
+	s := &span{from: at, to: at, ticks: 1, frozen: l.lacks.Joints()}
+	switch lack {
+	case event.LackJoints:
+		if bits.OnesCount32(s.frozen) == 1 {
+			return x.joint(s, at-minute)
+		}
+		s.busSilent = 1
+		return x.bus(s, at-minute)
+	case event.LackPictures:
+		s.noPicture = 1
+		return x.pictures(s, at-minute)
+	}
+	if r := x.session(at-minute-lastFault, at); r != nil {
+		return r
+	}
+	missing, last := l.due(at)
+	if r := x.request(s, missing, last); r != nil {
+		return r
+	}
+	if lack == event.LackSession {
+		return &reason{cause: ServerGone}
+	}
+	return &reason{cause: Unknown}
+}

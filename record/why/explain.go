@@ -1,0 +1,513 @@
+package why
+
+import (
+	"cmp"
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+const (
+	// overrunGap is the maximum distance of overruns that one finding covers.
+	overrunGap = second
+
+	// stealLag is the maximum time from an overrun to the tick that reports the host's steal.
+	stealLag = 1200 * millisecond
+
+	// waitLimit is the maximum wait for the first chunk after a start, or for the next after the
+	// arm's return, that is not a hold.
+	waitLimit = 3 * second
+
+	// repliesSpan, repliesTicks and repliesLeast define a warning for lost or spoilt replies: at
+	// least repliesLeast replies on at least repliesTicks ticks, without a gap of half of
+	// repliesSpan. A pause of the host costs the replies of one tick.
+	repliesSpan  = 5 * second
+	repliesTicks = 5
+	repliesLeast = 8
+
+	// strangeLeast is the minimum of strange answers for a warning, and jumpsGap the maximum
+	// distance of jumps that one finding covers.
+	strangeLeast = 3
+	jumpsGap     = second
+)
+
+// Explain returns all findings of a run, in order of time. a may be nil.
+func Explain(l *Log, a *Audit) []Finding {
+	l.sorted()
+	x := newExplainer(l, a)
+	var all []Finding
+	for i := range l.starved {
+		all = append(all, x.stutter(&l.starved[i]))
+	}
+	all = append(all, x.holds(all)...)
+	all = append(all, x.leader()...)
+	all = append(all, x.overruns()...)
+	all = append(all, x.jumpFindings()...)
+	all = append(all, x.warnings(all)...)
+	if f, ok := x.exit(); ok {
+		all = append(all, f)
+	}
+	for i := range all {
+		f := &all[i]
+		slices.SortStableFunc(f.Evidence, func(a, b Evidence) int { return cmp.Compare(a.At, b.At) })
+		f.Evidence = slices.Compact(f.Evidence)
+	}
+	slices.SortStableFunc(all, func(a, b Finding) int { return cmp.Compare(a.From, b.From) })
+	return all
+}
+
+// overlaps reports whether a finding with one of the causes overlaps a stretch of time.
+func overlaps(all []Finding, from, to rt.Instant, causes ...Cause) bool {
+	return slices.ContainsFunc(all, func(f Finding) bool { return f.From <= to && f.To >= from && slices.Contains(causes, f.Cause) })
+}
+
+// holds returns the pauses, the joints that were not driven, and the waits without a due action.
+func (x *explainer) holds(stutters []Finding) (all []Finding) {
+	l := x.log
+	for i := range l.pauses {
+		all = append(all, x.pause(&l.pauses[i]))
+	}
+	for i := range l.idles {
+		s := &l.idles[i]
+		if s.to-s.from >= waitLimit && l.last-s.to > l.period { // the last one is the parking
+			all = append(all, x.wait(s))
+		}
+	}
+	for i := range l.silents {
+		s := &l.silents[i]
+		if s.to-s.from >= aroundSilent && !overlaps(stutters, s.from-second, s.to+second, silences...) && !overlaps(all, s.from-second, s.to+second, silences...) {
+			f := Finding{Kind: Hold, From: s.from, To: s.to, Ticks: s.ticks}
+			r := x.bus(&span{from: s.from, to: s.to, ticks: s.ticks, busSilent: s.ticks, stale: s.stale, frozen: s.frozen}, s.from-second)
+			f.Cause, f.Evidence = r.cause, r.evidence
+			all = append(all, f)
+		}
+	}
+	for _, e := range l.between(l.first, l.last-endTicks*l.period, event.JointFrozen, event.BusBack, event.JointHeld, event.JointOverloaded, event.JointBlind, event.JointLimp, event.JointStalled, event.ArmHeld) {
+		if e.code == event.JointFrozen && x.disturbed(e.at) {
+			continue // replies get lost also because the process did not run
+		}
+		f := x.jointHold(e)
+		same := []Cause{f.Cause}
+		if slices.Contains(silences, f.Cause) {
+			same = silences
+		}
+		if !overlaps(stutters, f.From-second, f.To, same...) && !overlaps(all, f.From-second, f.To+second, same...) {
+			all = append(all, f)
+		}
+	}
+	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool { // the beginning of a restart or an unplugging
+		return (f.Cause == MotorSilent || f.Cause == BusSilent) && overlaps(all, f.From, f.To+3*second, Restarted, Unplugged)
+	})
+}
+
+// endTicks is the number of ticks at the end of a run on which the arm is released.
+const endTicks = 3
+
+// silences are causes that explain each other.
+var silences = []Cause{MotorSilent, BusSilent, Unplugged, Restarted}
+
+// aroundSilent is the minimum silence of motors that is a hold while no action is due.
+const aroundSilent = 300 * millisecond
+
+// pause explains a pause: by an operator, or by the restart of a motor.
+func (x *explainer) pause(s *span) Finding {
+	l := x.log
+	f := Finding{Kind: Hold, Cause: Paused, From: s.from, To: s.to, Ticks: s.ticks}
+	if r := x.away(s.from-second, s.from+2*l.period); r != nil {
+		f.Cause, f.Evidence = r.cause, r.evidence
+	}
+	if r := x.handOver(s.from-second, s.from+second); r != nil && f.Cause == Paused && !l.askedToPause(s.from-second, s.from+second) {
+		f.Cause, f.Evidence = r.cause, r.evidence
+	}
+	if r := x.betweenEpisodes(s); r != nil && f.Cause == Paused {
+		f.Cause, f.Evidence = r.cause, r.evidence
+	}
+	for _, e := range l.between(s.from-second, s.to+second, event.Operated) {
+		f.Evidence = append(f.Evidence, Evidence{e.at, "an operator: " + e.text})
+	}
+	for _, e := range l.between(s.from+2*l.period, s.to, event.BusBack) {
+		if r := x.away(e.at, e.at); r != nil && r.cause != f.Cause {
+			f.Also, f.Evidence = append(f.Also, r.cause), append(f.Evidence, r.evidence...)
+			if r.cause == Restarted {
+				f.Cause, f.Also[len(f.Also)-1] = Restarted, f.Cause
+			}
+		}
+	}
+	if len(f.Evidence) == 0 {
+		f.Evidence = []Evidence{{s.from, "paused; the reason is not on this record"}}
+	}
+	return f
+}
+
+// askedToPause reports whether an operator requested a pause in a stretch of time.
+func (l *Log) askedToPause(from, to rt.Instant) bool {
+	return slices.ContainsFunc(l.between(from, to, event.Operated), func(e happened) bool { return e.a == int64(event.WordPause) })
+}
+
+// betweenEpisodes explains a pause by the end of an episode, unless an operator requested the
+// pause.
+func (x *explainer) betweenEpisodes(s *span) *reason {
+	l := x.log
+	end, _ := slices.BinarySearchFunc(l.cuts, s.from+second/2, func(c cut, at rt.Instant) int { return cmp.Compare(c.at, at) })
+	if end == 0 || !l.cuts[end-1].ended {
+		return nil
+	}
+	last := &l.cuts[end-1]
+	if l.askedToPause(last.at, s.from+second/2) {
+		return nil
+	}
+	r := &reason{cause: Between}
+	r.add(last.at, "episode %d of the data set ended (%s)", last.number, last.outcome)
+	if end < len(l.cuts) {
+		r.add(l.cuts[end].at, "episode %d began", l.cuts[end].number)
+	}
+	return r
+}
+
+// wait explains a stretch in which no action ran and no action was due.
+func (x *explainer) wait(s *span) Finding {
+	f := Finding{Kind: Hold, Cause: Unknown, From: s.from, To: s.to, Ticks: s.ticks, What: "nothing has run yet"}
+	missing, _ := x.log.due(s.to)
+	for _, ask := range []func() *reason{
+		func() *reason { return x.away(s.from-idleAfter-second, s.to+aroundBack) },
+		func() *reason { return x.handOver(s.from-idleAfter-second, s.to) },
+		func() *reason { return x.pictures(s, s.from-second) },
+		func() *reason { return x.session(s.from-second, s.to) },
+		func() *reason {
+			if missing == nil {
+				return nil
+			}
+			if r := x.slowPolicy(missing.At, s.from, s.to); r != nil {
+				return r
+			}
+			return x.fate(missing, s.to, s.to)
+		},
+	} {
+		if r := ask(); r != nil {
+			f.Cause, f.Evidence = r.cause, r.evidence
+			return f
+		}
+	}
+	return f
+}
+
+// handOver explains a stretch by a takeover: a person took the arm or gave it back.
+func (x *explainer) handOver(from, to rt.Instant) *reason {
+	if told := x.log.between(from, to, event.PhaseChanged); len(told) > 0 {
+		return &reason{cause: HandOver, evidence: evidenceOf(told)}
+	}
+	return nil
+}
+
+// leader returns the stretches in which a leader arm was silent while it led.
+func (x *explainer) leader() (all []Finding) {
+	for _, e := range x.log.between(x.log.first, x.log.last, event.LeaderSilent) {
+		f := Finding{Kind: Hold, Cause: LeaderSilent, From: e.at, To: x.log.last, Evidence: []Evidence{{e.at, e.text}}}
+		if back := x.log.between(e.at, x.log.last, event.LeaderBack, event.PhaseChanged); len(back) > 0 {
+			f.To = back[0].at
+			f.Evidence = append(f.Evidence, Evidence{back[0].at, back[0].text})
+		}
+		all = append(all, f)
+	}
+	return append(all, x.leaderJoints()...)
+}
+
+// leaderJoints returns the stretches in which a joint of the leader did not lead. A further reason
+// for the same joints within the stretch joins the same finding.
+func (x *explainer) leaderJoints() (all []Finding) {
+	l := x.log
+	until := map[int64]rt.Instant{} // ends of the stretches, by joint set
+	for _, e := range l.between(l.first, l.last, event.LeaderHeld) {
+		if end, known := until[e.a]; known && e.at < end {
+			i := slices.IndexFunc(all, func(f Finding) bool { return f.To == end && f.What == l.jointNames(uint32(e.a)) })
+			if len(all[i].Evidence) < maxEvidence {
+				all[i].Evidence = append(all[i].Evidence, Evidence{e.at, e.text})
+			}
+			continue
+		}
+		f := Finding{Kind: Hold, Cause: LeaderJoint, From: e.at, To: l.last, What: l.jointNames(uint32(e.a)), Evidence: []Evidence{{e.at, e.text}}}
+		left := e.a
+		for _, back := range l.between(e.at, l.last, event.LeaderLeads, event.PhaseChanged) {
+			if left &^= back.a; back.code == event.PhaseChanged || back.code == event.LeaderLeads && left == 0 {
+				f.To = back.at
+				f.Evidence = append(f.Evidence, Evidence{back.at, back.text})
+				break
+			}
+		}
+		until[e.a] = f.To
+		all = append(all, f)
+	}
+	return all
+}
+
+// jointCauses maps the events about joints to causes.
+var jointCauses = map[event.Code]Cause{
+	event.JointFrozen: MotorSilent, event.JointHeld: HeatOrSupply, event.JointOverloaded: Overload,
+	event.JointBlind: Encoder, event.JointLimp: Limp, event.JointStalled: Stalled, event.ArmHeld: HeldJoints,
+}
+
+// jointCause returns the cause of an event about joints. For a complaint of a motor about its
+// supply, that is Supply.
+func jointCause(e happened) Cause {
+	if of, _ := event.ComplaintOf(e.b); e.code == event.JointHeld && of == event.ComplainsOfSupply {
+		return Supply
+	}
+	return jointCauses[e.code]
+}
+
+// jointHold explains an event about joints that were not driven, or about the return of the arm.
+func (x *explainer) jointHold(e happened) (f Finding) {
+	l := x.log
+	text, _, _ := strings.Cut(e.text, "  ")
+	f = Finding{Kind: Hold, Cause: jointCause(e), From: e.at, To: e.at, Evidence: []Evidence{{e.at, text}}}
+	if complaint := event.ComplaintText(e.b); complaint != "" && (e.code == event.JointHeld || e.code == event.ArmHeld) {
+		f.Evidence = append(f.Evidence, Evidence{e.at, complaint})
+	}
+	if e.code == event.BusBack {
+		r := x.away(e.at, e.at)
+		f.Cause, f.Evidence = r.cause, r.evidence
+		f.What = l.jointNames(uint32(e.b >> 1))
+		return f
+	}
+	set := uint32(e.a)
+	if f.What = l.jointNames(set); e.code == event.JointFrozen && bits.OnesCount32(set) > 1 {
+		f.Cause = BusSilent
+	}
+	for _, c := range l.joints {
+		if c.at > e.at && c.held&set == 0 {
+			f.To = c.at
+			return f
+		}
+	}
+	f.To = l.last
+	return f
+}
+
+// late explains a gap without ticks: by the ticks themselves, by the host, or by the machine.
+func (x *explainer) late(s *skip) *reason {
+	l := x.log
+	r := &reason{}
+	took := s.read + s.act + s.merge + s.ask
+	for _, o := range l.own {
+		if o.At < s.to || o.At > s.to+rt.Instant(stealLag) {
+			continue
+		}
+		r.cause = TickSlow
+		if 2*s.read > took {
+			r.cause = BusSlow
+		}
+		r.add(s.to, "the tick before took %s of its own: %s to read the arm, %s to act, %s to merge, %s to ask", seconds(time.Duration(o.OverrunOwn)),
+			seconds(time.Duration(s.read)), seconds(time.Duration(s.act)), seconds(time.Duration(s.merge)), seconds(time.Duration(s.ask)))
+		return r
+	}
+	var stolen time.Duration
+	for _, c := range l.counts {
+		if c.at >= s.from && c.at <= s.to+stealLag {
+			stolen += time.Duration(c.stolen)
+		}
+	}
+	r.cause = MachineBusy
+	if lost := time.Duration(s.to - s.from); 3*stolen >= lost {
+		r.cause = HostSteal
+	}
+	r.add(s.to, "%d periods without a tick; the tick itself took %s; the host took %s of the CPUs around it", s.periods, seconds(time.Duration(took)), seconds(stolen))
+	return r
+}
+
+// overruns returns the stretches with ticks that came late by a period or more.
+func (x *explainer) overruns() (all []Finding) {
+	for i := range x.log.skips {
+		s := &x.log.skips[i]
+		if s.suspended {
+			continue
+		}
+		r := x.late(s)
+		if n := len(all); n > 0 && all[n-1].Cause == r.cause && s.from-all[n-1].To <= overrunGap {
+			f := &all[n-1]
+			f.To, f.Ticks = s.to, f.Ticks+int(s.periods)
+			if len(f.Evidence) < maxEvidence {
+				f.Evidence = append(f.Evidence, r.evidence...)
+			}
+			continue
+		}
+		all = append(all, Finding{Kind: Overrun, Cause: r.cause, From: s.from, To: s.to, Ticks: int(s.periods), Evidence: r.evidence})
+	}
+	for _, e := range x.log.between(0, x.log.last+minute, event.TickMissing) {
+		if n := len(all); n > 0 && all[n-1].Cause == TickHung && e.at-all[n-1].To <= 2*second {
+			all[n-1].To = e.at
+			all[n-1].Evidence = append(all[n-1].Evidence, Evidence{e.at, e.text})
+			continue
+		}
+		all = append(all, Finding{Kind: Overrun, Cause: TickHung, From: e.at - rt.Instant(e.a), To: e.at, Evidence: []Evidence{{e.at, e.text}}})
+	}
+	for _, e := range x.log.between(x.log.first, x.log.last, event.Suspended) {
+		f := Finding{Kind: Overrun, Cause: Suspended, From: e.at, To: e.at}
+		f.Evidence = []Evidence{{e.at, fmt.Sprintf("the machine was suspended for %s; earlier requests are void", seconds(time.Duration(e.a)))}}
+		all = append(all, f)
+	}
+	return all
+}
+
+const minute = 60 * second
+
+// jumpFindings returns the actions that lie far from the extrapolation of the two actions before
+// them.
+func (x *explainer) jumpFindings() (all []Finding) {
+	l := x.log
+	units := strings.Split(l.Run["units"], ",")
+	for i := range l.jumps {
+		j := &l.jumps[i]
+		if j.joint < len(units) && units[j.joint] == gripUnit && j.by < gripLimit {
+			continue
+		}
+		r := &reason{cause: PolicyJump}
+		q := l.bySeq[j.seq]
+		switch {
+		case j.within:
+			r.add(j.at, "the chunk of request %d goes that way by itself", j.seq)
+		case q != nil && q.Rows == 0:
+			r.cause = Unconditioned
+			r.add(j.at, "request %d did not announce the actions that would run meanwhile (--schedule %s)", j.seq, l.Run["schedule"])
+		case j.ran > j.delay:
+			r.cause = LateMerge
+			r.add(j.at, "request %d announced %d actions until its chunk, and %d had run", j.seq, j.delay, j.ran)
+		default:
+			r.add(j.at, "request %d announced the actions that would run meanwhile, and its chunk came in time", j.seq)
+		}
+		what := fmt.Sprintf("%s, %.1f units off", l.jointNames(1<<j.joint), j.by)
+		if n := len(all); n > 0 && all[n-1].Cause == r.cause && j.at-all[n-1].To <= jumpsGap {
+			if j.at > all[n-1].To {
+				all[n-1].To, all[n-1].Ticks = j.at, all[n-1].Ticks+1
+			}
+			continue
+		}
+		all = append(all, Finding{Kind: Jump, Cause: r.cause, From: j.at, To: j.at, Ticks: 1, What: what, Evidence: r.evidence})
+	}
+	return all
+}
+
+// warnings returns the faults without an effect on the arm.
+func (x *explainer) warnings(others []Finding) (all []Finding) {
+	l := x.log
+	all = append(all, x.replies(RepliesLost, others, func(c *count) uint32 { return c.retried + c.lost }, "replies that did not come at first")...)
+	all = append(all, x.replies(RepliesSpoilt, others, func(c *count) uint32 { return c.spoilt }, "runs of bytes that were no frame")...)
+	all = mainReplies(all)
+	x.spoiltReplies(all)
+	if len(l.strange) >= strangeLeast {
+		all = append(all, x.strangeAnswers())
+	}
+	all = append(all, x.slowWarning(others)...)
+	for _, c := range []struct {
+		code  event.Code
+		cause Cause
+	}{{event.JointWarned, HeatOrSupply}, {event.CameraSilent, CameraSilent}, {event.CameraSpoilt, CameraSpoilt}, {event.FirstRun, FirstRun}} {
+		for _, e := range l.between(0, l.last+minute, c.code) {
+			to := e.at
+			for _, back := range l.between(e.at, l.last, event.CameraBack) {
+				if c.code == event.CameraSilent && back.a == e.a {
+					to = back.at
+					break
+				}
+			}
+			if !overlaps(others, e.at-second, to, c.cause) {
+				all = append(all, Finding{Kind: Warning, Cause: c.cause, From: e.at, To: to, What: "", Evidence: []Evidence{{e.at, e.text}}})
+			}
+		}
+	}
+	return all
+}
+
+// replies warns of one kind of failed replies if it is frequent.
+func (x *explainer) replies(cause Cause, others []Finding, of func(*count) uint32, what string) (all []Finding) {
+	known := append(slices.Clip(silences), RepliesSpoilt)
+	from, to, n, ticks := rt.Instant(0), rt.Instant(0), uint32(0), 0
+	end := func() {
+		if n >= repliesLeast && ticks >= repliesTicks {
+			f := Finding{Kind: Warning, Cause: cause, From: from, To: to, Ticks: ticks}
+			f.Evidence = []Evidence{{from, fmt.Sprintf("%d %s, on %d ticks in %s", n, what, ticks, seconds(time.Duration(to-from)))}}
+			all = append(all, f)
+		}
+		n, ticks = 0, 0
+	}
+	for i := range x.log.counts {
+		c := &x.log.counts[i]
+		k := of(c)
+		if k == 0 || x.disturbed(c.at) || overlaps(others, c.at-second, c.at+second, known...) {
+			continue
+		}
+		if ticks > 0 && c.at-to > repliesSpan/2 {
+			end()
+		}
+		if ticks == 0 {
+			from = c.at
+		}
+		to, n, ticks = c.at, n+k, ticks+1
+	}
+	end()
+	return all
+}
+
+// disturbed reports whether the machine kept the tick from running around an instant, which also
+// costs replies.
+func (x *explainer) disturbed(at rt.Instant) bool {
+	const around = 200 * millisecond
+	i, _ := slices.BinarySearchFunc(x.log.skips, at-around, func(s skip, at rt.Instant) int { return cmp.Compare(s.to, at) })
+	return i < len(x.log.skips) && x.log.skips[i].from <= at+around
+}
+
+// mainReplies removes findings of lost replies that spoilt bytes explain.
+func mainReplies(all []Finding) []Finding {
+	return slices.DeleteFunc(slices.Clone(all), func(f Finding) bool {
+		return f.Cause == RepliesLost && overlaps(all, f.From, f.To, RepliesSpoilt)
+	})
+}
+
+// spoiltReplies changes the cause of lost replies to spoilt bytes if most of them left stray bytes.
+// It covers stray bytes that are too few for a warning of their own.
+func (x *explainer) spoiltReplies(all []Finding) {
+	for i := range all {
+		f, ticks := &all[i], 0
+		if f.Cause != RepliesLost {
+			continue
+		}
+		for _, c := range x.log.counts {
+			if c.at >= f.From && c.at <= f.To && c.retried+c.lost > 0 && c.spoilt > 0 {
+				ticks++
+			}
+		}
+		if 2*ticks >= f.Ticks {
+			f.Cause = RepliesSpoilt
+			f.Evidence = append(f.Evidence, Evidence{f.From, fmt.Sprintf("on %d of these there were bytes that were no frame", ticks)})
+		}
+	}
+}
+
+// strangeAnswers warns of answers to no request of this robot. If they can be decoded, another
+// robot uses the same name; garbage cannot be decoded.
+func (x *explainer) strangeAnswers() Finding {
+	s := x.log.strange
+	f := Finding{Kind: Warning, Cause: StrangeAnswers, From: s[0].At, To: s[len(s)-1].At}
+	n, order := map[string]int{}, []string{}
+	for i := range s {
+		if n[s[i].Outcome] == 0 {
+			order = append(order, s[i].Outcome)
+		}
+		n[s[i].Outcome]++
+	}
+	var text []string
+	for _, o := range order {
+		text = append(text, strconv.Itoa(n[o])+" "+o)
+	}
+	f.Evidence = []Evidence{{f.From, fmt.Sprintf("%d answers to no request of this run were dropped: %s", len(s), strings.Join(text, ", "))}}
+	if n["foreign"] > 0 && n["header"]+n["body"] == 0 {
+		f.Cause = SameID
+		f.Evidence = append(f.Evidence, Evidence{f.From, "they can be read, and answer what another robot asked under this name"})
+	}
+	return f
+}

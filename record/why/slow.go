@@ -1,0 +1,153 @@
+package why
+
+import (
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+const (
+	// slowTimes limits the wait for a chunk that the policy's slowness explains: slowTimes of the
+	// policy's usual time for a chunk, including the wait for its turn.
+	slowTimes = 3
+	// oldTimeout is the --request-timeout of records that do not name it.
+	oldTimeout = 5 * time.Second
+	// hopelessText is part of the last event of a run that ended because no action could ever run.
+	hopelessText = "no action could ever run"
+)
+
+// computing is the server's usual time for a chunk.
+type computing struct{ inference, queue time.Duration }
+
+// usually returns the medians over all answers, including dropped ones.
+func (l *Log) usually() (c computing) {
+	var inference, queue []time.Duration
+	for _, q := range l.requests {
+		for i := range q.chunks {
+			if took := q.chunks[i].Inference; took > 0 {
+				inference, queue = append(inference, time.Duration(took)), append(queue, time.Duration(q.chunks[i].QueueWait))
+				break
+			}
+		}
+	}
+	if len(inference) == 0 {
+		return c
+	}
+	slices.Sort(inference)
+	slices.Sort(queue)
+	return computing{inference[len(inference)/2], queue[len(queue)/2]}
+}
+
+// limit returns a limit from the run's metadata; 0 if the record does not have it.
+func (l *Log) limit(name string) time.Duration {
+	d, err := time.ParseDuration(l.Run[name])
+	if err != nil {
+		return 0
+	}
+	return d
+}
+
+// tooSlow reports whether the policy takes longer for a chunk than its actions last, or than their
+// maximum age allows.
+func (x *explainer) tooSlow() bool {
+	took, age := x.usually.inference, x.log.limit("max_action_age")
+	return took > 0 && (x.horizon > 0 && took >= x.horizon || age > 0 && 2*took >= age)
+}
+
+// slowPolicy explains a stretch without actions by a policy that always takes longer than its
+// chunks last. asked is the instant of the request whose answer was missing. During the stretch the
+// server must have continued to answer: a wait longer than its usual ones has another cause.
+func (x *explainer) slowPolicy(asked, from, to rt.Instant) *reason {
+	usual := slowTimes*(x.usually.inference+x.usually.queue) + x.horizon
+	if !x.tooSlow() || x.log.longestWait(asked, to) > usual {
+		return nil
+	}
+	r := &reason{cause: SlowPolicy}
+	x.addUsual(r, from)
+	return r
+}
+
+// longestWait returns the longest time without an answer between two instants. A stretch with few
+// actions may contain many answers.
+func (l *Log) longestWait(from, to rt.Instant) (longest time.Duration) {
+	last := from
+	for _, at := range l.answers() {
+		if at > last && at < to {
+			longest = max(longest, time.Duration(at-last))
+			last = at
+		}
+	}
+	return max(longest, time.Duration(to-last))
+}
+
+// answers returns the instants of the first answers to the requests, sorted.
+func (l *Log) answers() (at []rt.Instant) {
+	for _, q := range l.requests {
+		if len(q.chunks) > 0 {
+			at = append(at, q.arrived().At)
+		}
+	}
+	slices.Sort(at)
+	return at
+}
+
+// addUsual adds the policy's usual time and the limit that it exceeds.
+func (x *explainer) addUsual(r *reason, at rt.Instant) {
+	r.add(at, "the policy usually takes %s for a chunk, after %s of waiting for its turn; the actions of one last %s", seconds(x.usually.inference), seconds(x.usually.queue), seconds(x.horizon))
+	if age := x.log.limit("max_action_age"); age > 0 && 2*x.usually.inference >= age {
+		r.add(at, "actions may be %s old (--max-action-age)", seconds(age))
+	}
+	for _, e := range x.log.between(0, x.log.last, event.SlowPolicy) {
+		if len(r.evidence) < maxEvidence {
+			r.add(e.at, "%s", e.text)
+		}
+	}
+}
+
+// givenUp reports whether the robot gave up a session while an answer was on its way: the policy
+// takes longer than --request-timeout, or its answer came afterwards.
+func (x *explainer) givenUp(lostAt rt.Instant) bool {
+	limit := x.log.limit("request_timeout")
+	if limit == 0 {
+		limit = oldTimeout
+	}
+	if x.usually.inference+x.usually.queue >= limit {
+		return true
+	}
+	for _, q := range x.log.requests {
+		for i := range q.chunks {
+			if c := &q.chunks[i]; q.At < lostAt && c.At > lostAt && c.Outcome == "epoch" {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// slowWarning warns of limits that the policy exceeds, if no other finding does.
+func (x *explainer) slowWarning(others []Finding) (all []Finding) {
+	if slices.ContainsFunc(others, func(f Finding) bool { return f.Cause == SlowPolicy }) {
+		return nil
+	}
+	for _, e := range x.log.between(0, x.log.last+minute, event.SlowPolicy) {
+		if len(all) == 0 {
+			all = []Finding{{Kind: Warning, Cause: SlowPolicy, From: e.at, To: e.at}}
+		}
+		all[0].To = e.at
+		if len(all[0].Evidence) < maxEvidence {
+			all[0].Evidence = append(all[0].Evidence, Evidence{e.at, e.text})
+		}
+	}
+	return all
+}
+
+// hopeless explains an end because no action could ever run.
+func hopeless(e happened) *reason {
+	if strings.Contains(e.text, hopelessText) {
+		return &reason{cause: SlowPolicy}
+	}
+	return nil
+}

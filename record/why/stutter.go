@@ -1,0 +1,384 @@
+package why
+
+import (
+	"fmt"
+	"math/bits"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/edge-rt/edge-rt/edge/event"
+	"github.com/edge-rt/edge-rt/edge/hotplug"
+	"github.com/edge-rt/edge-rt/record"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// chunkMessage is a short name for record.Chunk.
+type chunkMessage = record.Chunk
+
+// maxEvidence bounds the chain of one reason.
+const maxEvidence = 8
+
+// reason is a possible explanation.
+type reason struct {
+	cause    Cause
+	evidence []Evidence
+	began    rt.Instant // not 0: the instant it began; a reason that began after the stutter only prolongs it
+}
+
+func (r *reason) add(at rt.Instant, format string, args ...any) {
+	r.evidence = append(r.evidence, Evidence{at, fmt.Sprintf(format, args...)})
+}
+
+// explainer explains the parts of one log.
+type explainer struct {
+	log     *Log
+	audit   *Audit
+	typical map[Cause]time.Duration
+	usual   time.Duration // of a whole round trip
+	usually computing     // the server's usual share of it
+	horizon time.Duration // duration of a chunk's actions; 0: unknown
+}
+
+func newExplainer(l *Log, a *Audit) *explainer {
+	x := &explainer{log: l, audit: a, typical: map[Cause]time.Duration{}, usually: l.usually()}
+	for _, p := range parts {
+		x.typical[p.cause] = l.typical(p.took)
+	}
+	x.usual = l.typical(func(q *request) time.Duration { return time.Duration(q.arrived().At - q.At) })
+	if n, err := strconv.Atoi(l.Run["horizon"]); err == nil {
+		x.horizon = time.Duration(n) * time.Duration(l.period)
+	}
+	return x
+}
+
+// stutter explains a stretch of starved ticks. It tests the reasons in an order in which an earlier
+// one causes the later ones: on a suspended machine the bus is silent, and for an unplugged arm no
+// chunk is requested. The first that fits is the cause; the others are mentioned.
+func (x *explainer) stutter(s *span) Finding {
+	l := x.log
+	f := Finding{Kind: Stutter, From: s.from, To: s.to, Ticks: s.ticks}
+	if s.old() {
+		f.Kind = Stale
+	}
+	missing, last := l.due(s.from)
+	since := s.from - 5*second // start of the time in which the fault can lie
+	if last != nil {
+		since = max(since, last.joined().At)
+	}
+	asked := since // earlier requests do not matter
+	if missing != nil {
+		asked = missing.At
+	}
+	var main *reason
+	for _, ask := range []func() *reason{
+		func() *reason { return x.suspended(since-second, s.to) },
+		func() *reason { return x.bus(s, since) },
+		func() *reason { return x.newEpisode(s, missing, last) },
+		func() *reason { return x.resumed(s) },
+		func() *reason { return x.machine(asked, s.from, s.to) },
+		func() *reason { return x.joint(s, since) },
+		func() *reason { return x.old(s, last) },
+		func() *reason { return x.pictures(s, since) },
+		func() *reason { return x.unusable(missing, s.to) },
+		func() *reason { return x.session(asked-100*millisecond, s.to) },
+		func() *reason { return x.slowPolicy(asked, s.from, s.to) },
+	} {
+		r := ask()
+		switch {
+		case r == nil:
+		case r.began > s.from+prolongs:
+			f.Also = append(f.Also, r.cause)
+		case main == nil:
+			main = r
+		case r.cause != main.cause && !slices.Contains(f.Also, r.cause):
+			f.Also = append(f.Also, r.cause)
+			main.evidence = append(main.evidence, r.evidence...)
+		}
+	}
+	if main == nil {
+		main = x.request(s, missing, last) // no other reason: explain the request itself
+	}
+	if main == nil {
+		main = &reason{cause: Unknown}
+		main.add(s.from, "the record holds nothing before it that explains it")
+	}
+	f.Cause, f.Evidence = main.cause, main.evidence
+	return f
+}
+
+// suspended explains a stretch by a suspension of the machine.
+func (x *explainer) suspended(from, to rt.Instant) *reason {
+	for _, e := range x.log.between(from, to, event.Suspended) {
+		r := &reason{cause: Suspended}
+		r.add(e.at, "the machine was suspended for %s; earlier requests are void", seconds(time.Duration(e.a)))
+		return r
+	}
+	return nil
+}
+
+const (
+	// aroundBack is the maximum time from a silence to the arm's return, in which the arm is opened
+	// and checked.
+	aroundBack = 1500 * millisecond
+
+	// prolongs is the maximum delay with which the reason of a stutter may be noticed after the
+	// stutter's beginning.
+	prolongs = 250 * millisecond
+)
+
+// bus explains a stretch by so many silent motors that nothing moved.
+func (x *explainer) bus(s *span, since rt.Instant) *reason {
+	if 2*s.busSilent <= s.ticks {
+		return nil
+	}
+	l := x.log
+	r := x.away(s.from-second, s.to+aroundBack)
+	if r == nil {
+		r = &reason{cause: BusSilent}
+	}
+	for _, e := range l.between(max(since, s.from-second), s.to, event.BusLost) {
+		r.add(e.at, "%d motors silent at once: nothing is sent", e.a)
+	}
+	if r.cause != BusSilent {
+		return r
+	}
+	if names := l.jointNames(s.stale | s.frozen); names != "" {
+		r.add(s.from, "no answer from %s", names)
+		if bits.OnesCount32(s.stale|s.frozen) == 1 {
+			r.cause = MotorSilent
+		}
+	}
+	n, late := l.spoilt(s.from-second/2, s.to), x.stopped(s.from-2*second/5, s.to)
+	switch {
+	case n >= 2*s.ticks, 2*n >= s.ticks && late == nil:
+		r.cause = RepliesSpoilt
+		r.add(s.from, "%d runs of bytes on the line that were no frame", n)
+	case late != nil:
+		r.cause = late.cause // a process that does not run misses replies, or reads a reply to its previous request
+		r.evidence = append(r.evidence, late.evidence...)
+	}
+	return r
+}
+
+// spoilt returns the number of spoilt runs of bytes and frames on the bus.
+func (l *Log) spoilt(from, to rt.Instant) (n int) {
+	for _, c := range l.counts {
+		if c.at >= from && c.at <= to {
+			n += int(c.spoilt)
+		}
+	}
+	return n
+}
+
+// stopped explains a stretch of which a fifth passed without ticks; otherwise it returns nil.
+func (x *explainer) stopped(from, to rt.Instant) *reason {
+	var gone rt.Instant
+	var worst *skip
+	for i := range x.log.skips {
+		if s := &x.log.skips[i]; !s.suspended && s.to >= from && s.from <= to {
+			gone += s.to - s.from
+			if worst == nil || s.periods > worst.periods {
+				worst = s
+			}
+		}
+	}
+	if worst == nil || 5*gone < to-from {
+		return nil
+	}
+	return x.late(worst)
+}
+
+// away explains a stretch by the arm's return: it was unplugged, or a motor restarted.
+func (x *explainer) away(from, to rt.Instant) *reason {
+	for _, e := range x.log.between(from, to, event.BusBack) {
+		r := &reason{cause: Unplugged}
+		joints := uint32(e.b >> 1)
+		if e.a == int64(hotplug.Restarted) || joints != 0 {
+			r.cause = Restarted
+		}
+		text := "the arm is back: " + hotplug.Cause(e.a).String()
+		if joints != 0 {
+			text += " (" + x.log.jointNames(joints) + ")"
+		}
+		if e.b&1 != 0 {
+			text += "; it waits for an operator (edge-rt ctl resume)"
+		}
+		r.add(e.at, "%s", text)
+		return r
+	}
+	return nil
+}
+
+// newEpisode explains a stutter by a new episode: an operator began it, so that no action was left.
+func (x *explainer) newEpisode(s *span, missing, last *request) *reason {
+	if missing == nil || last == nil || !missing.Start || missing.Episode == last.Episode {
+		return nil
+	}
+	r := &reason{cause: NewEpisode}
+	// The number in the request counts resets; a dataset counts its episodes otherwise.
+	r.add(missing.At, "the policy begins anew: the actions left are dropped; request %d is its first", missing.Seq)
+	for _, e := range x.log.between(missing.At-second, s.to+2*second, event.Operated) { // the event is noted after the operation
+		if e.a == int64(event.WordReset) || e.a == int64(event.WordTask) {
+			r.add(e.at, "an operator: %s", e.text)
+		}
+	}
+	return r
+}
+
+// resumed explains a stutter by the pause before it: the actions from before the pause are too old
+// or gone.
+func (x *explainer) resumed(s *span) *reason {
+	for i := range x.log.pauses {
+		if p := &x.log.pauses[i]; p.to <= s.from && s.from-p.to <= spanGap {
+			r := &reason{cause: Paused}
+			if x.betweenEpisodes(p) != nil {
+				r.cause = Between
+			}
+			r.add(p.to, "a pause of %s ends: the first chunk after it is on its way", seconds(time.Duration(p.to-p.from)))
+			return r
+		}
+	}
+	return nil
+}
+
+// unusable explains a stutter by answers that came but could not be used.
+func (x *explainer) unusable(missing *request, until rt.Instant) *reason {
+	if missing == nil {
+		return nil
+	}
+	for _, q := range x.log.requests {
+		if q.Seq >= missing.Seq && q.At <= until && len(q.chunks) > 0 && badChunk(q.arrived().Outcome) {
+			r := &reason{cause: BadChunk}
+			r.add(q.arrived().At, "the chunk of request %d came after %s and was dropped: %s", q.Seq, seconds(time.Duration(q.arrived().At-q.At)), q.arrived().Outcome)
+			return r
+		}
+	}
+	return nil
+}
+
+// machine explains a stutter by missing ticks, if they are a large part of the missing time.
+func (x *explainer) machine(since, from, to rt.Instant) *reason {
+	l := x.log
+	var gone rt.Instant
+	var worst *skip
+	for i := range l.skips {
+		if s := &l.skips[i]; !s.suspended && s.to >= since && s.from <= to {
+			gone += s.to - s.from
+			if worst == nil || s.periods > worst.periods {
+				worst = s
+			}
+		}
+	}
+	if worst == nil || gone < machineShare || 3*gone < to-since {
+		return nil
+	}
+	r := x.late(worst)
+	r.add(worst.to, "of the %s since the request %s went by without ticks", seconds(time.Duration(to-since)), seconds(time.Duration(gone)))
+	return r
+}
+
+// machineShare is the minimum time without ticks that can starve an arm.
+const machineShare = 150 * millisecond
+
+// joint explains a stutter by a silent motor, which keeps the robot from requesting chunks.
+func (x *explainer) joint(s *span, since rt.Instant) *reason {
+	if 2*s.busSilent > s.ticks {
+		return nil
+	}
+	frozen := x.log.between(max(since, s.from-2*second), s.to, event.JointFrozen)
+	if len(frozen) == 0 && s.frozen == 0 {
+		return nil
+	}
+	r := x.away(s.from-second, s.to+aroundBack)
+	if r == nil {
+		r = &reason{cause: MotorSilent}
+	}
+	all := s.frozen
+	for _, e := range frozen[:min(len(frozen), maxEvidence)] {
+		r.add(e.at, "no answer from %s: nothing new is asked until there is", x.log.jointNames(uint32(e.a)))
+		all |= uint32(e.a)
+	}
+	if len(frozen) > 0 {
+		r.began = frozen[0].at
+	} else {
+		r.began = s.frozenAt
+		r.add(max(s.from, s.frozenAt), "no answer from %s: nothing new is asked until there is", x.log.jointNames(s.frozen))
+	}
+	if bits.OnesCount32(all) > 1 && r.cause == MotorSilent {
+		r.cause = BusSilent
+	}
+	return r
+}
+
+// old reports whether the ticks starved because the remaining actions were too old. The first tick
+// drops them, and the later ticks have no action left.
+func (s *span) old() bool { return s.firstOld || 4*s.tooOld >= s.ticks && s.tooOld > 0 }
+
+// old explains a stutter by actions that were too old to run.
+func (x *explainer) old(s *span, last *request) *reason {
+	if !s.old() {
+		return nil
+	}
+	r := &reason{cause: ActionTooOld}
+	if last != nil && last.sent != nil && last.sent.Observed != 0 {
+		picture := time.Duration(last.At - last.sent.Observed)
+		r.add(last.At, "request %d went out with a picture that was %s old", last.Seq, seconds(picture))
+		if limit, err := time.ParseDuration(x.log.Run["max_action_age"]); err == nil && 2*picture > limit {
+			r.cause = CameraSilent
+		}
+	}
+	if x.tooSlow() && r.cause == ActionTooOld {
+		r.cause = SlowPolicy
+		x.addUsual(r, s.from)
+	}
+	r.add(s.from, "actions were left, all older than --max-action-age %s", x.log.Run["max_action_age"])
+	return r
+}
+
+// pictures explains a stretch by a camera without pictures.
+func (x *explainer) pictures(s *span, since rt.Instant) *reason {
+	silent := x.log.between(since, s.to, event.CameraSilent)
+	if 2*s.noPicture < s.ticks || s.noPicture == 0 {
+		return nil // old pictures are sent anyway
+	}
+	r := &reason{cause: NoPicture, evidence: evidenceOf(silent)}
+	if len(silent) > 0 {
+		r.cause = CameraSilent
+	}
+	r.add(s.from, "on %d of %d ticks a camera had given no picture yet", s.noPicture, s.ticks)
+	return r
+}
+
+// request explains a stutter by the fate of the request whose answer was missing.
+func (x *explainer) request(s *span, missing, last *request) *reason {
+	l := x.log
+	if missing == nil || missing.At >= s.from-2*l.period {
+		if last == nil {
+			return nil
+		}
+		if missing != nil && (l.Run["schedule"] == "sync" || missing.At-last.joined().At > rt.Instant(x.horizon/2)) {
+			r := &reason{cause: Schedule}
+			r.add(missing.At, "--schedule %s asked when nothing was left: request %d", l.Run["schedule"], missing.Seq)
+			return r
+		}
+		return x.blame(last)
+	}
+	// A request that had less time than a round trip takes is not the cause; the previous request
+	// is.
+	if last != nil && time.Duration(missing.Runway) < 2*x.usual {
+		if r := x.blame(last); r != nil {
+			return r
+		}
+	}
+	return x.fate(missing, s.from, s.to)
+}
+
+// blame explains a stutter by the last merged chunk, if it arrived so late that few of its actions
+// were left.
+func (x *explainer) blame(last *request) *reason {
+	if c := last.joined(); 2*c.Dropped < c.Rows {
+		return nil
+	}
+	return x.slow(last)
+}

@@ -1,0 +1,119 @@
+package capacity
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/edge-rt/edge-rt/policy"
+)
+
+const (
+	// gatePlayed is how much virtual time a gate simulates for up to gateRobots robots. For more
+	// robots it simulates less, at least gatePlayedMin, so that an open waits some 10 ms at most.
+	gatePlayed    = 10 * time.Second
+	gatePlayedMin = 3 * time.Second
+	gateRobots    = 100
+	// RoundTrip is the assumed round trip of a robot without a measurement, and Own the time of its
+	// request beside waits and inference: as in `lean-server plan`.
+	RoundTrip = 40 * time.Millisecond
+	Own       = time.Millisecond
+	// noticed is the least relative change of inference times that is taken into account.
+	noticed = 0.05
+)
+
+// Gate decides whether a set of robots is fed at the present inference times: no robot may run out
+// of actions, no chunk may be later than the policy can be conditioned for, and the robots together
+// must not request more than the device computes.
+//
+// Owner: one goroutine.
+type Gate struct {
+	o    Options
+	step int // of Approach
+}
+
+// NewGate returns a gate for a policy with a scheduler. It has no inference times yet.
+func NewGate(m *policy.Meta, scheduler string) *Gate {
+	return &Gate{o: Options{Meta: m, Scheduler: scheduler, Fleet: Fleet{Own: Own}}, step: 1}
+}
+
+// Learn takes the present inference times of each size, smallest first, and reports whether they
+// differ enough from the previous ones.
+func (g *Gate) Learn(took []Size) (changed bool) {
+	if changed = len(took) != len(g.o.Took); !changed {
+		for i, s := range took {
+			if math.Abs(s.Ms-g.o.Took[i].Ms) > noticed*g.o.Took[i].Ms {
+				changed = true
+			}
+		}
+	}
+	if changed {
+		g.o.Took = append(g.o.Took[:0], took...)
+	}
+	return changed
+}
+
+// SizeOf returns the Size of an inference of so many rows.
+func SizeOf(rows int, took time.Duration) Size {
+	return Size{rows, took.Seconds() * 1e3, float64(rows) / took.Seconds()}
+}
+
+// Feeds returns why some of the robots are not fed, "" when all are.
+func (g *Gate) Feeds(robots []Robot) (whyNot string) {
+	if len(g.o.Took) == 0 {
+		return "the duration of an inference is not known yet"
+	}
+	row, _ := g.o.simulate(robots, max(gatePlayedMin, gatePlayed*gateRobots/time.Duration(max(gateRobots, len(robots)))))
+	if row.OK {
+		return ""
+	}
+	fastest := g.o.Took[0]
+	for _, s := range g.o.Took {
+		if s.PerS > fastest.PerS {
+			fastest = s
+		}
+	}
+	limit := 0
+	for _, r := range robots {
+		if d := delayMax(g.o.Meta, r.Execute); limit == 0 || d < limit {
+			limit = d
+		}
+	}
+	text := why(row, limit)
+	if row.StarvedMs > 0 { // the text of why is about a minute
+		text = fmt.Sprintf("of %d robots some would run out of actions", row.Robots)
+	}
+	return fmt.Sprintf("%s (an inference of %d takes %.1f ms here)", text, fastest.Batch, fastest.Ms)
+}
+
+// Most returns how many robots are fed: the first of robots, and after all of these others like
+// another. It is at least one, because an inference that never runs is never measured.
+func (g *Gate) Most(robots []Robot, another Robot) int {
+	return max(1, search(func(n int) bool { return g.feeds(robots, another, n) }))
+}
+
+func (g *Gate) feeds(robots []Robot, another Robot, n int) bool {
+	fleet := append([]Robot(nil), robots[:min(n, len(robots))]...)
+	for len(fleet) < n {
+		fleet = append(fleet, another)
+	}
+	return g.Feeds(fleet) == ""
+}
+
+// Approach moves from n towards Most in steps that grow as long as they succeed; each call
+// simulates at most twice. settled reports that n is the result of Most.
+func (g *Gate) Approach(robots []Robot, another Robot, n int) (next int, settled bool) {
+	switch {
+	case n+g.step <= MostRobots && g.feeds(robots, another, n+g.step):
+		next = n + g.step
+	case n > 1 && !g.feeds(robots, another, n):
+		next = max(1, n-g.step)
+	case g.step > 1:
+		g.step = max(1, g.step/2)
+		return n, false
+	default:
+		return n, true
+	}
+	g.step *= 2
+	return next, false
+}

@@ -1,0 +1,148 @@
+package capacity
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/server/queue"
+)
+
+// robot runs actions and requests more, in virtual time.
+type robot struct {
+	step      time.Duration // of its control loop
+	chunk     time.Duration // duration of a chunk's actions
+	execute   time.Duration // how long it runs a chunk before it requests the next
+	roundTrip time.Duration
+	delayMax  int // steps that may run while a chunk is under way; 0: any
+
+	seen    rt.Instant // capture of the observation under way
+	arrives rt.Instant // its arrival at the server; in the future before it is captured
+	ends    rt.Instant // end of its actions
+	inHand  bool
+}
+
+// Robot is one robot's demand.
+type Robot struct {
+	FPS       float64       // control steps per second
+	Execute   int           // actions of a chunk that it runs before it requests the next
+	RoundTrip time.Duration // without the server's time
+}
+
+// robots returns n robots of the fleet, which take its values in turn.
+func (o *Options) robots(n int) []Robot {
+	list := make([]Robot, n)
+	for i := range list {
+		list[i] = Robot{o.FPS[i%len(o.FPS)], o.Execute[i%len(o.Execute)], o.RoundTrip[i%len(o.RoundTrip)]}
+	}
+	return list
+}
+
+// begin returns robots that begin at random times.
+func (o *Options) begin(fleet []Robot) []robot {
+	random := rand.New(rand.NewPCG(1, uint64(len(fleet))))
+	list := make([]robot, len(fleet))
+	for i, f := range fleet {
+		step := time.Duration(float64(time.Second) / f.FPS)
+		r := robot{step: step, chunk: time.Duration(o.Meta.ChunkSize) * step, execute: time.Duration(f.Execute) * step, roundTrip: f.RoundTrip, delayMax: delayMax(o.Meta, f.Execute)}
+		r.seen = rt.Instant(random.Int64N(int64(r.execute) + 1))
+		r.arrives = r.seen.Add(r.roundTrip / 2)
+		r.ends = r.seen.Add(r.chunk - r.execute)
+		list[i] = r
+	}
+	return list
+}
+
+// get hands the robot the chunk of its observation, at an instant, and returns how long it had no
+// actions, and how many steps it had run since the capture.
+func (r *robot) get(at rt.Instant) (starved time.Duration, steps int) {
+	ran := min(at, r.ends).Sub(r.seen) // an arm without actions runs no step
+	starved = max(0, at.Sub(r.ends))
+	r.ends = at.Add(r.chunk - ran)
+	steps = int(ran / r.step)
+	r.seen = at.Add(max(0, r.execute-ran))
+	r.arrives = r.seen.Add(r.roundTrip / 2)
+	return starved, steps
+}
+
+// simulate simulates robots for a time, and returns the result and the most robots that shared an
+// inference.
+func (o *Options) simulate(fleet []Robot, played time.Duration) (row Row, shared int) {
+	scheduler, err := queue.New(o.Scheduler)
+	if err != nil {
+		panic(err) // New has checked the name
+	}
+	n := len(fleet)
+	sizes, robots := o.sizes(), o.begin(fleet)
+	var waiting []queue.Waiting
+	var delays []float64
+	var starved time.Duration
+	late := false
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprintf("%04d", i) // in the order of their ids
+	}
+	most := o.Took[len(o.Took)-1].Batch
+	for now := rt.Instant(0); now < rt.Instant(played); {
+		waiting = waiting[:0]
+		next := rt.Instant(math.MaxInt64)
+		for i := range robots {
+			r := &robots[i]
+			if r.arrives <= now {
+				waiting = append(waiting, queue.Waiting{ID: names[i], Robot: i, Since: r.arrives, Deadline: max(r.arrives, r.ends.Add(-r.roundTrip/2))})
+			}
+			next = min(next, r.arrives)
+		}
+		if len(waiting) == 0 {
+			now = next
+			continue
+		}
+		rows := sizes.Choose(min(len(waiting), most))
+		took := sizes.Took(sizes.Fit(rows))
+		end := now.Add(took)
+		scheduler.Order(waiting, rows, now, end, took)
+		for _, w := range waiting[:rows] {
+			r := &robots[w.Robot]
+			at := end.Add(o.Own + r.roundTrip/2)
+			delays = append(delays, at.Sub(r.seen).Seconds()*1e3)
+			stood, steps := r.get(at)
+			starved += stood
+			row.Steps = max(row.Steps, steps)
+			late = late || r.delayMax > 0 && steps > r.delayMax
+		}
+		now, shared = end, max(shared, rows)
+	}
+	slices.Sort(delays)
+	row.Robots, row.Load, row.StarvedMs = n, float64(len(delays))/(o.fastest()*played.Seconds()), starved.Seconds()*1e3
+	if len(delays) > 0 {
+		row.DelayP50, row.DelayMax = delays[len(delays)/2], delays[len(delays)-1]
+	}
+	row.OK = starved == 0 && row.Load <= loadMost && !late
+	return row, shared
+}
+
+// fastest returns the most chunks per second of any size.
+func (o *Options) fastest() (perS float64) {
+	for _, s := range o.Took {
+		perS = max(perS, s.PerS)
+	}
+	return perS
+}
+
+// median returns the median duration of some runs.
+func median(run func() error) (time.Duration, error) {
+	clock := rt.KernelClock()
+	var took []time.Duration
+	for begin := clock.Now(); len(took) < measured && clock.Now().Sub(begin) < measureLimit; {
+		start := clock.Now()
+		if err := run(); err != nil {
+			return 0, err
+		}
+		took = append(took, clock.Now().Sub(start))
+	}
+	slices.Sort(took)
+	return max(took[len(took)/2], 1), nil
+}

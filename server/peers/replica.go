@@ -1,0 +1,223 @@
+// Package peers is a server's view of the other servers of its service, from their liveliness
+// tokens: which are alive, which have room, and which holds which robot. All servers compute the
+// same result from the tokens, so that exactly one answers a robot that names no server.
+package peers
+
+import (
+	"sync"
+	"sync/atomic"
+
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// Bounds of the memory for other servers' tokens; tokens beyond them are counted.
+const (
+	maxServers = 256
+	maxHeld    = 1 << 16
+	// The tokens take at most 1/memoryFraction of the bound on memory, the rest is the robots'.
+	memoryFraction = 16
+	// tokenBytes is the memory of a token beside its key.
+	tokenBytes = 256
+)
+
+// Others holds the servers of a service.
+type Others struct {
+	// Constant.
+	prefix  string
+	self    string        // id of this server
+	memory  *memory.Bound // bound that the tokens are counted in
+	changed chan struct{} // cap 1: another server holds another robot
+
+	Forgotten atomic.Uint64 // tokens beyond the bounds
+
+	mu      sync.Mutex // guards the rest; held for a few instructions
+	servers map[string]*server
+	held    map[string][]wire.Held // by uuid
+	holds   int                    // number of all elements of held
+	bytes   int64                  // memory of all tokens
+}
+
+type server struct{ alive, room bool }
+
+// New returns an empty view of the service at prefix. self is this server's id; the memory for the
+// other servers is counted in bound.
+func New(prefix, self string, bound *memory.Bound) *Others {
+	return &Others{prefix: prefix, self: self, memory: bound, changed: make(chan struct{}, 1),
+		servers: map[string]*server{}, held: map[string][]wire.Held{}}
+}
+
+// Changed signals that another server has taken a robot, see Holder.
+func (o *Others) Changed() <-chan struct{} { return o.changed }
+
+// OnToken is the subscriber to the servers' tokens: alive, room and held.
+//
+// Owner: the transport's goroutines.
+func (o *Others) OnToken(key string, alive bool) {
+	if id, leaf, err := wire.ParseReplicaKey(o.prefix, key); err == nil {
+		o.mu.Lock()
+		o.set(id, leaf, alive)
+		o.mu.Unlock()
+		return
+	}
+	h, err := wire.ParseHeldKey(o.prefix, key)
+	if err != nil || h.Server == o.self {
+		return
+	}
+	o.mu.Lock()
+	o.hold(h, alive)
+	o.mu.Unlock()
+	if alive {
+		o.wake()
+	}
+}
+
+func (o *Others) wake() {
+	select {
+	case o.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (o *Others) set(id, leaf string, up bool) {
+	s := o.servers[id]
+	if s == nil {
+		if !up {
+			return
+		}
+		if len(o.servers) >= maxServers || !o.keep(o.sizeOf(id)) {
+			o.Forgotten.Add(1)
+			return
+		}
+		s = new(server)
+		o.servers[id] = s
+	}
+	if leaf == "room" {
+		s.room = up
+	} else {
+		s.alive = up
+		if up { // a token of a robot may have come before
+			o.wake()
+		}
+	}
+	if !s.room && !s.alive {
+		delete(o.servers, id)
+		o.keep(-o.sizeOf(id))
+	}
+}
+
+// sizeOf returns the memory of a token with these names in its key.
+func (o *Others) sizeOf(names ...string) int64 {
+	n := tokenBytes + len(o.prefix)
+	for _, name := range names {
+		n += len(name)
+	}
+	return int64(n)
+}
+
+// keep counts n bytes more, or fewer, and reports whether the bound allows them.
+func (o *Others) keep(n int64) bool {
+	switch {
+	case n < 0:
+		o.memory.Give(memory.Replicas, -n)
+	case o.bytes+n > o.memory.Limit()/memoryFraction || !o.memory.Take(memory.Replicas, n):
+		return false
+	}
+	o.bytes += n
+	return true
+}
+
+func (o *Others) hold(h wire.Held, up bool) {
+	list := o.held[h.UUID]
+	at := -1
+	for i := range list {
+		if list[i] == h {
+			at = i
+		}
+	}
+	switch {
+	case up && at < 0 && (o.holds >= maxHeld || !o.keep(o.sizeOf(h.UUID, h.Server, h.Mark))):
+		o.Forgotten.Add(1)
+	case up && at < 0:
+		o.held[h.UUID] = append(list, h)
+		o.holds++
+	case !up && at >= 0:
+		o.holds--
+		o.keep(-o.sizeOf(h.UUID, h.Server, h.Mark))
+		if list = append(list[:at], list[at+1:]...); len(list) > 0 {
+			o.held[h.UUID] = list
+		} else {
+			delete(o.held, h.UUID)
+		}
+	}
+}
+
+// Holder returns the session of a robot at another server that is alive, of several the one in the
+// newest epoch; ok is false without such a session.
+func (o *Others) Holder(uuid string) (h wire.Held, ok bool) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.holder(uuid)
+}
+
+func (o *Others) holder(uuid string) (h wire.Held, ok bool) {
+	for _, held := range o.held[uuid] {
+		if s := o.servers[held.Server]; s != nil && s.alive && (!ok || held.Epoch > h.Epoch) {
+			h, ok = held, true
+		}
+	}
+	return h, ok
+}
+
+// Answers reports whether this server must answer a robot that has no session here and names no
+// server: no other server holds the robot, and this server has the highest weight of the servers
+// with room, or of all servers where no server has room.
+func (o *Others) Answers(uuid string) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if _, elsewhere := o.holder(uuid); elsewhere {
+		return false
+	}
+	room := false
+	for _, s := range o.servers {
+		room = room || s.alive && s.room
+	}
+	if own := o.servers[o.self]; room && (own == nil || !own.room) {
+		return false
+	}
+	weight := wire.Rendezvous(o.self, uuid)
+	for id, s := range o.servers {
+		if id == o.self || !s.alive || room && !s.room {
+			continue
+		}
+		if other := wire.Rendezvous(id, uuid); other > weight || other == weight && id > o.self {
+			return false
+		}
+	}
+	return true
+}
+
+// Gives reports whether this server must give up a robot that another server holds, too. Of two
+// sessions of one process the one in the newest epoch stays; of two processes' sessions, and of
+// those without epochs, the one at the server with the higher weight. moved: it is the same robot,
+// which knows its new server. Of two servers exactly one gives up.
+func (o *Others) Gives(own, other wire.Held) (gives, moved bool) {
+	moved = own.Mark == other.Mark
+	if moved && own.Epoch != other.Epoch {
+		return other.Epoch > own.Epoch, true
+	}
+	mine, theirs := wire.Rendezvous(own.Server, own.UUID), wire.Rendezvous(other.Server, own.UUID)
+	return theirs > mine || theirs == mine && other.Server > own.Server, moved
+}
+
+// Count returns the number of live servers, including this one.
+func (o *Others) Count() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, s := range o.servers {
+		if s.alive {
+			n++
+		}
+	}
+	return n
+}

@@ -1,0 +1,194 @@
+package peers
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/edge-rt/edge-rt/server/memory"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+const prefix = "@lerobot/m/main/s"
+
+// fleet is a set of servers that have seen each other's tokens.
+type fleet map[string]*Others
+
+func newFleet(ids ...string) fleet {
+	f := fleet{}
+	for _, id := range ids {
+		f[id] = New(prefix, id, memory.New(1<<30))
+	}
+	for _, id := range ids {
+		f.tell(wire.ReplicaRoomKey(prefix, id), true)
+		f.tell(wire.ReplicaAliveKey(prefix, id), true)
+	}
+	return f
+}
+
+func (f fleet) tell(key string, alive bool) {
+	for _, o := range f {
+		o.OnToken(key, alive)
+	}
+}
+
+func (f fleet) answering(uuid string) (ids []string) {
+	for id, o := range f {
+		if o.Answers(uuid) {
+			ids = append(ids, id)
+		}
+	}
+	return ids
+}
+
+// For every state of three servers, a robot that names no server gets exactly one answer, from a
+// server that is alive, has room if any server has, and holds the robot if one does.
+func TestExactlyOneAnswers(t *testing.T) {
+	held := wire.Held{UUID: "arm-7", Server: "b", Mark: "0"}
+	heldKey, err := wire.HeldKey(prefix, held.UUID, held.Server, held.Mark, held.Epoch)
+	if err != nil {
+		t.Fatal(err)
+	}
+	type token struct {
+		key   string
+		alive bool
+	}
+	for _, tt := range []struct {
+		name   string
+		tokens []token
+		may    string // servers that may answer
+		holder string // of arm-7; empty: by weight
+	}{
+		{"all are there", nil, "abc", ""},
+		{"one is full", []token{{wire.ReplicaRoomKey(prefix, "a"), false}}, "bc", ""},
+		{"all are full", []token{{wire.ReplicaRoomKey(prefix, "a"), false}, {wire.ReplicaRoomKey(prefix, "b"), false}, {wire.ReplicaRoomKey(prefix, "c"), false}}, "abc", ""},
+		{"one is dead", []token{{wire.ReplicaAliveKey(prefix, "c"), false}, {wire.ReplicaRoomKey(prefix, "c"), false}}, "ab", ""},
+		{"one holds the robot", []token{{heldKey, true}}, "abc", "b"},
+		{"one holds the robot and is full", []token{{heldKey, true}, {wire.ReplicaRoomKey(prefix, "b"), false}}, "ac", "b"},
+		{"the holder is gone", []token{{heldKey, true}, {wire.ReplicaAliveKey(prefix, "b"), false}}, "ac", ""},
+		{"the holder has let go", []token{{heldKey, true}, {heldKey, false}}, "abc", ""},
+	} {
+		f := newFleet("a", "b", "c")
+		for _, token := range tt.tokens {
+			f.tell(token.key, token.alive)
+		}
+		by := map[string]int{}
+		for i := range 300 {
+			uuid := fmt.Sprint("arm-", i)
+			ids := f.answering(uuid)
+			if uuid == held.UUID && tt.holder != "" {
+				ids = append(ids, tt.holder) // it has the session, and no other may answer
+			}
+			alive := ids[:0]
+			for _, id := range ids {
+				if own := f[id].servers[id]; own != nil && own.alive { // else it has ended
+					alive = append(alive, id)
+				}
+			}
+			if len(alive) != 1 {
+				t.Errorf("%s: %s is answered by %v, want by one", tt.name, uuid, alive)
+				continue
+			}
+			by[alive[0]]++
+			if uuid == held.UUID && tt.holder != "" && alive[0] != tt.holder {
+				t.Errorf("%s: the robot of %s is answered by %s", tt.name, tt.holder, alive[0])
+			}
+		}
+		for _, id := range []string{"a", "b", "c"} {
+			may := 0
+			for _, c := range tt.may {
+				if string(c) == id {
+					may = 300 / len(tt.may)
+				}
+			}
+			if n := by[id]; may == 0 && n > 1 || may > 0 && n < may/2 {
+				t.Errorf("%s: %s answers %d of 300, want about %d", tt.name, id, n, may)
+			}
+		}
+	}
+}
+
+// Of two servers with one robot exactly one gives it up: the one it left.
+func TestOneGivesUp(t *testing.T) {
+	a, b := New(prefix, "a", memory.New(1<<30)), New(prefix, "b", memory.New(1<<30))
+	for _, tt := range []struct {
+		name         string
+		at, with     wire.Held
+		gives, moved bool
+	}{
+		{"it moved to b", wire.Held{Mark: "x", Epoch: 4}, wire.Held{Mark: "x", Epoch: 5}, true, true},
+		{"it came back from b", wire.Held{Mark: "x", Epoch: 6}, wire.Held{Mark: "x", Epoch: 5}, false, true},
+	} {
+		tt.at.UUID, tt.at.Server, tt.with.UUID, tt.with.Server = "arm", "a", "arm", "b"
+		if gives, moved := a.Gives(tt.at, tt.with); gives != tt.gives || moved != tt.moved {
+			t.Errorf("%s: gives %v, moved %v, want %v, %v", tt.name, gives, moved, tt.gives, tt.moved)
+		}
+	}
+	for i := range 100 {
+		uuid := fmt.Sprint("arm-", i)
+		for _, marks := range [][2]string{{"0", "0"}, {"x", "y"}} {
+			at, with := wire.Held{UUID: uuid, Server: "a", Mark: marks[0]}, wire.Held{UUID: uuid, Server: "b", Mark: marks[1], Epoch: uint32(len(marks[1]) - 1)}
+			atGives, moved := a.Gives(at, with)
+			withGives, _ := b.Gives(with, at)
+			if atGives == withGives || moved != (marks[0] == marks[1]) {
+				t.Errorf("%s of %v: a gives %v, b gives %v, moved %v", uuid, marks, atGives, withGives, moved)
+			}
+		}
+	}
+}
+
+// Tokens beyond the bounds are counted, and an ended token leaves nothing in memory.
+func TestBounds(t *testing.T) {
+	bound := memory.New(1 << 30)
+	o := New(prefix, "a", bound)
+	for _, alive := range []bool{true, false} {
+		for i := range maxServers + 3 {
+			o.OnToken(wire.ReplicaAliveKey(prefix, fmt.Sprint("s", i)), alive)
+		}
+		for i := range maxHeld + 2 {
+			o.OnToken(fmt.Sprintf("%s/arm-%d/held/s1/0/0", prefix, i), alive)
+		}
+	}
+	if o.Forgotten.Load() != 5 || len(o.servers) != 0 || len(o.held) != 0 || o.holds != 0 || bound.Used() != 0 || bound.Most() < maxHeld*tokenBytes {
+		t.Errorf("forgotten %d, left %d servers and %d robots, memory %v of at most %d bytes; want 5, 0, 0, none of %d or more", o.Forgotten.Load(), len(o.servers), len(o.held), bound, bound.Most(), maxHeld*tokenBytes)
+	}
+	for _, key := range []string{"", prefix, prefix + "/server/alive", prefix + "/server/a/b/alive", prefix + "/arm/held/b/0/-1", prefix + "/arm/held/b/0", prefix + "/arm/held//0/1", "x/server/b/alive"} {
+		o.OnToken(key, true)
+	}
+	if len(o.servers) != 0 || len(o.held) != 0 {
+		t.Errorf("keys of nobody are known: %v, %v", o.servers, o.held)
+	}
+}
+
+// A node that may show tokens gets only a part of the memory; servers that are known by then stay,
+// and an ended token makes room.
+func TestTokensAreCountedAsMemory(t *testing.T) {
+	const limit = 4 << 20
+	bound := memory.New(limit)
+	o := New(prefix, "a", bound)
+	key := func(i int) string { return fmt.Sprintf("%s/%s-%d/held/b/0/0", prefix, strings.Repeat("x", 100), i) }
+	o.OnToken(wire.ReplicaAliveKey(prefix, "b"), true)
+	const robots = 2000
+	for i := range robots {
+		o.OnToken(key(i), true)
+	}
+	if used := bound.Of(memory.Replicas); used > limit/memoryFraction || used < limit/memoryFraction-1000 || o.Forgotten.Load() == 0 || o.holds+int(o.Forgotten.Load()) != robots {
+		t.Errorf("%v, %d robots known, %d forgotten; want at most %d bytes and none lost", bound, o.holds, o.Forgotten.Load(), limit/memoryFraction)
+	}
+	if _, held := o.Holder(key(0)[len(prefix)+1 : len(key(0))-len("/held/b/0/0")]); !held {
+		t.Error("the first robot is not known any more")
+	}
+	for i := range robots {
+		o.OnToken(key(i), false)
+	}
+	o.OnToken(wire.ReplicaAliveKey(prefix, "b"), false)
+	if bound.Used() != 0 {
+		t.Errorf("nobody is there, and %v", bound)
+	}
+	full := memory.New(limit)
+	full.Take(memory.Sessions, limit)
+	o = New(prefix, "a", full)
+	if o.OnToken(key(0), true); o.holds != 0 || o.Forgotten.Load() != 1 {
+		t.Errorf("%d known although there is no memory", o.holds)
+	}
+}

@@ -1,0 +1,142 @@
+// Package fleet runs the closed loop of picture, policy, schedule and arm in virtual time: hundreds
+// of robots, each with its own world, as fast as their inferences.
+//
+// Everything that determines the motion is real: sim.World, jpeg, the edge's tick (edge/tick), the
+// wire's encoding (for its size), the script of faults and the exported policy. The network's and
+// the server's time are simulated (network.go). A tick reads the joints, runs an action, merges at
+// most one answer and asks for the next chunk (robot.go). A run is a function of its Config, to the
+// last bit.
+package fleet
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/chunk/stage"
+	"github.com/edge-rt/edge-rt/edge/follow"
+	"github.com/edge-rt/edge-rt/sim"
+	"github.com/edge-rt/edge-rt/sim/netfault"
+)
+
+const (
+	// DefaultSeed is the first world of the published figures.
+	DefaultSeed = 1000
+
+	// defaultTicks is 20 s at 60 Hz.
+	defaultTicks = 1200
+
+	// defaultMaxAge is the age in ticks past which an action never runs: 3 s, as
+	// in edge-rt.
+	defaultMaxAge = 180
+
+	// defaultReconnect is the time that an edge needs to open a session with a server that has
+	// restarted.
+	defaultReconnect = 300 * time.Millisecond
+
+	delayMax   = 10_000
+	seedsMax   = 1_000_000
+	ticksMax   = 10_000_000
+	computeMax = time.Minute
+
+	// FPS is the rate of the world and of every control loop in it.
+	FPS = 60
+
+	// Period is one tick.
+	Period = time.Second / FPS
+)
+
+// ErrConfig is the error of Run and Open for impossible numbers.
+var ErrConfig = errors.New("fleet: bad config")
+
+// Config describes a run. A zero field means its default, where a default is named.
+type Config struct {
+	Policy Policy
+
+	FirstSeed uint64 // default DefaultSeed
+	Seeds     int    // worlds in each direction; default 1
+	Ticks     int    // length of each run; default defaultTicks
+
+	// Schedule is the discipline and its settings; default "drtc". Open sets Horizon, DOF, FPS and
+	// PrefixEnd.
+	Schedule chunk.Config
+	MaxAge   int // ticks; default defaultMaxAge
+
+	Stages stage.Config // after the schedule, with one tick for each action; default: no stages
+	Gate   *follow.Gate // applied to goals after the stages; default: no gate, the world's servos have limits of their own
+
+	// Without faults an answer takes twice Network and once Compute. Where neither is given, Delay
+	// applies: the number of ticks from capture to merge, default and least 1.
+	Network time.Duration // one way
+	Compute time.Duration // time for one answer
+	Delay   int
+
+	Faults    *netfault.Script // default: no faults
+	Reconnect time.Duration    // default defaultReconnect
+
+	Rules   sim.Rules // default the demo world
+	Quality int       // JPEG quality of the pictures, 1 to 100; 0: raw
+	Counts  bool      // read the state and write the goal through 4096-step encoders
+
+	Trace func(*Tick) // called on every tick; its arguments are lent
+}
+
+func (c *Config) check() error {
+	if c.Policy == nil {
+		return fmt.Errorf("%w: no policy", ErrConfig)
+	}
+	if c.Policy.DOF() != sim.DOF {
+		return fmt.Errorf("%w: the policy drives %d joints, want %d", ErrConfig, c.Policy.DOF(), sim.DOF)
+	}
+	if w, h := c.Policy.Picture(); w < 1 || h < 1 || w > sim.MaxSide || h > sim.MaxSide {
+		return fmt.Errorf("%w: the policy sees pictures of %dx%d, want sides of 1 to %d pixels", ErrConfig, w, h, sim.MaxSide)
+	}
+	c.FirstSeed = cmp.Or(c.FirstSeed, DefaultSeed)
+	c.Seeds = cmp.Or(c.Seeds, 1)
+	c.Ticks = cmp.Or(c.Ticks, defaultTicks)
+	c.MaxAge = cmp.Or(c.MaxAge, defaultMaxAge)
+	c.Reconnect = cmp.Or(c.Reconnect, defaultReconnect)
+	c.Schedule.Schedule = cmp.Or(c.Schedule.Schedule, "drtc")
+	c.Schedule.Epsilon = cmp.Or(c.Schedule.Epsilon, chunk.DefaultEpsilon)
+	c.Schedule.Horizon, c.Schedule.DOF, c.Schedule.FPS = c.Policy.Horizon(), sim.DOF, FPS
+	c.Schedule.PrefixEnd = cmp.Or(c.Schedule.PrefixEnd, c.Policy.PrefixEnd())
+	if c.Network == 0 && c.Compute == 0 {
+		c.Delay = cmp.Or(c.Delay, 1)
+	}
+	for _, f := range []struct {
+		name     string
+		got      int
+		min, max int
+	}{
+		{"seeds", c.Seeds, 1, seedsMax},
+		{"ticks", c.Ticks, 1, ticksMax},
+		{"delay", c.Delay, 0, delayMax},
+		{"max age", c.MaxAge, 1, ticksMax},
+		{"quality", c.Quality, 0, 100},
+		{"network time in ns", int(c.Network), 0, int(computeMax)},
+		{"compute time in ns", int(c.Compute), 0, int(computeMax)},
+		{"time to reconnect in ns", int(c.Reconnect), 0, int(computeMax)},
+	} {
+		if f.got < f.min || f.got > f.max {
+			return fmt.Errorf("%w: %s is %d, want %d to %d", ErrConfig, f.name, f.got, f.min, f.max)
+		}
+	}
+	if c.Delay > 0 && (c.Network > 0 || c.Compute > 0) {
+		return fmt.Errorf("%w: a delay of %d ticks beside %v of network and %v of compute: name one", ErrConfig, c.Delay, c.Network, c.Compute)
+	}
+	if c.Delay > 0 {
+		c.Compute = time.Duration(c.Delay) * Period
+	}
+	if c.Stages.Multiplier > 1 {
+		return fmt.Errorf("%w: %d ticks for each action, want 1", ErrConfig, c.Stages.Multiplier)
+	}
+	if _, err := chunk.New(c.Schedule); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	if _, err := stage.NewChain(c.Stages, FPS, sim.DOF); err != nil {
+		return fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return nil
+}

@@ -1,0 +1,158 @@
+package fleet
+
+import (
+	"math"
+	"time"
+
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/sim"
+)
+
+// The joints that move the tip.
+const (
+	pan   = 0
+	elbow = 2
+)
+
+// seams finds the points at which the motion passes from one chunk to the next.
+type seams struct {
+	seq   uint64 // request whose action ran last
+	last  [2]float64
+	speed [2]float64 // per tick
+	ran   int        // number of actions
+	way   int        // side of the post on which the newest plan passes, 0: no plan yet in this leg
+}
+
+// step takes an executed goal. At the first goal of another chunk it returns the distance from the
+// line through the last two: the larger of pan and elbow, in degrees.
+func (s *seams) step(goal [sim.DOF]float64, seq uint64) (jump float64, seam bool) {
+	now := [2]float64{goal[pan], goal[elbow]}
+	seam = s.ran >= 2 && seq != s.seq
+	for i := range now {
+		jump = max(jump, math.Abs(now[i]-s.last[i]-s.speed[i]))
+		s.speed[i] = now[i] - s.last[i]
+	}
+	if s.ran == 0 {
+		s.speed = [2]float64{}
+	}
+	s.last, s.seq = now, seq
+	s.ran++
+	return jump, seam
+}
+
+// hold notes a tick without an action: the arm does not move.
+func (s *seams) hold(goal [sim.DOF]float64) {
+	s.last, s.speed = [2]float64{goal[pan], goal[elbow]}, [2]float64{}
+}
+
+// turn returns 1 when a new plan passes the post on the other side, which is a mode switch,
+// otherwise 0.
+func (s *seams) turn(rows []float32, post sim.Point) int {
+	way := wayOf(rows, post)
+	switched := way != 0 && s.way != 0 && way != s.way
+	if way != 0 {
+		s.way = way
+	}
+	if switched {
+		return 1
+	}
+	return 0
+}
+
+// Replay computes the ages and seams of an Outcome from actions recorded elsewhere, in their order.
+type Replay struct {
+	Out   *Outcome
+	seams seams
+	at    time.Duration // when the last action ran
+	goal  [sim.DOF]float64
+}
+
+// Add adds an action: the time at which it ran, the age of its observation at that time, its values
+// and its request.
+func (f *Replay) Add(at, age time.Duration, action [sim.DOF]float64, seq uint64) {
+	if f.seams.ran > 0 && at-f.at > Period*3/2 { // the arm was at rest meanwhile
+		f.seams.hold(f.goal)
+	}
+	if jump, seam := f.seams.step(action, seq); seam {
+		f.Out.Seams = append(f.Out.Seams, jump)
+	}
+	f.Out.age(int(age / Period))
+	f.at, f.goal = at, action
+}
+
+// wayOf returns +1 when the tip passes the post on its far side, -1 on the near one, 0 when the
+// rows do not pass it.
+func wayOf(rows []float32, post sim.Point) int {
+	var before sim.Point
+	for i := 0; i+sim.DOF <= len(rows); i += sim.DOF {
+		tip := sim.TipAt(float64(rows[i+pan]), float64(rows[i+elbow]))
+		if i > 0 && (tip.X > post.X) != (before.X > post.X) {
+			if tip.Y > post.Y {
+				return 1
+			}
+			return -1
+		}
+		before = tip
+	}
+	return 0
+}
+
+// losses follows a lost message until a merge makes up for the loss.
+type losses struct {
+	since    time.Duration // when the first message since the last merge was lost, -1: no message was
+	requests []sentRequest
+}
+
+type sentRequest struct {
+	key            int64
+	tick, estimate int
+	lost           bool
+	full           int // ticks from its estimate to the next request on which more actions were left than the trigger fires at
+}
+
+func (l *losses) lose(key int64, at time.Duration) {
+	if l.since < 0 {
+		l.since = at
+	}
+	for i := len(l.requests) - 1; i >= 0; i-- {
+		if l.requests[i].key == key {
+			l.requests[i].lost = true
+			return
+		}
+	}
+}
+
+func (l *losses) tick(tick int, v chunk.View, horizon int) {
+	if len(l.requests) == 0 || v.SMin == 0 || v.Size <= horizon-v.SMin {
+		return
+	}
+	if last := &l.requests[len(l.requests)-1]; tick > last.tick+last.estimate {
+		last.full++
+	}
+}
+
+func (l *losses) ask(key int64, tick, estimate int) {
+	l.requests = append(l.requests, sentRequest{key: key, tick: tick, estimate: estimate})
+}
+
+func (l *losses) recover(now time.Duration, out *Outcome) {
+	if l.since >= 0 {
+		out.Recoveries = append(out.Recoveries, now-l.since)
+		l.since = -1
+	}
+}
+
+// finish counts the losses without a merge, and the time until the next request left.
+func (l *losses) finish(end time.Duration, out *Outcome) {
+	l.recover(end, out)
+	for i, r := range l.requests {
+		if !r.lost {
+			continue
+		}
+		out.Lost++
+		if i+1 < len(l.requests) {
+			again := l.requests[i+1].tick - r.tick - r.estimate
+			out.Again, out.AgainDue = append(out.Again, again), append(out.AgainDue, again-r.full)
+		}
+	}
+}

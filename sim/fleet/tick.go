@@ -1,0 +1,46 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/edge-rt/edge-rt/chunk"
+	"github.com/edge-rt/edge-rt/sim"
+)
+
+// Tick holds the events of one tick, for tables and plots. Instants count from the begin of the
+// world; a time that does not apply is 0.
+type Tick struct {
+	Seed      uint64
+	Direction int
+	Tick      int
+
+	Step     int64 // action step that ran last, -1 before the first
+	Size     int   // actions left at the tick's end
+	Estimate int   // estimated round trip in ticks
+	Cooldown int   // ticks until a request may leave
+	Seq      uint64
+
+	Starved   bool // an action was due and missing
+	Requested bool // an observation left
+	Received  bool // an answer was merged
+	Outcome   chunk.Outcome
+
+	// For a received answer.
+	Measured                             time.Duration // capture to merge
+	Sent, ServerIn, ServerOut, ReceiveAt time.Duration // ServerIn: at its arrival, not at its turn
+	Overlap                              int
+	MeanL2, MaxL2                        float64
+
+	Goal, Q [sim.DOF]float64
+}
+
+func (t *Tick) merged(f *request, now time.Duration, m *chunk.Result) {
+	t.Received, t.Outcome, t.Measured = true, m.Outcome, now-f.sent
+	t.Sent, t.ServerIn, t.ServerOut, t.ReceiveAt = f.sent, f.arrived, f.answered, f.at
+	t.Overlap, t.MeanL2, t.MaxL2 = m.Overlap, m.MeanL2, m.MaxL2
+}
+
+func (t *Tick) end(goal, q [sim.DOF]float64, v chunk.View) {
+	t.Step, t.Size, t.Cooldown = v.N, v.Size, v.Cooldown
+	t.Goal, t.Q = goal, q
+}

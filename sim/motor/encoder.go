@@ -1,0 +1,67 @@
+package motor
+
+import "github.com/edge-rt/edge-rt/rt"
+
+// EncoderFault is an error of an encoder's readings. The servo's own loop believes them: it drives
+// the shaft until the wrong reading equals the goal. The zero value is no fault.
+type EncoderFault struct {
+	Offset int     // counts, added to the true position
+	Drift  float64 // counts per second, added
+	Stuck  bool    // its reading stays as it was when the fault began
+	Silent bool    // no error bit reports the fault
+}
+
+// Encoder reads a shaft's position.
+type Encoder struct {
+	fault EncoderFault
+	since rt.Instant
+	stuck int // reading at since
+}
+
+// Fail begins a fault, or with the zero value ends one, while the shaft is at place.
+//
+//rt:noalloc
+func (e *Encoder) Fail(f EncoderFault, place int, now rt.Instant) {
+	*e = Encoder{fault: f, since: now, stuck: place}
+}
+
+// Faulty reports whether a fault is active.
+//
+//rt:noalloc
+func (e *Encoder) Faulty() bool { return e.fault.Offset != 0 || e.fault.Drift != 0 || e.fault.Stuck }
+
+// Reported reports whether a fault is active that the servo has detected.
+//
+//rt:noalloc
+func (e *Encoder) Reported() bool { return e.Faulty() && !e.fault.Silent }
+
+// Read returns the encoder's reading for a shaft at place.
+//
+//rt:noalloc
+func (e *Encoder) Read(place int, now rt.Instant) int {
+	if !e.Faulty() {
+		return place
+	}
+	if e.fault.Stuck {
+		place = e.stuck
+	}
+	return place + e.fault.Offset + Round(e.fault.Drift*now.Sub(e.since).Seconds())
+}
+
+// Target returns the position to which a control loop drives a shaft, now at place, so that the
+// encoder reads goal. A stuck encoder never reads it, so the shaft runs to the end of its counts.
+//
+//rt:noalloc
+func (e *Encoder) Target(goal, place, counts int, now rt.Instant) int {
+	if !e.Faulty() {
+		return goal
+	}
+	off := goal - e.Read(place, now)
+	switch {
+	case e.fault.Stuck && off > 0:
+		return counts - 1
+	case e.fault.Stuck && off < 0:
+		return 0
+	}
+	return place + off
+}

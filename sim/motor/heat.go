@@ -1,0 +1,67 @@
+package motor
+
+import (
+	"math"
+
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+const (
+	ambient   = 30.0  // deg C
+	heatTime  = 540.0 // s, time constant of the housing
+	heatStall = 89.6  // final deg C above ambient, at full duty without motion: half the duty for ten minutes gives 15
+	railOhm   = 0.15
+	sagMax    = 5.0 // V, largest drop of the rail
+)
+
+// Heat is the temperature of a motor's housing.
+type Heat struct {
+	Celsius float64
+	at      rt.Instant
+	source  float64 // degrees from another source
+}
+
+// NewHeat returns the temperature of a motor that was off for long.
+//
+//rt:noalloc
+func NewHeat(now rt.Instant) Heat { return Heat{Celsius: ambient, at: now} }
+
+// Since returns the seconds since the last update of the temperature.
+//
+//rt:noalloc
+func (h *Heat) Since(now rt.Instant) float64 { return now.Sub(h.at).Seconds() }
+
+// Advance updates the temperature to an instant; the motor drew amps until then.
+//
+//rt:noalloc
+func (h *Heat) Advance(m *Motor, amps float64, now rt.Instant) {
+	dt := h.Since(now)
+	if dt <= 0 {
+		return
+	}
+	share := amps * m.Ohm / m.Volts
+	end := ambient + h.source + heatStall*share*share
+	h.Celsius = end + (h.Celsius-end)*math.Exp(-dt/heatTime)
+	h.at = now
+}
+
+// Add raises the temperature of the housing at once by degrees that stay; 0 removes their source.
+//
+//rt:noalloc
+func (h *Heat) Add(degrees float64) {
+	h.source = degrees
+	h.Celsius += degrees
+}
+
+// Rail is the supply that all motors of a bus share.
+type Rail struct{ amps float64 }
+
+// Draw replaces one motor's current before by its current now.
+//
+//rt:noalloc
+func (r *Rail) Draw(before, now float64) { r.amps = max(r.amps+now-before, 0) }
+
+// Volts returns the voltage of a supply under the load of all motors.
+//
+//rt:noalloc
+func (r *Rail) Volts(supply float64) float64 { return max(supply-min(r.amps*railOhm, sagMax), 0) }

@@ -1,0 +1,94 @@
+package motor
+
+import (
+	"math"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// turnPerSecond is the speed of an ideal shaft as a share of its encoder's range per second.
+const turnPerSecond = 0.75
+
+// Ideal is a chain of shafts that start in the middle, turn at a constant speed towards their goal,
+// and without torque sink or stay.
+type Ideal struct{ shafts []idealShaft }
+
+// idealShaft moves from place, its position at instant since.
+type idealShaft struct {
+	place, goal float64
+	speed       float64 // counts per second
+	since       rt.Instant
+	torque      bool
+	rest, sink  float64 // counts, counts per second
+}
+
+// NewIdeal returns shafts in the middle of their range.
+func NewIdeal(joints []Joint) *Ideal {
+	f := &Ideal{shafts: make([]idealShaft, len(joints))}
+	for i := range joints {
+		middle := float64(joints[i].Counts) / 2
+		f.shafts[i].place, f.shafts[i].goal = middle, middle
+		f.shafts[i].speed = turnPerSecond * float64(joints[i].Counts)
+	}
+	return f
+}
+
+//rt:noalloc
+func (f *Ideal) Goal(now rt.Instant, joint int, raw int) {
+	f.shafts[joint].advance(now)
+	f.shafts[joint].goal = float64(raw)
+}
+
+//rt:noalloc
+func (f *Ideal) Torque(now rt.Instant, joint int, on bool) {
+	f.shafts[joint].advance(now)
+	f.shafts[joint].torque = on
+}
+
+//rt:noalloc
+func (f *Ideal) Sink(now rt.Instant, joint, rest int, speed float64) {
+	s := &f.shafts[joint]
+	s.advance(now)
+	s.rest, s.sink = float64(rest), speed
+}
+
+//rt:noalloc
+func (f *Ideal) Present(now rt.Instant, joint int) int {
+	f.shafts[joint].advance(now)
+	return Round(f.shafts[joint].place)
+}
+
+//rt:noalloc
+func (f *Ideal) Speed(now rt.Instant, joint int) float64 {
+	s := &f.shafts[joint]
+	s.advance(now)
+	to, speed := s.heading()
+	if s.place == to {
+		return 0
+	}
+	return math.Copysign(speed, to-s.place)
+}
+
+//rt:noalloc
+func (s *idealShaft) heading() (to, speed float64) {
+	if s.torque {
+		return s.goal, s.speed
+	}
+	return s.rest, s.sink
+}
+
+//rt:noalloc
+func (s *idealShaft) advance(now rt.Instant) {
+	if now > s.since {
+		to, speed := s.heading()
+		reach := speed * float64(now.Sub(s.since)) / float64(time.Second)
+		s.place += min(max(to-s.place, -reach), reach)
+	}
+	s.since = max(s.since, now)
+}
+
+// Round returns the nearest count.
+//
+//rt:noalloc
+func Round(v float64) int { return int(math.Floor(v + 0.5)) }

@@ -1,0 +1,79 @@
+package motor
+
+import (
+	"math"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// Obstacle is a limit that a shaft cannot pass, in encoder counts. The zero value is no obstacle.
+type Obstacle struct {
+	On      bool
+	Lo, Hi  int
+	Object  bool       // held by the shaft: it falls when the shaft does not press on it any more
+	Gripped bool       // the shaft has pressed on the object
+	slack   rt.Instant // start of the time without pressure; 0: the shaft presses
+}
+
+// ObstacleAt returns an obstacle at a count, for a shaft at place. When at equals place, the shaft
+// cannot move either way.
+//
+//rt:noalloc
+func ObstacleAt(at, place int, object bool) Obstacle {
+	o := Obstacle{On: true, Lo: math.MinInt32, Hi: math.MaxInt32, Object: object}
+	if at <= place {
+		o.Lo = at
+	}
+	if at >= place {
+		o.Hi = at
+	}
+	return o
+}
+
+// Clamp returns the count nearest to raw on this side of the obstacle.
+//
+//rt:noalloc
+func (o *Obstacle) Clamp(raw int) int {
+	if !o.On {
+		return raw
+	}
+	return min(max(raw, o.Lo), o.Hi)
+}
+
+// Blocks reports whether the obstacle keeps a shaft at place from moving by off counts.
+//
+//rt:noalloc
+func (o *Obstacle) Blocks(place, off int) bool {
+	return o.On && (off > 0 && place >= o.Hi || off < 0 && place <= o.Lo)
+}
+
+// dropAfter is the time without pressure after which a held object falls.
+const dropAfter = 50 * time.Millisecond
+
+// Press notes whether the shaft presses on an object, and reports whether the object falls.
+//
+//rt:noalloc
+func (o *Obstacle) Press(firm bool, now rt.Instant) (falls bool) {
+	if !o.On || !o.Object {
+		return false
+	}
+	if firm {
+		o.Gripped = true
+	}
+	return Lasts(&o.slack, o.Gripped && !firm, dropAfter, now)
+}
+
+// Lasts reports whether a condition has held for d. since holds the start of that time, 0 when the
+// condition does not hold.
+//
+//rt:noalloc
+func Lasts(since *rt.Instant, holds bool, d time.Duration, now rt.Instant) bool {
+	switch {
+	case !holds:
+		*since = 0
+	case *since == 0:
+		*since = now
+	}
+	return holds && now.Sub(*since) >= d
+}

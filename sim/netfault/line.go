@@ -1,0 +1,73 @@
+package netfault
+
+import "time"
+
+// Line is one direction of the connection. It reorders messages and limits their rate.
+//
+// Owner: the goroutine that passes that direction's messages.
+type Line[T any] struct {
+	held    T
+	holding bool
+	free    time.Duration // when the last byte on the line has left
+	count   int           // messages since the last one lost to Effect.Nth
+}
+
+// Next counts a message, once before Pass, and marks every nth as lost where the effect demands
+// that.
+func (l *Line[T]) Next(f Effect) Effect {
+	if f.Nth == 0 {
+		return f
+	}
+	if l.count++; l.count >= f.Nth {
+		l.count, f.Lost = 0, true
+	}
+	return f
+}
+
+// Pass appends to out the messages that arrive when m is sent under the effect f: zero messages, m,
+// m twice, or m and then the held one. lost is the number of messages that never arrive.
+func (l *Line[T]) Pass(f Effect, m T, out []T) (passed []T, lost int) {
+	if f.Lost {
+		return out, 1
+	}
+	if l.holding {
+		held := l.held
+		l.Drop()
+		out = append(out, m)
+		if !f.Reorders { // the window is over: the held messages are lost
+			return out, 1
+		}
+		return append(out, held), 0
+	}
+	if f.Held {
+		l.held, l.holding = m, true
+		return out, 0
+	}
+	out = append(out, m)
+	if f.Duplicated {
+		out = append(out, m)
+	}
+	return out, 0
+}
+
+// Holding reports whether a message is held back.
+func (l *Line[T]) Holding() bool { return l.holding }
+
+// Held returns the message that is held back.
+func (l *Line[T]) Held() T { return l.held }
+
+// Drop discards the held messages.
+func (l *Line[T]) Drop() {
+	var none T
+	l.held, l.holding = none, false
+}
+
+// Arrival returns when a message of this size that leaves at the given instant has crossed the
+// line.
+func (l *Line[T]) Arrival(at time.Duration, f Effect, bytes int) time.Duration {
+	if f.Rate > 0 {
+		at = max(at, l.free) + time.Duration(float64(bytes)/float64(f.Rate)*float64(time.Second))
+		l.free = at
+	}
+	return at + f.Delay
+}

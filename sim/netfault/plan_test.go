@@ -1,0 +1,316 @@
+package netfault
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+const tick = time.Second / 60
+
+func mustParse(t *testing.T, text string) *Script {
+	t.Helper()
+	s, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func TestParseRefuses(t *testing.T) {
+	for _, tt := range []struct{ name, text, want string }{
+		{"an unknown key", "faults: [{kind: drop_chunk, when: 1s}]", "unknown field"},
+		{"an unknown kind", "faults: [{kind: lose_chunk}]", "kind is"},
+		{"a wrong type", "faults: 7", "line 1"},
+		{"a share above one", "faults: [{kind: drop_chunk, share: 1.5}]", "share is 1.5"},
+		{"a negative share", "faults: [{kind: drop_chunk, share: -0.5}]", "share is -0.5"},
+		{"a share of nothing", "faults: [{kind: drop_chunk, share: 0}]", "share is 0"},
+		{"a second document", "faults: []\n---\nfaults: [{kind: blackout}]", "2 YAML documents"},
+		{"an empty second document", "faults: []\n---\n", "2 YAML documents"},
+		{"nothing", "", "no faults"},
+		{"a comment", "# later\n", "no faults"},
+		{"only a name", "name: a", "no faults"},
+		{"a list without any", "faults:\n", "no faults"},
+		{"a share that is no number", "faults: [{kind: drop_chunk, share: .nan}]", "share is NaN"},
+		{"every first", "faults: [{kind: drop_chunk, nth: 1}]", "nth is 1"},
+		{"every nothingth", "faults: [{kind: drop_chunk, nth: 0}]", "nth is 0"},
+		{"nth and share", "faults: [{kind: drop_chunk, nth: 3, share: 0.5}]", "no share beside it"},
+		{"nth where there is none", "faults: [{kind: duplicate_chunk, nth: 3}]", "has none"},
+		{"a share where there is none", "faults: [{kind: blackout, share: 0.5}]", "has none"},
+		{"a spike without a delay", "faults: [{kind: spike, at: 1s}]", "delay is 0s"},
+		{"a delay where there is none", "faults: [{kind: drop_chunk, delay: 1s}]", "delay is 1s"},
+		{"a delay of hours", "faults: [{kind: spike, delay: 2h}]", "delay is 2h"},
+		{"a time without a unit", "faults: [{kind: blackout, at: 5}]", `at is "5"`},
+		{"a time before the begin", "faults: [{kind: blackout, at: -5s}]", `at is "-5s"`},
+		{"a restart without an end", "faults: [{kind: restart, at: 5s}]", "needs for"},
+		{"a spike with for", "faults: [{kind: spike, delay: 1s, for: 2s}]", "has no for"},
+		{"every without for", "faults: [{kind: blackout, every: 10s}]", "every without for"},
+		{"windows that overlap", "faults: [{kind: blackout, every: 1s, for: 1s}]", "every is 1s"},
+		{"a rate of nothing", "faults: [{kind: bandwidth}]", "bytes_per_second is 0"},
+		{"a rate too low", "faults: [{kind: bandwidth, bytes_per_second: 10}]", "bytes_per_second is 10"},
+		{"too many", "faults: [" + strings.Repeat("{kind: blackout},", 65) + "]", "65 faults"},
+		{"too long", strings.Repeat("#", 1<<17), "131072 bytes"},
+	} {
+		_, err := Parse([]byte(tt.text))
+		if !errors.Is(err, ErrScript) || !strings.Contains(err.Error(), tt.want) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v, want one line with %q", tt.name, err, tt.want)
+		}
+	}
+}
+
+// Without a share a fault meets every message, with a share that part of them; a script without
+// faults must state the empty list.
+func TestParse(t *testing.T) {
+	s := mustParse(t, "---\nname: a\nfaults: [{kind: drop_chunk}, {kind: drop_chunk, share: 0.25}, {kind: blackout}]\n")
+	if s.Name != "a" || len(s.Faults) != 3 || s.Faults[0].Share != 1 || s.Faults[1].Share != 0.25 || s.Faults[2].Share != 1 {
+		t.Errorf("%+v", s)
+	}
+	if s := mustParse(t, "name: b\nfaults: []\n...\n"); s.Name != "b" || len(s.Faults) != 0 {
+		t.Errorf("%+v", s)
+	}
+}
+
+func TestWindows(t *testing.T) {
+	s := mustParse(t, `
+name: windows
+faults:
+  - {kind: blackout, at: 2s, for: 1s, every: 10s}
+  - {kind: restart, at: 5s, for: 500ms}
+  - {kind: spike, at: 7s, delay: 300ms, every: 10s}
+`)
+	p := s.Plan(1, tick)
+	for _, tt := range []struct {
+		at         time.Duration
+		lost, away bool
+	}{
+		{1999 * time.Millisecond, false, false}, {2 * time.Second, true, false}, {2999 * time.Millisecond, true, false},
+		{3 * time.Second, false, false}, {5 * time.Second, true, true}, {5500 * time.Millisecond, false, false},
+		{12500 * time.Millisecond, true, false}, {15 * time.Second, false, false},
+	} {
+		if got := p.Observation(tt.at).Lost; got != tt.lost {
+			t.Errorf("observation at %v: lost %v", tt.at, got)
+		}
+		if got := p.Chunk(tt.at).Lost; got != tt.lost {
+			t.Errorf("chunk at %v: lost %v", tt.at, got)
+		}
+		if got := p.ServerDown(tt.at); got != tt.away {
+			t.Errorf("server at %v: away %v", tt.at, got)
+		}
+	}
+	for _, tt := range []struct {
+		after, until, want time.Duration
+	}{
+		{-1, 6 * time.Second, 0}, {6 * time.Second, 7 * time.Second, 300 * time.Millisecond},
+		{7 * time.Second, 16 * time.Second, 0}, {-1, 30 * time.Second, 900 * time.Millisecond},
+	} {
+		if got := p.Spikes(tt.after, tt.until); got != tt.want {
+			t.Errorf("spikes after %v until %v: %v, want %v", tt.after, tt.until, got, tt.want)
+		}
+	}
+}
+
+// NextOutage walks through the same times that ServerDown reports instant by instant.
+func TestNextOutage(t *testing.T) {
+	for _, text := range []string{
+		"faults: []",
+		"faults: [{kind: blackout, at: 1s, for: 1s}]",
+		"faults: [{kind: restart, at: 3s, for: 2s}]",
+		"faults: [{kind: restart, for: 1s}, {kind: restart, at: 9s, for: 500ms}]",
+		"faults: [{kind: restart, at: 2s, for: 300ms, every: 1500ms}]",
+		"faults: [{kind: restart, at: 5s, for: 1s}, {kind: restart, at: 2s, for: 1s, every: 4s}, {kind: restart, at: 6500ms, for: 1s}]",
+		"faults: [{kind: restart, for: 1s, every: 2s}, {kind: restart, at: 1s, for: 1s, every: 2s}]", // never back
+	} {
+		const grain, length = 50 * time.Millisecond, 20 * time.Second
+		p := mustParse(t, text).Plan(1, tick)
+		down := map[time.Duration]bool{}
+		at := time.Duration(0)
+		for turns := 0; turns < 100; turns++ {
+			from, until, ok := p.NextOutage(at)
+			if !ok || from >= length {
+				break
+			}
+			if from < at || until <= from {
+				t.Fatalf("%s: from %v on the server is away from %v to %v", text, at, from, until)
+			}
+			for i := from; i < until; i += grain {
+				down[i] = true
+			}
+			at = until
+		}
+		for i := time.Duration(0); i < length; i += grain {
+			if got := p.ServerDown(i); got != down[i] {
+				t.Fatalf("%s: at %v away is %v, and by NextOutage %v", text, i, got, down[i])
+			}
+		}
+	}
+}
+
+// Random numbers are drawn for the tick, not for the message: all messages of one tick meet the
+// same effect, and the shares are those of the script.
+func TestDrawsAreCommon(t *testing.T) {
+	s := mustParse(t, `
+faults:
+  - {kind: drop_observation, share: 0.2}
+  - {kind: drop_chunk, share: 0.05}
+  - {kind: jitter, delay: 30ms}
+`)
+	const n = 200_000
+	p, again, other := s.Plan(7, tick), s.Plan(7, tick), s.Plan(8, tick)
+	up, down, same := 0, 0, 0
+	var late time.Duration
+	for i := range n {
+		at := time.Duration(i)*tick + tick/2
+		o, c := p.Observation(at), p.Chunk(at)
+		if o != again.Observation(at+tick/4) || c != again.Chunk(at-tick/4) {
+			t.Fatalf("tick %d: another effect on the same tick", i)
+		}
+		up += boolInt(o.Lost)
+		down += boolInt(c.Lost)
+		same += boolInt(o.Lost == other.Observation(at).Lost)
+		late += o.Delay
+	}
+	for name, tt := range map[string]struct{ got, want float64 }{
+		"observations lost": {float64(up) / n, 0.2}, "chunks lost": {float64(down) / n, 0.05},
+		"equal effects of two seeds": {float64(same) / n, 0.2*0.2 + 0.8*0.8},
+		"mean jitter in ms":          {late.Seconds() * 1000 / n, 15},
+	} {
+		if math.Abs(tt.got-tt.want) > 0.01*max(tt.want, 1) {
+			t.Errorf("%s: %.4f, want %.4f", name, tt.got, tt.want)
+		}
+	}
+}
+
+func boolInt(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func TestLine(t *testing.T) {
+	pass, hold := Effect{}, Effect{Held: true, Reorders: true}
+	swap := Effect{Reorders: true}
+	for _, tt := range []struct {
+		name    string
+		effects []Effect
+		want    []int
+		lost    int
+	}{
+		{"nothing happens", []Effect{pass, pass}, []int{0, 1}, 0},
+		{"lost", []Effect{{Lost: true}, pass}, []int{1}, 1},
+		{"doubled", []Effect{{Duplicated: true}, pass}, []int{0, 0, 1}, 0},
+		{"swapped, all along the window", []Effect{hold, hold, hold, hold}, []int{1, 0, 3, 2}, 0},
+		{"held once", []Effect{hold, swap, swap}, []int{1, 0, 2}, 0},
+		{"held as the window closes", []Effect{hold, pass, pass}, []int{1, 2}, 1},
+		{"a lost one does not free the held", []Effect{hold, {Lost: true}, swap}, []int{2, 0}, 1},
+	} {
+		var l Line[int]
+		var got []int
+		lost := 0
+		for i, f := range tt.effects {
+			var n int
+			got, n = l.Pass(f, i, got)
+			lost += n
+		}
+		if !slices.Equal(got, tt.want) || lost != tt.lost {
+			t.Errorf("%s: %v with %d lost, want %v with %d", tt.name, got, lost, tt.want, tt.lost)
+		}
+	}
+}
+
+// Every nth message of a direction is lost, at any time; the count belongs to the line and pauses
+// outside the fault's windows.
+func TestEveryNth(t *testing.T) {
+	p := mustParse(t, "faults: [{kind: drop_chunk, nth: 3, at: 1s, for: 2s}, {kind: drop_chunk, nth: 5, at: 1s, for: 2s}]").Plan(1, tick)
+	var l, up Line[int]
+	var lost []int
+	for i := range 15 {
+		at := time.Second + time.Duration(i)*100*time.Millisecond
+		if i == 7 {
+			at = 0 // outside of the window: not counted
+		}
+		if l.Next(p.Chunk(at)).Lost {
+			lost = append(lost, i)
+		}
+		if up.Next(p.Observation(at)).Lost {
+			t.Errorf("observation %d is lost", i)
+		}
+	}
+	if want := []int{2, 5, 9, 12}; !slices.Equal(lost, want) {
+		t.Errorf("lost %v, want %v: every third", lost, want)
+	}
+}
+
+func TestArrival(t *testing.T) {
+	var l Line[int]
+	slow := Effect{Rate: 10_000, Delay: 5 * time.Millisecond}
+	if got := l.Arrival(0, slow, 1000); got != 105*time.Millisecond {
+		t.Errorf("the first takes %v, want 105ms", got)
+	}
+	if got := l.Arrival(50*time.Millisecond, slow, 1000); got != 205*time.Millisecond {
+		t.Errorf("the one behind it is there at %v, want 205ms", got)
+	}
+	if got := l.Arrival(60*time.Millisecond, Effect{}, 1000); got != 60*time.Millisecond {
+		t.Errorf("without a limit: %v, want 60ms", got)
+	}
+}
+
+func FuzzParse(f *testing.F) {
+	f.Add([]byte("name: a\nfaults:\n  - {kind: drop_chunk, at: 1s, for: 2s, every: 10s, share: 0.5}\n"))
+	f.Add([]byte("faults: [{kind: spike, delay: 1s}, {kind: bandwidth, bytes_per_second: 1000}]"))
+	f.Add([]byte("faults: [{kind: drop_chunk, nth: 3}]"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		s, err := Parse(data)
+		if err != nil {
+			return
+		}
+		p := s.Plan(1, tick)
+		for at := range 100 {
+			p.Observation(time.Duration(at) * time.Second)
+			p.Chunk(time.Duration(at) * time.Second)
+			from, until, ok := p.NextOutage(time.Duration(at) * time.Second)
+			if ok && (from < time.Duration(at)*time.Second || until <= from || !p.ServerDown(from)) {
+				t.Errorf("from %d s on away from %v to %v", at, from, until)
+			}
+		}
+		if d := p.Spikes(-1, time.Hour); d < 0 {
+			t.Errorf("spikes of %v", d)
+		}
+	})
+}
+
+// Of several limits the tightest applies, in any order of the script.
+func TestTightestRate(t *testing.T) {
+	for _, text := range []string{
+		"faults: [{kind: bandwidth, bytes_per_second: 5000}, {kind: bandwidth, bytes_per_second: 2000}, {kind: bandwidth, bytes_per_second: 9000}]",
+		"faults: [{kind: bandwidth, bytes_per_second: 2000}, {kind: bandwidth, bytes_per_second: 5000}]",
+	} {
+		p := mustParse(t, text).Plan(1, tick)
+		if up, down := p.Observation(0).Rate, p.Chunk(0).Rate; up != 2000 || down != 2000 {
+			t.Errorf("%s: %d and %d bytes per second, want 2000", text, up, down)
+		}
+	}
+}
+
+// The jitters of an observation and of the chunk of the same tick are independent, as are two
+// jitter faults.
+func TestJitterIsDrawnForEachDirection(t *testing.T) {
+	one := mustParse(t, "faults: [{kind: jitter, delay: 100ms}]").Plan(1, tick)
+	two := mustParse(t, "faults: [{kind: jitter, delay: 100ms}, {kind: jitter, delay: 100ms}]").Plan(1, tick)
+	same, doubled := 0, 0
+	for i := range 1000 {
+		at := time.Duration(i) * tick
+		if one.Observation(at).Delay == one.Chunk(at).Delay {
+			same++
+		}
+		if two.Chunk(at).Delay == 2*one.Chunk(at).Delay {
+			doubled++
+		}
+	}
+	if same > 1 || doubled > 1 {
+		t.Errorf("of 1000 ticks %d have one delay both ways, %d the same delay twice: want none", same, doubled)
+	}
+}

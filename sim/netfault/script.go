@@ -1,0 +1,209 @@
+// Package netfault disturbs the messages between a robot and a server by a script: it loses, doubles,
+// reorders, delays and throttles them, so that all schedules can be measured under the same faults.
+//
+// A Script is YAML. A Plan is a script with a seed: a pure function from an instant to the effect
+// on a message at that instant. Random numbers are drawn per tick and not per message, so that two
+// clients that send at different times still meet the same faults (common random numbers). Line
+// applies a plan to one direction's messages in simulated or real time; Session wraps a
+// wire.Session in real time.
+//
+// The six message faults and the spike are those of Distributed Real-Time Chunking, section 5.
+package netfault
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/goccy/go-yaml"
+
+	"github.com/edge-rt/edge-rt/internal/userfile"
+)
+
+// Kind is the effect of a fault.
+type Kind string
+
+// The kinds of faults. A chunk's faults act where it reaches the robot, an observation's where it
+// leaves the robot.
+const (
+	DropObservation      Kind = "drop_observation"
+	DropChunk            Kind = "drop_chunk"
+	DuplicateObservation Kind = "duplicate_observation"
+	DuplicateChunk       Kind = "duplicate_chunk"
+	ReorderObservation   Kind = "reorder_observation" // held until the next one has passed
+	ReorderChunk         Kind = "reorder_chunk"
+	Spike                Kind = "spike"     // the server stops for Delay, once per At or Every
+	Latency              Kind = "latency"   // every answer is delayed by Delay
+	Jitter               Kind = "jitter"    // every message is delayed by 0 to Delay
+	Blackout             Kind = "blackout"  // no message passes in either direction
+	Restart              Kind = "restart"   // the server is killed and comes back after For
+	Bandwidth            Kind = "bandwidth" // BytesPerSecond in each direction
+)
+
+// Kinds lists all of them, in the order of the documentation.
+var Kinds = []Kind{
+	DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk,
+	Spike, Latency, Jitter, Blackout, Restart, Bandwidth,
+}
+
+// Bounds of a script: a value beyond them is a mistake.
+const (
+	maxFaults = 64
+	maxTime   = 24 * time.Hour
+	maxDelay  = time.Minute
+	minRate   = 1000 // bytes a second; below it, an observation takes minutes
+	maxRate   = 1 << 40
+	maxScript = 64 << 10 // bytes of YAML
+	minNth    = 2        // every message (1) is written as a share of 1
+	maxNth    = 1 << 20
+)
+
+// Fault is one entry of a script. It is active from At for the time For, and again after every
+// Every; without For it never ends, without Every it acts once.
+type Fault struct {
+	Kind           Kind
+	At, For, Every time.Duration
+	Share          float64 // share of the messages in that time; 1 when the YAML has no share
+	Nth            int     // every nth message in that time is lost, in place of a share; 0: by share
+	Delay          time.Duration
+	BytesPerSecond int
+}
+
+// Script is a list of faults with a name for reports.
+type Script struct {
+	Name   string
+	Faults []Fault
+}
+
+// ErrScript is the error of Parse for an invalid script.
+var ErrScript = errors.New("faulty: bad script")
+
+// yamlScript is the YAML of a Script.
+type yamlScript struct {
+	Name   string       `yaml:"name"`
+	Faults *[]yamlFault `yaml:"faults"`
+}
+
+type yamlFault struct {
+	Kind           Kind     `yaml:"kind"`
+	At             string   `yaml:"at"`
+	For            string   `yaml:"for"`
+	Every          string   `yaml:"every"`
+	Share          *float64 `yaml:"share"`
+	Nth            *int     `yaml:"nth"`
+	Delay          string   `yaml:"delay"`
+	BytesPerSecond int      `yaml:"bytes_per_second"`
+}
+
+// Parse reads a script: one YAML document with a list of faults, which may be empty. An error names
+// the faulty entry.
+func Parse(data []byte) (*Script, error) {
+	if len(data) > maxScript {
+		return nil, fmt.Errorf("%w: it has %d bytes, want at most %d", ErrScript, len(data), maxScript)
+	}
+	var src yamlScript
+	if err := decode(data, &src); err != nil {
+		return nil, fmt.Errorf("%w: %s", ErrScript, oneLine(err))
+	}
+	if src.Faults == nil {
+		return nil, fmt.Errorf("%w: it has no faults, want a list of them, or `faults: []` for none", ErrScript)
+	}
+	if n := len(*src.Faults); n > maxFaults {
+		return nil, fmt.Errorf("%w: %d faults, want at most %d", ErrScript, n, maxFaults)
+	}
+	s := &Script{Name: src.Name}
+	for i, f := range *src.Faults {
+		fault, err := f.fault()
+		if err = cmp.Or(err, fault.check()); err != nil {
+			return nil, fmt.Errorf("%w: fault %d (%s): %w", ErrScript, i+1, f.Kind, err)
+		}
+		s.Faults = append(s.Faults, fault)
+	}
+	return s, nil
+}
+
+// decode reads exactly one document: further documents would be ignored silently.
+func decode(data []byte, src *yamlScript) error {
+	file, err := userfile.ParseYAML(data)
+	if err != nil {
+		return err
+	}
+	if n := len(file.Docs); n > 1 {
+		return fmt.Errorf("%d YAML documents, want one: put all faults into one list", n)
+	}
+	return userfile.DecodeYAML(data, src)
+}
+
+// oneLine returns the YAML module's error without its excerpt of the source.
+func oneLine(err error) string {
+	if y, ok := errors.AsType[yaml.Error](err); ok {
+		line := ""
+		if t := y.GetToken(); t != nil && t.Position != nil {
+			line = fmt.Sprintf("line %d: ", t.Position.Line)
+		}
+		return line + strings.Join(strings.Fields(y.GetMessage()), " ")
+	}
+	return strings.Join(strings.Fields(err.Error()), " ")
+}
+
+func (f yamlFault) fault() (Fault, error) {
+	out := Fault{Kind: f.Kind, Share: 1, BytesPerSecond: f.BytesPerSecond}
+	if f.Share != nil {
+		out.Share = *f.Share
+	}
+	if f.Nth != nil {
+		if out.Nth = *f.Nth; f.Share != nil || out.Nth < minNth || out.Nth > maxNth {
+			return out, fmt.Errorf("nth is %d, want %d to %d and no share beside it", out.Nth, minNth, maxNth)
+		}
+	}
+	for _, d := range []struct {
+		key, text string
+		to        *time.Duration
+	}{{"at", f.At, &out.At}, {"for", f.For, &out.For}, {"every", f.Every, &out.Every}, {"delay", f.Delay, &out.Delay}} {
+		if d.text == "" {
+			continue
+		}
+		v, err := time.ParseDuration(d.text)
+		if err != nil || v < 0 || v > maxTime {
+			return out, fmt.Errorf("%s is %q, want a duration such as 1.5s, 0s to %v", d.key, d.text, maxTime)
+		}
+		*d.to = v
+	}
+	return out, nil
+}
+
+// shareKinds are the kinds that meet a share of the messages.
+var shareKinds = []Kind{DropObservation, DropChunk, DuplicateObservation, DuplicateChunk, ReorderObservation, ReorderChunk}
+
+// delayKinds are the kinds that need a delay.
+var delayKinds = []Kind{Spike, Latency, Jitter}
+
+// check refuses values that make no sense.
+func (f *Fault) check() error {
+	switch {
+	case !slices.Contains(Kinds, f.Kind):
+		return fmt.Errorf("kind is %q, want one of %v", f.Kind, Kinds)
+	case !(f.Share > 0 && f.Share <= 1):
+		return fmt.Errorf("share is %v, want above 0 and at most 1", f.Share)
+	case f.Share != 1 && !slices.Contains(shareKinds, f.Kind):
+		return fmt.Errorf("share is %v, but a %s has none", f.Share, f.Kind)
+	case f.Nth != 0 && f.Kind != DropObservation && f.Kind != DropChunk:
+		return fmt.Errorf("nth is %d, but a %s has none: only what is dropped is counted", f.Nth, f.Kind)
+	case slices.Contains(delayKinds, f.Kind) != (f.Delay > 0) || f.Delay > maxDelay:
+		return fmt.Errorf("delay is %v, want above 0s and at most %v for %v and none otherwise", f.Delay, maxDelay, delayKinds)
+	case (f.Kind == Bandwidth) != (f.BytesPerSecond != 0) || f.Kind == Bandwidth && (f.BytesPerSecond < minRate || f.BytesPerSecond > maxRate):
+		return fmt.Errorf("bytes_per_second is %d, want %d to %d for bandwidth and none otherwise", f.BytesPerSecond, minRate, maxRate)
+	case f.Kind == Spike && f.For != 0:
+		return errors.New("a spike has no for: its delay is how long the server stops")
+	case f.Kind == Restart && f.For == 0:
+		return errors.New("a restart needs for: how long the server is away")
+	case f.Every != 0 && f.Kind != Spike && f.For == 0:
+		return errors.New("every without for: give the length of each time")
+	case f.Every != 0 && f.Every <= max(f.For, f.Delay):
+		return fmt.Errorf("every is %v, want more than the %v that it lasts", f.Every, max(f.For, f.Delay))
+	}
+	return nil
+}

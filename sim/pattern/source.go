@@ -1,0 +1,116 @@
+// Package pattern is a camera that needs neither hardware nor a world: colour bars with the frame's
+// number drawn into the picture, so that a test at the far end of an encoder and a network can
+// identify the frame.
+package pattern
+
+import (
+	"fmt"
+	"sync/atomic"
+
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// The smallest picture in which every block of the number is 4 pixels wide, so that JPEG preserves
+// it.
+const (
+	MinWidth  = 128
+	MinHeight = 64
+
+	counterBits = 32
+	bandParts   = 8 // the band with the number has this part of the height, at the bottom
+)
+
+// bars are the seven colours of the old test card, left to right.
+var bars = [...][3]byte{
+	{191, 191, 191}, {191, 191, 0}, {0, 191, 191}, {0, 191, 0}, {191, 0, 191}, {191, 0, 0}, {0, 0, 191},
+}
+
+// Source delivers the pattern at its format's rate.
+type Source struct {
+	clock  rt.Clock
+	format camera.Format
+	grid   camera.Grid
+
+	next uint64 // owner: the capture thread
+
+	closed atomic.Bool
+}
+
+var _ camera.Source = (*Source)(nil)
+
+// NewSource returns a source whose frames begin now. The format must name RGB8,
+// a rate, and at least MinWidth x MinHeight.
+func NewSource(clock rt.Clock, format camera.Format) *Source {
+	if format.Width < MinWidth || format.Height < MinHeight || format.FPS < 1 || format.Pixels != camera.RGB8 {
+		panic(fmt.Sprintf("pattern: got %+v, want RGB8, a rate and at least %dx%d", format, MinWidth, MinHeight))
+	}
+	return &Source{clock: clock, format: format, grid: camera.Grid{Origin: clock.Now(), FPS: format.FPS}}
+}
+
+// Format returns the format of the frames.
+func (s *Source) Format() camera.Format { return s.format }
+
+// Grab sleeps until the next frame's instant and paints it. A late reader skips
+// frames.
+//
+//rt:noalloc
+func (s *Source) Grab(dst *camera.Frame) error {
+	if s.closed.Load() {
+		return camera.ErrClosed
+	}
+	k, at := s.grid.Sleep(s.clock, s.next)
+	if s.closed.Load() {
+		return camera.ErrClosed
+	}
+	dst.Format, dst.Sequence, dst.At = s.format, k, at
+	paint(dst.Pix[:s.format.FrameBytes()], s.format.Width, s.format.Height, uint32(k))
+	s.next = k + 1
+	return nil
+}
+
+// Close makes a sleeping Grab return camera.ErrClosed at its frame's instant.
+func (s *Source) Close() error {
+	s.closed.Store(true)
+	return nil
+}
+
+// paint draws the bars and below them the number, most significant bit first: a white block is a
+// one.
+//
+//rt:noalloc
+func paint(pix []byte, width, height int, number uint32) {
+	row := pix[:width*3]
+	for x := range width {
+		copy(row[x*3:], bars[x*len(bars)/width][:])
+	}
+	band := height - height/bandParts
+	for y := 1; y < band; y++ {
+		copy(pix[y*width*3:(y+1)*width*3], row)
+	}
+	row = pix[band*width*3 : (band+1)*width*3]
+	for x := range width {
+		v := byte(0)
+		if number>>(counterBits-1-x*counterBits/width)&1 != 0 {
+			v = 255
+		}
+		row[x*3], row[x*3+1], row[x*3+2] = v, v, v
+	}
+	for y := band + 1; y < height; y++ {
+		copy(pix[y*width*3:(y+1)*width*3], row)
+	}
+}
+
+// Number reads the frame's number, modulo 2^32, from a picture.
+func Number(pix []byte, width, height int) uint32 {
+	y := height - height/bandParts/2 - 1
+	var number uint32
+	for bit := range counterBits {
+		x := (2*bit + 1) * width / (2 * counterBits)
+		number <<= 1
+		if pix[(y*width+x)*3+1] >= 128 {
+			number |= 1
+		}
+	}
+	return number
+}

@@ -1,0 +1,268 @@
+package referee
+
+import (
+	"cmp"
+	"math"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+)
+
+// joint is the state of one servo for the rules. Guarded by Referee.mu.
+type joint struct {
+	Joint
+	step  float64 // counts per tick
+	state servosim.Snapshot
+
+	// The effective goal of the newest write.
+	first  bool // the next goal is compared with the servo's present position
+	budget float64
+	aimAt  rt.Instant
+
+	silent   bool
+	silentAt rt.Instant
+	missed   int // ticks of a short silence: goals that it may not have received
+
+	fellAt         rt.Instant // time when it restarted or lost its torque by itself; 0: it did not
+	before         servosim.Snapshot
+	limp           bool
+	encoderFault   bool // the alarm reports a fault of the encoder
+	encoderFaultAt rt.Instant
+	over           bool // its overload bit is set
+	overAt         rt.Instant
+	grip           int // its goal at that time
+	load           int // direction in which that goal pushes, -1 or 1; 0: no push
+	hasPolicyGoal  bool
+	policyGoal     int
+	policyGoalAt   rt.Instant
+	reliefRefused  bool // it did not follow the relieving goal; reported once
+}
+
+func (r *Referee) stateChanged(j *joint, e *servosim.Event) {
+	was, is := e.Before, e.After
+	if is.Answers != was.Answers {
+		j.setSilent(!is.Answers, e.At, r)
+	}
+	if r.armed && !r.over && j.fellAt == 0 && (is.Boots != was.Boots && was.Boots != 0 || was.Torque && !is.Torque) {
+		j.fellAt, j.before, j.first = e.At, was, true
+	}
+	if was.Torque && !is.Torque {
+		r.noteTorqueOff(e.At)
+	}
+	if is.EncoderOK != was.EncoderOK && was.Boots != 0 {
+		j.encoderFault, j.encoderFaultAt = !is.EncoderOK, e.At
+	}
+	r.trackOverload(j, e)
+}
+
+func (j *joint) setSilent(on bool, at rt.Instant, r *Referee) {
+	if on {
+		j.silent, j.silentAt = true, at
+		return
+	}
+	if !j.silent {
+		return
+	}
+	j.silent = false
+	quiet := at.Sub(j.silentAt)
+	if quiet >= stale {
+		j.first = true
+		return
+	}
+	j.missed = min(1+int(quiet/r.cfg.Period), missedMost)
+}
+
+func (r *Referee) noteTorqueOff(at rt.Instant) {
+	if r.over {
+		r.offAt = max(r.offAt, at)
+	}
+}
+
+func (r *Referee) checkWrite(j *joint, e *servosim.Event) {
+	if e.Before.Answers != j.state.Answers {
+		j.setSilent(false, e.At, r) // it receives writes: a silence has ended by time
+	}
+	end := e.Addr + len(e.Data)
+	torque := e.Addr <= torqueAddr && torqueAddr < end
+	goal := e.Addr < goalAddr+2 && goalAddr < end
+	on := torque && e.Data[torqueAddr-e.Addr] == 1
+	if torque && !on {
+		r.releasedByDriver(j, e)
+	}
+	known := j.fellAt == 0 || e.At.Sub(j.fellAt) > r.ticks(j.fallTicks())
+	held := e.Before.Torque || !known && j.before.Torque // to the driver's knowledge
+	if (on || goal) && !held {
+		r.checkTorque(j, e)
+	}
+	if on || goal {
+		r.checkPermission(j, e, known)
+	}
+	if goal {
+		r.checkGoal(j, e, held, known)
+	} else if on && !held {
+		r.checkFirstGoal(j, e)
+	}
+	r.trackOverload(j, e)
+}
+
+// fallTicks is the number of ticks until a driver can know of a fall: a restart begins with a
+// silence, but a servo that switches its torque off only raises an alarm.
+func (j *joint) fallTicks() int {
+	if j.state.Boots == j.before.Boots {
+		return alarmTicks
+	}
+	return knowTicks
+}
+
+// releasedByDriver judges a torque-off that the driver wrote.
+func (r *Referee) releasedByDriver(j *joint, e *servosim.Event) {
+	if !e.Before.Torque {
+		return
+	}
+	r.noteTorqueOff(e.At)
+	j.first = true
+	if r.armed && !r.over {
+		j.limp = true
+	}
+}
+
+// checkTorque judges a write that switches the torque on, or does so on some servos.
+func (r *Referee) checkTorque(j *joint, e *servosim.Event) {
+	switch {
+	case r.over:
+	case !r.hasChunk:
+		r.early = append(r.early, Violation{At: e.At, Rule: Torque, Joint: j.Name, What: "torque before the first chunk"})
+	case r.paused:
+		r.violation(e.At, Torque, j, "torque while paused")
+	}
+	if !r.over {
+		r.armed = true
+	}
+}
+
+// checkPermission judges a write that drives a servo which may not be driven.
+func (r *Referee) checkPermission(j *joint, e *servosim.Event, known bool) {
+	if r.over {
+		r.violation(e.At, End, j, "written to after the end")
+		return
+	}
+	switch {
+	case j.limp && !e.Before.Torque:
+		r.violation(e.At, Limp, j, "torque after it was let go")
+	case j.fellAt != 0 && known:
+		r.violation(e.At, Restart, j, "driven without a consent after it restarted or lost its torque")
+	}
+	if j.encoderFault && e.At.Sub(j.encoderFaultAt) > r.ticks(alarmTicks) && (e.After.Aim != e.Before.Aim || !e.Before.Torque) {
+		r.violation(e.At, Encoder, j, "driven from %d to %d, and its encoder is wrong", e.Before.Aim, e.After.Aim)
+	}
+}
+
+func (r *Referee) ticks(n int) time.Duration { return time.Duration(n) * r.cfg.Period }
+
+func (r *Referee) checkGoal(j *joint, e *servosim.Event, held, known bool) {
+	goal, aim, present := e.After.Goal, e.After.Aim, e.Before.Present
+	if out, stands := j.outside(goal), j.outside(present); out > 0 && (stands == 0 || out > stands+noise) {
+		r.violation(e.At, Range, j, "goal %d, the range is %d to %d and the servo is at %d", goal, j.Min, j.Max, present)
+	}
+	from := e.Before.Aim
+	if !known && j.fellAt != 0 {
+		from = j.before.Aim
+	}
+	if held && aim == from {
+		return // unchanged
+	}
+	r.goals++
+	again := held && math.Abs(float64(aim-from)) <= j.step+rounding // it continues the goal that the servo still has
+	if (j.first && known || !held) && !again {
+		j.first, j.missed = false, 0
+		r.checkFirstGoal(j, e)
+		j.spendBudget(r, e.At, 0)
+		return
+	}
+	j.first = false
+	travel := aim - from
+	limit := j.step*float64(1+j.missed) + rounding
+	j.missed = 0
+	far := math.Abs(float64(aim - present))
+	if was := math.Abs(float64(from - present)); far <= j.step+rounding && far < was {
+		// A goal back at the present position, however far from the goal before, reduces force and
+		// moves nothing.
+		r.measure(j, aim-present)
+		return
+	}
+	r.measure(j, travel)
+	switch size := math.Abs(float64(travel)); {
+	case size > limit:
+		r.violation(e.At, Step, j, "%d counts (%.1f degrees) from goal %d to %d in a tick, at most %.0f", travel, float64(travel)/j.Degree, from, aim, limit)
+		j.budget = burst * j.step
+	case j.spendBudget(r, e.At, size) < 0:
+		r.violation(e.At, Step, j, "goals come faster than %.0f counts a second", j.Velocity)
+		j.budget = burst * j.step
+	}
+	if most := max(j.step, j.Velocity*leadFor.Seconds()) + rounding + noise; far > most && math.Abs(float64(from-present)) < far {
+		r.violation(e.At, Step, j, "goal %d is %.0f counts ahead of %d, at most %.0f", aim, far, present, most)
+	}
+}
+
+// checkFirstGoal judges the first goal after arming, a silence or a restart, unless it continues
+// from a goal that the servo still has: the goal must be the servo's present position.
+func (r *Referee) checkFirstGoal(j *joint, e *servosim.Event) {
+	travel := e.After.Aim - e.Before.Present
+	r.measure(j, travel)
+	if limit := j.step + rounding + noise; math.Abs(float64(travel)) > limit {
+		r.violation(e.At, Step, j, "the first goal after torque or silence is %d, %d counts (%.1f degrees) from the servo's position, at most %.0f",
+			e.After.Aim, travel, float64(travel)/j.Degree, limit)
+	}
+}
+
+// spendBudget takes a step from the travel allowed in the time since the last one, and returns the
+// rest.
+func (j *joint) spendBudget(r *Referee, at rt.Instant, size float64) float64 {
+	j.budget = min(j.budget+j.Velocity*at.Sub(j.aimAt).Seconds(), burst*j.step)
+	j.aimAt = at
+	j.budget -= max(size-rounding, 0)
+	return j.budget
+}
+
+func (r *Referee) measure(j *joint, travel int) {
+	degrees := math.Abs(float64(travel)) / j.Degree
+	if degrees > r.longest.Degrees {
+		r.longest = Figure{Joint: j.Name, Counts: int(math.Abs(float64(travel))), Degrees: degrees}
+	}
+}
+
+// outside returns the distance of a position from the joint's range; 0: it is inside.
+func (j *joint) outside(raw int) int { return max(0, j.Min-raw, raw-j.Max) }
+
+// trackOverload follows the overload bit and judges goals under it.
+func (r *Referee) trackOverload(j *joint, e *servosim.Event) {
+	over := e.After.Alarm&alarmOverload != 0 && e.After.Torque
+	switch {
+	case !over:
+		j.over = false
+	case !j.over:
+		j.over, j.overAt, j.grip, j.load, j.reliefRefused = true, e.At, e.After.Aim, cmp.Compare(e.After.Aim, e.After.Present), false
+	case e.Data == nil || e.At.Sub(j.overAt) <= r.ticks(alarmTicks):
+		j.grip = e.After.Aim // a goal of the driver before it could know of the overload
+	case e.After.Aim == e.Before.Aim || j.load == 0:
+	case j.load*(e.After.Aim-j.grip) > rounding:
+		r.violation(e.At, Overload, j, "goal %d pushes further than the %d under which it was overloaded", e.After.Aim, j.grip)
+		j.grip = e.After.Aim
+	case j.hasPolicyGoal && j.load*(j.policyGoal-j.grip) >= 0 && j.load*(e.After.Aim-j.grip) < -rounding:
+		r.violation(e.At, Overload, j, "goal %d releases the hold at %d, and the policy's goal is %d", e.After.Aim, j.grip, j.policyGoal)
+		j.load = 0
+	}
+}
+
+// checkRelief judges whether the driver follows a goal of the policy that relieves the joint.
+func (r *Referee) checkRelief(j *joint) {
+	if !j.over || j.reliefRefused || !j.hasPolicyGoal || j.load == 0 || r.over || r.paused || j.load*(j.policyGoal-j.grip) >= -int(j.step) {
+		return
+	}
+	since := max(j.policyGoalAt, j.overAt)
+	if r.now.Sub(since) > reliefIn && j.load*(j.state.Aim-j.grip) > -rounding {
+		j.reliefRefused = true
+		r.violation(r.now, Overload, j, "the policy's goal %d relieves it, and the goal stays at %d", j.policyGoal, j.state.Aim)
+	}
+}

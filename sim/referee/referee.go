@@ -1,0 +1,289 @@
+// Package referee checks the driver of an arm for rules that it must never break. It sees only the
+// writes that the servos of a simulated bus receive, and their state.
+//
+// It shares no line with the driver. It gets ranges and velocities as plain numbers, every write
+// from servosim.Config.Watch, and the facts that only people and the network know (the first chunk,
+// a pause, a consent, the end) through calls of its methods. Where servos differ or documents are
+// silent it assumes the unsafe behaviour: a goal that is written to a limp servo switches its
+// torque on.
+//
+// Rules describes the rules in short phrases for tables.
+package referee
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim/servosim"
+)
+
+// Rule is one of the eight rules.
+type Rule uint8
+
+// The rules.
+const (
+	Range    Rule = iota // a goal is inside the joint's range; a joint outside it is only moved towards it
+	Step                 // from goal to goal, and from present to goal, within the velocity limit
+	Torque               // no torque before the first chunk or while paused
+	Restart              // no torque on a servo that restarted or lost its torque by itself, without an operator
+	End                  // all torque off within 300 ms of every end, and no write after it
+	Encoder              // a servo whose encoder reports a fault is not driven
+	Limp                 // a joint that was made limp stays limp until a person requests torque
+	Overload             // an overloaded joint keeps its force, adds no force, and follows relief
+	numRules
+)
+
+// Rules holds a short phrase for each rule.
+var Rules = [numRules]string{
+	Range: "goals within range", Step: "steps within the velocity limit", Torque: "no torque before the first chunk or while paused",
+	Restart: "no torque after a restart without an operator", End: "all off within 300 ms of the end", Encoder: "no faulted encoder is driven",
+	Limp: "limp stays limp", Overload: "an overloaded joint follows relief",
+}
+
+var keys = [numRules]string{"range", "step", "torque", "restart", "end", "encoder", "limp", "overload"}
+
+func (r Rule) String() string { return keys[r] }
+
+// The limits of the rules.
+const (
+	stale      = 100 * time.Millisecond // silence after which a servo's first goal must be its present position
+	leadFor    = 500 * time.Millisecond // time at full speed by which a goal may be ahead of a lagging servo
+	offWithin  = 300 * time.Millisecond // time after an end
+	chunkGrace = 200 * time.Millisecond // delay by which the report of a chunk may come after the bus's events
+	reliefIn   = 500 * time.Millisecond // time until the driver follows a relieving goal
+	knowTicks  = 2                      // ticks until a driver can know that a servo acted by itself
+	alarmTicks = 4                      // ticks until the driver must react to an alarm: three reads, and the tick under way
+	noise      = 2                      // counts of an encoder's noise
+	rounding   = 1                      // counts
+	missedMost = 2                      // goals in a row that a servo may have missed unnoticed
+	burst      = 6                      // ticks' travel that may come at once after a host was away
+	keptMost   = 256                    // violations kept; all are counted
+)
+
+// The registers of a Feetech STS that the rules concern.
+const (
+	torqueAddr    = 40     // one byte
+	goalAddr      = 42     // two bytes
+	alarmOverload = 1 << 5 // bit of its alarm
+)
+
+// Joint is one servo with its limits.
+type Joint struct {
+	ID       uint8
+	Name     string
+	Min, Max int     // raw
+	Velocity float64 // counts per second
+	Degree   float64 // counts of one degree
+}
+
+// Config describes the arm to judge.
+type Config struct {
+	Joints []Joint
+	Period time.Duration // period of the driver's tick
+}
+
+// Violation is one broken rule.
+type Violation struct {
+	At    rt.Instant
+	Rule  Rule
+	Joint string
+	What  string
+}
+
+func (v Violation) String() string { return fmt.Sprintf("%s: %s: %s", v.Rule, v.Joint, v.What) }
+
+// Figure is one step of a goal.
+type Figure struct {
+	Joint   string
+	Counts  int
+	Degrees float64
+}
+
+// Referee judges one arm. Any thread may call its methods, in the order of people's acts: a method
+// that allows something (a resume, a consent) before it begins, a method that forbids something (a
+// pause) after it has taken effect.
+type Referee struct {
+	cfg Config
+
+	mu       sync.Mutex
+	joints   []joint
+	now      rt.Instant
+	chunk    rt.Instant // time of the first chunk; 0: no chunk yet
+	hasChunk bool
+	early    []Violation // torque without a chunk, until chunkGrace is over
+	armed    bool        // a servo has got torque in this run
+	paused   bool
+	ended    rt.Instant
+	over     bool
+	offAt    rt.Instant // time when the last servo's torque went off after the end
+	judged   bool       // the end is judged
+	counts   [numRules]int
+	kept     []Violation
+	goals    int
+	longest  Figure
+}
+
+// New returns the referee of a new run.
+func New(cfg Config) *Referee {
+	r := &Referee{cfg: cfg, joints: make([]joint, len(cfg.Joints))}
+	for i := range r.joints {
+		j := &r.joints[i]
+		j.Joint = cfg.Joints[i]
+		j.step = j.Velocity * cfg.Period.Seconds()
+		j.first, j.budget = true, burst*j.step
+	}
+	return r
+}
+
+// Watch is a function for servosim.Config.Watch.
+func (r *Referee) Watch(e *servosim.Event) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = max(r.now, e.At)
+	for i := range r.joints {
+		j := &r.joints[i]
+		if j.ID != e.ID || e.NotReceived {
+			continue
+		}
+		if e.Data == nil {
+			r.stateChanged(j, e)
+		} else {
+			r.checkWrite(j, e)
+		}
+		j.state = e.After
+	}
+	r.checkDue()
+}
+
+// NewRun reports that a person starts the driver (again) and knows the state of the arm.
+func (r *Referee) NewRun(at rt.Instant) {
+	r.record(at, func() {
+		r.checkDue()
+		r.hasChunk, r.armed, r.paused, r.over, r.judged = false, false, false, false, false
+		for i := range r.joints {
+			j := &r.joints[i]
+			j.fellAt, j.limp, j.first = 0, false, true
+		}
+	})
+}
+
+// FirstChunk reports that the first chunk is on its way to the driver.
+func (r *Referee) FirstChunk(at rt.Instant) {
+	r.record(at, func() {
+		if r.hasChunk {
+			return
+		}
+		r.hasChunk, r.chunk = true, at
+		for _, v := range r.early {
+			if at.Sub(v.At) > chunkGrace {
+				r.addViolation(v)
+			}
+		}
+		r.early = nil
+	})
+}
+
+// Paused reports that the driver has confirmed a pause, or is about to get a resume.
+func (r *Referee) Paused(at rt.Instant, on bool) { r.record(at, func() { r.paused = on }) }
+
+// Consent reports that an operator is about to let the arm continue.
+func (r *Referee) Consent(at rt.Instant) {
+	r.record(at, func() {
+		for i := range r.joints {
+			j := &r.joints[i]
+			j.fellAt, j.limp = 0, false
+		}
+	})
+}
+
+// PolicyGoal reports the policy's goal for a joint from now on.
+func (r *Referee) PolicyGoal(at rt.Instant, id uint8, raw int) {
+	r.record(at, func() {
+		if j := r.joint(id); j != nil && (!j.hasPolicyGoal || j.policyGoal != raw) {
+			j.hasPolicyGoal, j.policyGoal, j.policyGoalAt = true, raw, at
+		}
+	})
+}
+
+// Ended reports that the driver's process has ended, or was killed.
+func (r *Referee) Ended(at rt.Instant) {
+	r.record(at, func() {
+		r.over, r.ended, r.judged, r.offAt = true, at, false, at
+	})
+}
+
+// CheckAt judges the rules that depend only on time, up to an instant.
+func (r *Referee) CheckAt(at rt.Instant) { r.record(at, func() {}) }
+
+func (r *Referee) record(at rt.Instant, do func()) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.now = max(r.now, at)
+	do()
+	r.checkDue()
+}
+
+func (r *Referee) joint(id uint8) *joint {
+	for i := range r.joints {
+		if r.joints[i].ID == id {
+			return &r.joints[i]
+		}
+	}
+	return nil
+}
+
+// checkDue judges the rules that depend only on time.
+func (r *Referee) checkDue() {
+	for len(r.early) > 0 && r.now.Sub(r.early[0].At) > chunkGrace {
+		r.addViolation(r.early[0])
+		r.early = r.early[1:]
+	}
+	for i := range r.joints {
+		r.checkRelief(&r.joints[i])
+	}
+	if !r.over || r.judged || r.now.Sub(r.ended) < offWithin {
+		return
+	}
+	r.judged = true
+	for i := range r.joints {
+		if j := &r.joints[i]; j.state.Torque {
+			r.violation(r.now, End, j, "still under torque %v after the end", r.now.Sub(r.ended).Round(time.Millisecond))
+		}
+	}
+}
+
+func (r *Referee) violation(at rt.Instant, rule Rule, j *joint, format string, args ...any) {
+	r.addViolation(Violation{At: at, Rule: rule, Joint: j.Name, What: fmt.Sprintf(format, args...)})
+}
+
+func (r *Referee) addViolation(v Violation) {
+	r.counts[v.Rule]++
+	if len(r.kept) < keptMost {
+		r.kept = append(r.kept, v)
+	}
+}
+
+// Verdict is the result of a run so far.
+type Verdict struct {
+	Violations [numRules]int // per rule
+	Kept       []Violation   // the first violations, keptMost at most
+	Goals      int           // number of judged goals
+	Longest    Figure        // the longest step of a goal
+	OffAfter   time.Duration // time from the end until the last servo's torque went off; negative: still on
+}
+
+// Verdict returns the result of the run so far.
+func (r *Referee) Verdict() Verdict {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	v := Verdict{Violations: r.counts, Kept: slices.Clone(r.kept), Goals: r.goals, Longest: r.longest, OffAfter: r.offAt.Sub(r.ended)}
+	for i := range r.joints {
+		if r.joints[i].state.Torque {
+			v.OffAfter = -1
+		}
+	}
+	return v
+}

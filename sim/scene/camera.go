@@ -1,0 +1,92 @@
+package scene
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
+)
+
+// Camera is a camera above the world of another process.
+type Camera struct {
+	path   string
+	format camera.Format
+	clock  rt.Clock
+	grid   camera.Grid
+	next   uint64 // owner: the capture thread; number of the next frame
+
+	mu     sync.Mutex
+	eye    *Eye // guarded by mu; nil: not open
+	closed bool // guarded by mu
+}
+
+// OpenCamera opens a camera above the world that is shown at path, and fails without that world.
+// Its pictures are RGB8, with format's size and rate.
+func OpenCamera(path string, format camera.Format, clock rt.Clock) (*Camera, error) {
+	c := &Camera{path: path, format: format, clock: clock, grid: camera.Grid{Origin: clock.Now(), FPS: format.FPS}}
+	_, err := c.look()
+	return c, err
+}
+
+// Format returns the format of Grab's frames.
+func (c *Camera) Format() camera.Format { return c.format }
+
+// Grab sleeps until the next frame's instant and paints the world of that instant. It returns
+// camera.ErrGone when the world has gone; the next Grab searches for it again.
+func (c *Camera) Grab(dst *camera.Frame) error {
+	k := max(c.next, c.grid.First(c.clock.Now()))
+	c.clock.SleepUntil(c.grid.Instant(k))
+	eye, err := c.look()
+	if err != nil {
+		return err
+	}
+	v, err := eye.Look()
+	if err != nil {
+		return c.lost(err)
+	}
+	dst.Format, dst.Sequence, dst.At = c.format, k, v.At
+	v.Render(dst.Pix[:c.format.FrameBytes()], c.format.Width, c.format.Height)
+	c.next = k + 1
+	return nil
+}
+
+// look returns the eye, and opens it if necessary.
+func (c *Camera) look() (*Eye, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, camera.ErrClosed
+	}
+	if c.eye == nil {
+		eye, err := Dial(c.path)
+		if err != nil {
+			return nil, fmt.Errorf("%w: %w", camera.ErrGone, err)
+		}
+		c.eye = eye
+	}
+	return c.eye, nil
+}
+
+// lost closes the eye after its error.
+func (c *Camera) lost(err error) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return camera.ErrClosed
+	}
+	c.eye.Close()
+	c.eye = nil
+	return fmt.Errorf("%w: the world at %s: %w", camera.ErrGone, c.path, err)
+}
+
+// Close makes Grab return camera.ErrClosed.
+func (c *Camera) Close() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	if c.eye != nil {
+		c.eye.Close()
+	}
+	return nil
+}

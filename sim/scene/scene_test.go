@@ -1,0 +1,159 @@
+package scene
+
+import (
+	"bytes"
+	"errors"
+	"math"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/camera"
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim"
+)
+
+// shown shows a world at a socket, with a clock that only the test advances.
+func shown(t *testing.T, path string) (*sim.Live, *rttest.Clock, net.Listener) {
+	t.Helper()
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	world := sim.NewLive(sim.NewWorld(3, 1), clock, clock.Now())
+	l, err := Listen(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go Serve(l, world)
+	return world, clock, l
+}
+
+// Another process gets the same world at the same instant, and paints the same picture.
+func TestTheSameWorldIsSeen(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "scene")
+	world, clock, _ := shown(t, path)
+	eye, err := Dial(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer eye.Close()
+	format := camera.Format{Width: 80, Height: 60, Pixels: camera.RGB8, FPS: 30}
+	far, err := OpenCamera(path, format, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer far.Close()
+	near := world.Camera("top", format)
+	for joint := range 3 {
+		world.Torque(clock.Now(), joint, true)
+		world.Goal(clock.Now(), joint, 2300+100*joint)
+	}
+	var a, b camera.Frame
+	a.Pix, b.Pix = make([]byte, format.FrameBytes()), make([]byte, format.FrameBytes())
+	for range 20 {
+		clock.Advance(50 * time.Millisecond)
+		got, err := eye.Look()
+		if want := world.View(); err != nil || got != want {
+			t.Fatalf("Look() = %+v, %v, want %+v", got, err, want)
+		}
+		if err := far.Grab(&a); err != nil {
+			t.Fatal(err)
+		}
+		if err := near.Grab(&b); err != nil {
+			t.Fatal(err)
+		}
+		if a.At != b.At || a.Format != b.Format || !bytes.Equal(a.Pix, b.Pix) {
+			t.Fatalf("at %v the far camera has another picture than the near one at %v", a.At, b.At)
+		}
+	}
+	if clock.Advance(20 * time.Second); world.View().Timeouts == 0 {
+		t.Fatal("the world has judged nothing")
+	}
+	if got, err := eye.Look(); err != nil || got.Timeouts != world.View().Timeouts {
+		t.Errorf("Look() = %+v, %v, want its %d time-outs", got, err, world.View().Timeouts)
+	}
+}
+
+// The end of a simulator is like an unplugged camera, and a simulator that is started again is
+// found; Close ends a Grab.
+func TestAWorldThatIsGoneComesBack(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "scene")
+	_, clock, l := shown(t, path)
+	format := camera.Format{Width: 8, Height: 6, Pixels: camera.RGB8, FPS: 30}
+	c, err := OpenCamera(path, format, clock)
+	if err != nil {
+		t.Fatal(err)
+	}
+	frame := camera.Frame{Pix: make([]byte, format.FrameBytes())}
+	if err := c.Grab(&frame); err != nil {
+		t.Fatal(err)
+	}
+	l.Close()
+	c.eye.Close() // as the kernel does after a process has ended
+	for range 2 {
+		if err := c.Grab(&frame); !errors.Is(err, camera.ErrGone) {
+			t.Errorf("Grab() of a world that is gone = %v, want %v", err, camera.ErrGone)
+		}
+	}
+	before := frame.Sequence
+	shown(t, path)
+	if err := c.Grab(&frame); err != nil || frame.Sequence <= before {
+		t.Errorf("Grab() of the world that is back = %v, frame %d behind %d", err, frame.Sequence, before)
+	}
+	c.Close()
+	if err := c.Grab(&frame); !errors.Is(err, camera.ErrClosed) {
+		t.Errorf("Grab() behind Close() = %v, want %v", err, camera.ErrClosed)
+	}
+	if _, err := OpenCamera(filepath.Join(t.TempDir(), "none"), format, clock); !errors.Is(err, camera.ErrGone) {
+		t.Errorf("OpenCamera() of nothing = %v, want %v", err, camera.ErrGone)
+	}
+}
+
+// A socket that a killed simulator has left is replaced; a socket in use is not.
+func TestPlacesForTheSocket(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "scene")
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
+	l.Close()
+	if _, err := os.Lstat(path); err != nil {
+		t.Fatal("the old socket is gone already")
+	}
+	shown(t, path)
+	if _, err := Listen(path); !errors.Is(err, ErrSocket) || !strings.Contains(err.Error(), "another simulator") {
+		t.Errorf("Listen() where a world is shown = %v", err)
+	}
+	file := filepath.Join(dir, "file")
+	if err := os.WriteFile(file, []byte("kept"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Listen(file); !errors.Is(err, ErrSocket) {
+		t.Errorf("Listen() at a file = %v, want %v", err, ErrSocket)
+	}
+	if text, _ := os.ReadFile(file); string(text) != "kept" {
+		t.Errorf("the file is %q now", text)
+	}
+}
+
+// Bytes that are no answer are refused.
+func TestAnswersThatAreRefused(t *testing.T) {
+	v := sim.NewLive(sim.NewWorld(1, 1), rttest.NewClock(1), 1).View()
+	if got, err := parseView(appendView(nil, &v)); err != nil || got != v {
+		t.Fatalf("parseView() = %+v, %v, want %+v", got, err, v)
+	}
+	other := appendView(nil, &v)
+	other[0] = version + 1
+	if _, err := parseView(other); err == nil || !strings.Contains(err.Error(), "version") {
+		t.Errorf("another version: %v", err)
+	}
+	v.Post.Y = math.NaN()
+	if _, err := parseView(appendView(nil, &v)); err == nil {
+		t.Error("a post that is nowhere is taken")
+	}
+}

@@ -1,0 +1,385 @@
+package servosim
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestWhatIsNotAnswered(t *testing.T) {
+	tests := []struct{ name, request, reply string }{
+		{"undefined memory reads zero", "FF FF 01 04 02 E0 02 16", "FF FF 01 04 00 00 00 FA"},
+		{"a wrong checksum is not answered", "FF FF 01 02 01 FA", ""},
+		{"an unknown instruction is not answered", "FF FF 01 02 7F 7D", ""},
+		{"an absent servo does not answer", "FF FF 09 02 01 F3", ""},
+		{"a read for all is not answered", "FF FF FE 04 02 38 02 C1", ""},
+		{"garbage before a frame is skipped", "00 FF 12 FF FF FF 01 02 01 FB", ack},
+		{"a sync read leaves out whom it does not find", "FF FF FE 07 82 38 02 01 09 02 32",
+			"FF FF 01 04 00 10 08 E2 | FF FF 02 04 00 20 08 D1"},
+	}
+	b := open(t, Config{Plant: newPosed(), Clock: rttest.NewClock(1)})
+	c := dial(t, b)
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			c.t = t
+			c.ask(tt.request, tt.reply)
+		})
+	}
+}
+
+// A control cycle of six servos at 1 Mbaud is 260 us of sync write, 140 us of request and six
+// replies of 80 us, each 50 us after the end of the bytes before it.
+func TestRepliesArriveAtTheWiresPace(t *testing.T) {
+	tests := []struct {
+		name    string
+		cfg     Config
+		request string
+		reply   int
+		want    time.Duration
+	}{
+		{"sync read", Config{}, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 920 * time.Microsecond},
+		{"sync write and sync read at once", Config{}, "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7" +
+			"FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 1180 * time.Microsecond},
+		{"slower wire", Config{Baud: 500_000}, "FF FF 01 02 01 FB", 6, 290 * time.Microsecond},
+		{"no pace", Config{Unpaced: true}, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26", 48, 0},
+		{"a return delay of 100 units", Config{}, "FF FF 01 04 03 07 64 8C FF FF 01 02 01 FB", 12, 500 * time.Microsecond},
+		{"a slot stays empty", Config{}, "FF FF FE 07 82 38 02 01 09 02 32", 16, 500 * time.Microsecond},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			clock := rttest.NewClock(1_000_000)
+			tt.cfg.Clock = clock
+			c := dial(t, open(t, tt.cfg))
+			c.send(unhex(t, tt.request))
+			if got := c.receive(tt.reply, patience); len(got) != tt.reply {
+				t.Fatalf("got %d bytes, want %d", len(got), tt.reply)
+			}
+			if got := clock.Now().Sub(1_000_000); got != tt.want {
+				t.Errorf("the last reply arrived after %v, want %v", got, tt.want)
+			}
+		})
+	}
+}
+
+func TestADroppedReplyStillTakesItsTime(t *testing.T) {
+	clock := rttest.NewClock(1_000_000)
+	b := open(t, Config{Clock: clock})
+	c := dial(t, b)
+	spoil(Fault{Kind: "drop", IDs: []uint8{1}, Count: 1})(b)
+	c.send(append(unhex(t, "FF FF 01 02 01 FB"), ping...))
+	if got := c.receive(6, patience); !bytes.Equal(got, pong) {
+		t.Fatalf("got % X, want % X", got, pong)
+	}
+	// Request 60, turnaround 50, silence 60, turnaround 50, reply 60: the second request came at
+	// the time of the first servo's lost answer.
+	if got := clock.Now().Sub(1_000_000); got != 280*time.Microsecond {
+		t.Errorf("the second reply arrived after %v, want 280us", got)
+	}
+}
+
+// diary is a plant that records the instants of its calls.
+type diary struct {
+	*posed
+	clock   rt.Clock
+	goals   []rt.Instant
+	present []rt.Instant
+	early   bool // a call was for an instant in the future
+}
+
+func (d *diary) Goal(now rt.Instant, joint, raw int) {
+	d.goals = append(d.goals, now)
+	d.early = d.early || d.clock.Now() < now
+}
+
+func (d *diary) Present(now rt.Instant, joint int) int {
+	d.present = append(d.present, now)
+	return d.posed.Present(now, joint)
+}
+
+// A goal takes effect when its frame has left the wire, and a position is measured when its servo
+// begins to answer.
+func TestThePlantIsAskedAtTheInstantsOfTheWire(t *testing.T) {
+	const start = 1_000_000
+	clock := rttest.NewClock(start)
+	plant := &diary{posed: newPosed(), clock: clock}
+	b := open(t, Config{Plant: plant, Clock: clock, IDs: []uint8{1, 6}})
+	c := dial(t, b)
+	c.send(unhex(t, "FF FF FE 0A 83 2A 02 01 00 08 06 00 08 31 FF FF FE 06 82 38 02 01 06 38"))
+	if got := c.receive(16, patience); len(got) != 16 {
+		t.Fatalf("got %d bytes, want 16", len(got))
+	}
+	b.Close() // from here on only the test uses the plant
+	us := func(n int) rt.Instant { return start + rt.Instant(n)*rt.Instant(time.Microsecond) }
+	if want := []rt.Instant{us(140), us(140)}; !slices.Equal(plant.goals, want) || plant.early {
+		t.Errorf("goals at %v, early %v, want %v", plant.goals, plant.early, want)
+	}
+	if want := []rt.Instant{us(290), us(420)}; !slices.Equal(plant.present[len(plant.present)-2:], want) {
+		t.Errorf("positions at %v, want %v in the end", plant.present, want)
+	}
+}
+
+func TestAPacedReplyIsNotEarly(t *testing.T) {
+	clock := rt.KernelClock()
+	c := dial(t, open(t, Config{Clock: clock}))
+	request := unhex(t, "FF FF FE 0A 82 38 02 01 02 03 04 05 06 26")
+	for range 20 {
+		start := clock.Now()
+		c.send(request)
+		if got := c.receive(48, patience); len(got) != 48 {
+			t.Fatalf("got %d bytes, want 48", len(got))
+		}
+		if took := clock.Now().Sub(start); took < 920*time.Microsecond {
+			t.Fatalf("six replies after %v, want at least 920us", took)
+		}
+	}
+}
+
+// watchedClock counts the wire's readings of the time.
+type watchedClock struct {
+	*rttest.Clock
+	looks atomic.Int64
+}
+
+func (c *watchedClock) Now() rt.Instant {
+	defer c.looks.Add(1)
+	return c.Clock.Now()
+}
+
+// Half a request of a killed client must not swallow the next client's request.
+func TestHalfAFrameIsForgottenAfterASilence(t *testing.T) {
+	clock := &watchedClock{Clock: rttest.NewClock(1)}
+	b := open(t, Config{Clock: clock})
+	c := dial(t, b)
+	looks := clock.looks.Load()
+	c.send([]byte{0xFF, 0xFF, 1, 200, 3}) // 199 bytes are missing
+	rttest.Eventually(t, "the wire to read", func() bool { return clock.looks.Load() > looks })
+	clock.Advance(interByteMax + time.Millisecond)
+	c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
+	if got := b.Counters().GarbageBytes; got != 5 {
+		t.Errorf("GarbageBytes = %d, want 5", got)
+	}
+}
+
+func TestAFrameMayComeInPieces(t *testing.T) {
+	clock := &watchedClock{Clock: rttest.NewClock(1)}
+	c := dial(t, open(t, Config{Clock: clock}))
+	for _, part := range []byte{0xFF, 0xFF, 1, 2, 1} {
+		looks := clock.looks.Load()
+		c.send([]byte{part})
+		rttest.Eventually(t, "the wire to read", func() bool { return clock.looks.Load() > looks })
+		clock.Advance(interByteMax)
+	}
+	c.ask("FB", "FF FF 01 02 00 FC")
+}
+
+func TestCloseHangsUpAndRemovesTheLink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	if err := os.Symlink("/nowhere", path); err != nil {
+		t.Fatal(err)
+	}
+	b := open(t, Config{Link: path})
+	if target, err := os.Readlink(path); target != b.Path() || err != nil {
+		t.Errorf("link = %s, %v, want %s", target, err, b.Path())
+	}
+	c := dial(t, b)
+	if err := b.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Close(); err != nil {
+		t.Errorf("a second Close = %v", err)
+	}
+	if n, err := unix.Write(c.fd, ping); err != unix.EIO {
+		t.Errorf("write after Close = %d, %v, want EIO", n, err)
+	}
+	if _, err := os.Lstat(path); !os.IsNotExist(err) {
+		t.Errorf("the link is still there: %v", err)
+	}
+}
+
+func TestALinkSparesWhatIsNotALink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte("precious"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
+		b.Close()
+		t.Errorf("Open with a file at its link = %v, want ErrLink", err)
+	}
+	if got, _ := os.ReadFile(path); string(got) != "precious" {
+		t.Errorf("the file now holds %q", got)
+	}
+}
+
+func TestALinkIsOfOneRunningBus(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(dir, "bus")
+	alias := filepath.Join(dir, "alias")
+	if err := os.Symlink(dir, alias); err != nil {
+		t.Fatal(err)
+	}
+	first := open(t, Config{Link: path})
+	for _, name := range []string{path, dir + "/./bus", filepath.Join(alias, "bus")} {
+		b, err := Open(Config{Link: name})
+		if err == nil {
+			b.Close()
+		}
+		if !errors.Is(err, ErrLink) || !strings.Contains(err.Error(), name) || !strings.Contains(err.Error(), "another link") {
+			t.Errorf("a second bus at %s: %v, want ErrLink, the link and what to do", name, err)
+		}
+	}
+	if target, _ := os.Readlink(path); target != first.Path() {
+		t.Errorf("link = %q, want the first bus at %s", target, first.Path())
+	}
+	open(t, Config{Link: filepath.Join(dir, "other")})
+	if err := first.Unplug(); err != nil {
+		t.Fatal(err)
+	}
+	if b, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
+		b.Close()
+		t.Errorf("a second bus while the first is unplugged: %v, want ErrLink", err)
+	}
+	first.Close()
+	open(t, Config{Link: path})
+}
+
+// A bus that failed to open leaves its link free for the next one.
+func TestAFailedOpenHoldsNoLink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(Config{Link: path}); !errors.Is(err, ErrLink) {
+		t.Fatalf("Open with a file at its link = %v, want ErrLink", err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	open(t, Config{Link: path})
+}
+
+func TestCloseLeavesAnothersLink(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "bus")
+	b := open(t, Config{Link: path})
+	if err := link("/nowhere", path); err != nil {
+		t.Fatal(err)
+	}
+	b.Close()
+	if target, _ := os.Readlink(path); target != "/nowhere" {
+		t.Errorf("link = %q, want that of somebody else", target)
+	}
+}
+
+func TestCloseEndsTheGoroutine(t *testing.T) {
+	before := runtime.NumGoroutine()
+	for range 20 {
+		b := open(t, Config{})
+		b.Close()
+	}
+	if after := runtime.NumGoroutine(); after > before {
+		t.Errorf("%d goroutines after 20 buses, %d before", after, before)
+	}
+}
+
+func TestClientsMayComeAndGo(t *testing.T) {
+	b := open(t, Config{Unpaced: true})
+	for range 50 {
+		c := dial(t, b)
+		c.ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
+		c.close()
+	}
+}
+
+// The bus's own descriptor must not preserve the state that the last close of a real tty ends.
+func TestTheLastCloseDropsTheReplyAndTheExclusiveUse(t *testing.T) {
+	b := open(t, Config{Unpaced: true})
+	first := dial(t, b)
+	if err := unix.IoctlSetInt(first.fd, unix.TIOCEXCL, 0); err != nil {
+		t.Fatal(err)
+	}
+	first.send(ping)
+	rttest.Eventually(t, "a reply", func() bool { return b.Counters().Replies == 1 })
+	first.close()
+	rttest.Eventually(t, "the claim to end", func() bool {
+		v, err := unix.IoctlGetInt(b.pty.slave, unix.TIOCGEXCL)
+		return err == nil && v == 0
+	})
+	dial(t, b).ask("FF FF 01 02 01 FB", "FF FF 01 02 00 FC")
+}
+
+func TestOpenRefusesWhatNoBusHas(t *testing.T) {
+	for _, cfg := range []Config{{IDs: []uint8{}}, {IDs: []uint8{253}}, {IDs: make([]uint8, 254)}, {Baud: 9600}} {
+		if b, err := Open(cfg); err == nil {
+			b.Close()
+			t.Errorf("Open(%d ids, %d baud) succeeds", len(cfg.IDs), cfg.Baud)
+		}
+	}
+}
+
+func TestTwoBusesAndManyServos(t *testing.T) {
+	ids := make([]uint8, 30)
+	for i := range ids {
+		ids[i] = uint8(i + 10)
+	}
+	other := open(t, Config{Unpaced: true})
+	b := open(t, Config{IDs: ids, Unpaced: true})
+	c := dial(t, b)
+	c.send(unhex(t, "FF FF FE 02 01 FE"))
+	got := c.receive(30*6, patience)
+	for i, id := range ids {
+		if got[i*6+2] != id {
+			t.Fatalf("servo %d answers as %d, want %d", i, got[i*6+2], id)
+		}
+	}
+	if n := other.Counters().Requests; n != 0 {
+		t.Errorf("the other bus heard %d requests", n)
+	}
+}
+
+// The count is process-wide, because the program that embeds a bus guarantees it process-wide.
+func TestACycleNoAlloc(t *testing.T) {
+	b := open(t, Config{Unpaced: true})
+	c := dial(t, b)
+	request := unhex(t, "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7"+
+		"FF FF FE 0A 82 38 02 01 02 03 04 05 06 26 FF FF 01 04 03 28 01 CE")
+	cycle := func() {
+		c.send(request)
+		if got := c.receive(54, patience); len(got) != 54 {
+			t.Fatalf("got %d bytes, want 54", len(got))
+		}
+	}
+	for range 50 {
+		cycle()
+	}
+	if n := testing.AllocsPerRun(500, cycle); n != 0 {
+		t.Errorf("a cycle allocates %v times, want 0", n)
+	}
+	if on := b.TorqueEnabled(); slices.Contains(on, false) {
+		t.Errorf("TorqueEnabled() = %v, want all: a goal takes torque", on)
+	}
+}
+
+func BenchmarkCycle(b *testing.B) {
+	bus := open(b, Config{Unpaced: true})
+	c := dial(b, bus)
+	request := unhex(b, "FF FF FE 16 83 2A 02 01 00 08 02 00 08 03 00 08 04 00 08 05 00 08 06 00 08 F7"+
+		"FF FF FE 0A 82 38 02 01 02 03 04 05 06 26")
+	b.ReportAllocs()
+	for b.Loop() {
+		c.send(request)
+		if got := c.receive(48, patience); len(got) != 48 {
+			b.Fatalf("got %d bytes, want 48", len(got))
+		}
+	}
+}

@@ -1,0 +1,118 @@
+package servosim
+
+import (
+	"math"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim/motor"
+)
+
+//rt:noalloc
+func (s *servo) encoderCount(now rt.Instant) int {
+	return s.encoder.Read(s.cfg.Plant.Present(now, s.joint), now)
+}
+
+//rt:noalloc
+func (s *servo) setEncoderFault(f motor.EncoderFault, now rt.Instant) {
+	s.encoder.Fail(f, s.cfg.Plant.Present(now, s.joint), now)
+	s.driveAgain(now)
+}
+
+//rt:noalloc
+func (s *servo) setDriven(now rt.Instant, on bool) {
+	s.driven, s.wasDriven = on, s.wasDriven || on
+	s.applyWeight(now)
+	s.cfg.Plant.Torque(now, s.joint, on)
+}
+
+// applyWeight lets a joint sink that has lost its torque. Before its first torque it lies still.
+//
+//rt:noalloc
+func (s *servo) applyWeight(now rt.Instant) {
+	p, ok := s.cfg.Plant.(Sinker)
+	if !ok || s.driven || !s.wasDriven || s.joint >= len(s.cfg.Weights) {
+		return
+	}
+	w := s.cfg.Weights[s.joint]
+	if s.t.series == seriesSTS && s.mem[stsTorque] == torqueDamp {
+		w.Speed *= damped
+	}
+	p.Sink(now, s.joint, s.obstacle.Clamp(w.Rest), w.Speed)
+}
+
+// damped is the factor on the speed of a sinking joint whose windings are shorted.
+const damped = 0.1
+
+// driveTo moves the shaft to the position at which the encoder reads raw.
+//
+//rt:noalloc
+func (s *servo) driveTo(now rt.Instant, raw int) {
+	s.target = raw
+	raw = s.encoder.Target(raw, s.cfg.Plant.Present(now, s.joint), s.t.counts, now)
+	if s.cfg.motors == nil {
+		raw = s.obstacle.Clamp(raw)
+	}
+	s.cfg.Plant.Goal(now, s.joint, raw)
+}
+
+// driveAgain recomputes the goal, because the encoder's fault or the obstacle has changed.
+//
+//rt:noalloc
+func (s *servo) driveAgain(now rt.Instant) {
+	if s.driven && s.positions() {
+		s.driveTo(now, s.target)
+	}
+}
+
+// block puts an obstacle in the shaft's way: at the position that a client reads as at, or with
+// here at the shaft's position, which it then cannot leave.
+//
+//rt:noalloc
+func (s *servo) block(at int, here, holds bool, now rt.Instant) {
+	place := s.cfg.Plant.Present(now, s.joint)
+	if !here {
+		at = place + s.direction()*(at-s.present(place))
+	} else {
+		at = place
+	}
+	s.setObstacle(motor.ObstacleAt(at, place, holds), now)
+}
+
+//rt:noalloc
+func (s *servo) setObstacle(o motor.Obstacle, now rt.Instant) {
+	s.obstacle = o
+	if s.cfg.motors != nil {
+		lo, hi := math.Inf(-1), math.Inf(1)
+		if o.On {
+			lo, hi = float64(o.Lo), float64(o.Hi)
+		}
+		s.cfg.motors.Block(now, s.joint, lo, hi)
+		return
+	}
+	s.driveAgain(now)
+	s.applyWeight(now)
+}
+
+// pressing returns how many counts beyond the obstacle the motor's target is; 0 when it does not
+// press.
+//
+//rt:noalloc
+func (s *servo) pressing(now rt.Instant) int {
+	if !s.obstacle.On || !s.driven || !s.positions() {
+		return 0
+	}
+	if off := s.target - s.encoderCount(now); s.obstacle.Blocks(s.cfg.Plant.Present(now, s.joint), off) {
+		return off
+	}
+	return 0
+}
+
+// checkObject drops an object when the motor does not press on it any more.
+//
+//rt:noalloc
+func (s *servo) checkObject(now rt.Instant) {
+	if s.obstacle.Press(s.pressing(now) != 0 && math.Abs(s.health.duty) >= idleDuty, now) {
+		s.dropped++
+		s.setObstacle(motor.Obstacle{}, now)
+	}
+}

@@ -1,0 +1,196 @@
+package servosim
+
+import (
+	"math"
+	"slices"
+
+	"github.com/edge-rt/edge-rt/sim/motor"
+)
+
+// The memory of the Feetech STS and SMS series. Addresses, widths and factory
+// values are the STS3215's, firmware 3.10, in the 7.4 V variant; two-byte
+// registers are little endian, signed ones are sign and magnitude.
+//
+// Source: Feetech STS3215 memory table.
+const (
+	stsEnd          = 2
+	stsPhase        = 18
+	stsUnload       = 19
+	stsP            = 21
+	stsD            = 22
+	stsI            = 23
+	stsStartup      = 24
+	stsSumLimit     = 25
+	stsDeadZone     = 26
+	stsProtectAmps  = 28
+	stsOffset       = 31
+	stsProtectForce = 34
+	stsProtectTime  = 35
+	stsOverload     = 36
+	stsTorque       = 40
+	stsAcceleration = 41
+	stsGoal         = 42
+	stsGoalTime     = 44
+	stsGoalVelocity = 46
+	stsMaxTorque    = 16
+	stsTorqueLimit  = 48
+	stsPresent      = 56
+	stsStatus       = 65
+	stsGoalReadback = 67
+	stsCurrent      = 69
+	scsProtectForce = 37
+	scsProtectTime  = 38
+	scsOverload     = 39
+)
+
+// Bits and values with a special meaning.
+const (
+	torqueOn      = 1
+	torqueDamp    = 2   // written to stsTorque: limp with shorted windings
+	torqueCentre  = 128 // written to stsTorque: the present position becomes 2048
+	centre        = 2048
+	phaseSteps    = 1 << 2 // velocities are in counts per second, otherwise in units of 50
+	phaseZeroFast = 1 << 3 // a goal velocity of 0 is the highest speed, otherwise a stop
+	phaseTurns    = 1 << 4 // positions count several turns
+	signPosition  = 1 << 15
+	signOffset    = 1 << 11
+	signLoad      = 1 << 10
+
+	modePosition = 0
+	modeVelocity = 1
+	modePWM      = 2
+	modeStep     = 3
+)
+
+// The error bits of a Feetech status packet.
+const (
+	faultVoltage     = 1 << 0
+	faultEncoder     = 1 << 1
+	faultTemperature = 1 << 2
+	faultCurrent     = 1 << 3
+	faultOverload    = 1 << 5
+)
+
+// feetechRows are the rows with the same address in both series.
+var feetechRows = []register{
+	{0, 1, ro, 0, 0, 0},            // firmware, major
+	{1, 1, ro, 0, 0, 0},            // firmware, minor
+	{3, 2, ro, 0, 0, 0},            // model
+	{5, 1, rw, 1, 0, 253},          // id
+	{6, 1, rw, 0, 0, 7},            // baud code
+	{7, 1, rw, 0, 0, 254},          // return delay, 2 us
+	{8, 1, rw, 1, 0, 1},            // return level
+	{13, 1, rw, 70, 0, 100},        // temperature limit, deg C
+	{14, 1, rw, 80, 0, 254},        // upper voltage limit, 0.1 V
+	{15, 1, rw, 40, 0, 254},        // lower voltage limit, 0.1 V
+	{stsPhase, 1, rw, 12, 0, 0},    // phase
+	{stsI, 1, rw, 0, 0, 254},       // position I
+	{stsDeadZone, 1, rw, 1, 0, 32}, // clockwise dead zone
+	{27, 1, rw, 1, 0, 32},          // counter-clockwise dead zone
+	{stsGoal, 2, rw, 0, 0, 0},      // goal position
+	{stsPresent, 2, ro, 0, 0, 0},   // present position
+	{58, 2, ro, 0, 0, 0},           // present velocity
+	{60, 2, ro, 0, 0, 0},           // present load
+	{62, 1, ro, 0, 0, 0},           // present voltage, 0.1 V
+	{63, 1, ro, 0, 0, 0},           // present temperature, deg C
+	{64, 1, ro, 0, 0, 0},           // a registered write is waiting
+	{stsStatus, 1, ro, 0, 0, 0},    // status
+	{66, 1, ro, 0, 0, 0},           // moving
+}
+
+var feetechBauds = []baud{{0, 1_000_000}, {1, 500_000}, {2, 250_000}, {3, 128_000}, {4, 115_200}, {5, 76_800}, {6, 57_600}, {7, 38_400}}
+
+var stsTable = indexed(table{
+	series: seriesSTS, size: 256, eeprom: 40, counts: 4096, arc: 2 * math.Pi, bauds: feetechBauds,
+	at: addresses{model: 3, id: 5, baud: 6, returnDelay: 7, returnLevel: 8, minLimit: 9, maxLimit: 11, offset: stsOffset, mode: 33,
+		maxTemperature: 13, maxVoltage: 14, minVoltage: 15, torque: stsTorque, goal: stsGoal, torqueLimit: stsTorqueLimit, lock: 55,
+		present: stsPresent, velocity: 58, load: 60, voltage: 62, temperature: 63, registered: 64, moving: 66},
+	rows: slices.Concat(feetechRows, []register{
+		{stsEnd, 1, ro, 0, 0, 0},             // byte order: little endian
+		{9, 2, rw, 0, 0, 0},                  // lower position limit
+		{11, 2, rw, 4095, 0, 0},              // upper position limit
+		{stsMaxTorque, 2, rw, 1000, 0, 1000}, // torque limit at power-up, 0.1 %
+		{stsUnload, 1, rw, 44, 0, 0},         // faults that switch torque off
+		{20, 1, rw, 47, 0, 0},                // faults that light the LED
+		{stsP, 1, rw, 32, 0, 254},            // position P
+		{stsD, 1, rw, 32, 0, 254},            // position D
+		{stsStartup, 1, rw, 16, 0, 254},      // startup force, 0.1 %
+		{stsSumLimit, 1, rw, 0, 0, 254},      // integral limit, 0.4 %
+		{stsProtectAmps, 2, rw, 500, 0, 511}, // protection current, 6.5 mA
+		{30, 1, rw, 1, 1, 128},               // angular resolution
+		{stsOffset, 2, rw, 0, 0, 0},          // position offset
+		{33, 1, rw, 0, 0, 3},                 // mode
+		{stsProtectForce, 1, rw, 20, 0, 100}, // torque after an overload, %
+		{stsProtectTime, 1, rw, 200, 0, 254}, // protection time, 10 ms
+		{stsOverload, 1, rw, 80, 0, 100},     // overload torque, %
+		{37, 1, rw, 10, 0, 254},              // velocity P
+		{38, 1, rw, 200, 0, 254},             // over-current time, 10 ms
+		{39, 1, rw, 200, 0, 254},             // velocity I
+		{stsTorque, 1, rw, 0, 0, 0},          // torque enable
+		{stsAcceleration, 1, rw, 0, 0, 254},  // acceleration, 100 counts/s2
+		{stsGoalTime, 2, rw, 0, 0, 0},        // goal time, or PWM in mode 2
+		{stsGoalVelocity, 2, rw, 0, 0, 0},    // goal velocity; 3400 counts/s at power-up
+		{stsTorqueLimit, 2, rw, 0, 0, 1000},  // torque limit; from register 16 at power-up
+		{55, 1, rw, 1, 0, 1},                 // lock
+		{stsGoalReadback, 2, ro, 0, 0, 0},    // goal position, read back
+		{stsCurrent, 2, ro, 0, 0, 0},         // present current, 6.5 mA
+		{80, 1, ro, 1, 0, 0},                 // moving threshold
+		{81, 1, ro, 1, 0, 0},                 // control tick, ms
+		{82, 1, ro, 1, 0, 0},                 // velocity unit factor
+		{83, 1, ro, 0, 0, 0},                 // minimum speed
+		{84, 1, ro, 68, 0, 0},                // velocity limit, 50 counts/s
+		{85, 1, rw, 254, 0, 254},             // acceleration limit
+		{86, 1, ro, 1, 0, 0},                 // acceleration multiplier
+	}),
+})
+
+// The SCS series: big endian, 1024 counts in 300 degrees, no sync read, no position offset; its
+// lock has the address of an STS's torque limit.
+//
+// Source: Feetech SCS15 and SCS0009 memory tables.
+var scsTable = indexed(table{
+	series: seriesSCS, bigEndian: true, size: 256, eeprom: 40, counts: 1024, arc: 300 * math.Pi / 180, bauds: feetechBauds,
+	at: addresses{model: 3, id: 5, baud: 6, returnDelay: 7, returnLevel: 8, minLimit: 9, maxLimit: 11, offset: none, mode: none,
+		maxTemperature: 13, maxVoltage: 14, minVoltage: 15, torque: stsTorque, goal: stsGoal, torqueLimit: stsMaxTorque, lock: 48,
+		present: stsPresent, velocity: 58, load: 60, voltage: 62, temperature: 63, registered: 64, moving: 66},
+	rows: slices.Concat(feetechRows, []register{
+		{stsEnd, 1, ro, 1, 0, 0},             // byte order: big endian
+		{9, 2, rw, 20, 0, 1023},              // lower position limit
+		{11, 2, rw, 1003, 0, 1023},           // upper position limit
+		{stsMaxTorque, 2, rw, 1000, 0, 1000}, // torque limit, 0.1 %
+		{stsUnload, 1, rw, 37, 0, 0},         // faults that switch torque off
+		{20, 1, rw, 37, 0, 0},                // faults that light the LED
+		{stsP, 1, rw, 15, 0, 254},            // position P
+		{stsD, 1, rw, 0, 0, 254},             // position D
+		{stsStartup, 2, rw, 20, 0, 1000},     // startup force, 0.1 %
+		{scsProtectForce, 1, rw, 20, 0, 100}, // torque after an overload, %
+		{scsProtectTime, 1, rw, 200, 0, 254}, // protection time, 10 ms
+		{scsOverload, 1, rw, 80, 0, 100},     // overload torque, %
+		{stsTorque, 1, rw, 0, 0, 2},          // torque enable
+		{stsGoalTime, 2, rw, 0, 0, 0},        // running time, ms, or PWM without position limits
+		{stsGoalVelocity, 2, rw, 0, 0, 1000}, // goal velocity, counts/s; 0: the fastest
+		{48, 1, rw, 1, 0, 1},                 // lock
+		{78, 1, ro, 0, 0, 0},                 // factory block
+		{79, 1, ro, 0, 0, 0},
+		{80, 1, ro, 1, 0, 0},
+		{81, 1, ro, 1, 0, 0},
+		{82, 1, ro, 1, 0, 0},
+		{83, 1, ro, 0, 0, 0},
+	}),
+})
+
+// The STS3215's motor is fitted to measurements of the 7.4 V variant. The fit gives more than the
+// data sheet's stall torque, which is therefore the limit. The constants of the other models follow
+// from the data sheets' stall torque and no-load speed.
+//
+// Source: Rhoban/bam, sts3215; Feetech data sheets.
+var feetechModels = []model{
+	{"sts3215", 777, [2]byte{3, 10}, stsTable, nil, 0,
+		motor.Motor{Volts: 7.4, KT: 1.21, Ohm: 2.68, Inertia: 0.0284, Coulomb: 0.052, Viscous: 0.059, Stall: 1.9}, 3927},
+	{"sts3250", 2825, [2]byte{3, 10}, stsTable, []setting{{14, 140}}, 0,
+		motor.Motor{Volts: 12, KT: 1.52, Ohm: 3.7, Inertia: 0.035, Coulomb: 0.08, Viscous: 0.08, Stall: 4.9}, 3927},
+	{"sm8512bl", 11272, [2]byte{3, 10}, stsTable, []setting{{14, 250}, {15, 120}}, 0,
+		motor.Motor{Volts: 24, KT: 4.6, Ohm: 13, Inertia: 0.06, Coulomb: 0.15, Viscous: 0.15, Stall: 8.3}, 3927},
+	{"scs0009", 1284, [2]byte{2, 4}, scsTable, nil, 0,
+		motor.Motor{Volts: 6, KT: 0.57, Ohm: 15, Inertia: 0.002, Coulomb: 0.008, Viscous: 0.003, Stall: 0.226}, 900},
+}

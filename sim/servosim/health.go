@@ -1,0 +1,245 @@
+package servosim
+
+import (
+	"math"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim/motor"
+)
+
+// health is the servo's own measurements, of load and temperature, and its protections.
+//
+// Guarded by Bus.mu.
+type health struct {
+	duty                             float64 // -1 to 1
+	amps                             float64
+	heat                             motor.Heat
+	volts                            float64 // supply without load
+	rail                             float64 // measured supply, with the load of all servos
+	demand                           float64 // duty of the control loop before its limit
+	capped                           bool    // torque is limited after an overload
+	tripped                          bool    // capped by Overload, without a load
+	low                              bool    // LowSupply: the supply is out of its limits at any voltage
+	overSince, surgeSince, idleSince rt.Instant
+}
+
+// rail is the supply and the adapter that all servos of a bus share.
+type rail struct {
+	supply    motor.Rail
+	unplugged bool // the adapter is out, and with it all servos are silent
+}
+
+const (
+	resetVolts   = 4.0  // below it the processor of a 7.4 V servo stops
+	resetShare   = 0.54 // the same for any servo, as a share of its nominal supply
+	unobserved   = 0.1  // s between two readings, above which effort is unknown
+	overloadDuty = 0.8
+	overloadTime = 2 * time.Second // for a servo without registers for it
+	overloadGone = time.Second     // time without a load until a Feetech ends an overload
+	idleDuty     = 0.05            // largest share of the duty that is no load
+)
+
+// monitor updates the measurements to an instant, and the error bits with them.
+//
+//rt:noalloc
+func (s *servo) monitor(now rt.Instant) {
+	h := &s.health
+	s.expire(now)
+	if s.encoder.Faulty() {
+		s.driveAgain(now) // its reading may drift
+	}
+	s.measureVelocity(now)
+	s.measureEffort(now)
+	h.heat.Advance(&s.model.motor, h.amps, now)
+	h.rail = s.rail.supply.Volts(h.volts)
+	s.protect(now)
+	s.emitChange(now)
+}
+
+// measureEffort computes the load of the motor. The effort of an ideal shaft between two readings
+// far apart is unknown and trips no protection, unless the shaft presses against an obstacle.
+//
+//rt:noalloc
+func (s *servo) measureEffort(now rt.Instant) {
+	h := &s.health
+	old := math.Abs(h.amps * h.duty)
+	if s.cfg.motors != nil {
+		h.duty, h.amps, h.demand = s.cfg.motors.Drive(now, s.joint)
+	} else {
+		off := s.pressing(now)
+		if h.heat.Since(now) > unobserved && off == 0 {
+			h.overSince, h.surgeSince = 0, 0
+		}
+		h.duty, h.amps, h.demand = s.cfg.joints[s.joint].Effort(&s.loop, off, s.mem[s.t.at.torque] == torqueOn, float64(s.velocity))
+	}
+	s.checkObject(now)
+	if s.t.series == seriesX {
+		f := float64(s.direction())
+		h.duty, h.amps, h.demand = f*h.duty, f*h.amps, f*h.demand
+	}
+	s.rail.supply.Draw(old, math.Abs(h.amps*h.duty)) // the bridge draws amps only while it is on
+}
+
+// protect sets the error bits and applies their consequences.
+//
+//rt:noalloc
+func (s *servo) protect(now rt.Instant) {
+	h := &s.health
+	deci := int64(h.rail*10 + 0.5)
+	low := h.low || deci < s.get(s.t.at.minVoltage) || deci > s.get(s.t.at.maxVoltage)
+	hot := int64(h.heat.Celsius+0.5) >= s.get(s.t.at.maxTemperature)
+	limit, after := overloadDuty, overloadTime
+	switch s.t.series {
+	case seriesSTS:
+		limit, after = float64(s.get(stsOverload))/100, time.Duration(s.get(stsProtectTime))*10*time.Millisecond
+	case seriesSCS:
+		limit, after = float64(s.get(scsOverload))/100, time.Duration(s.get(scsProtectTime))*10*time.Millisecond
+	}
+	over := motor.Lasts(&h.overSince, math.Abs(h.duty) > limit, after, now)
+	if s.t.series.feetech() {
+		s.protectFeetech(low, hot, over, now)
+	} else {
+		// Both Dynamixel series have these three faults at the same bits.
+		if s.t.series == seriesAX {
+			s.alarm &^= axVoltage | axOverheat
+		}
+		s.raise(low, axVoltage)
+		s.raise(hot, axOverheat)
+		s.raise(over, axOverload)
+		s.raise(s.t.series == seriesX && s.encoder.Reported(), xFaultEncoder)
+	}
+	if s.cutsTorque() {
+		s.cutTorque(now)
+	}
+}
+
+// protectFeetech sets the bits of a Feetech servo. They are cleared when their cause has gone,
+// except an overload: it stays, and leaves a fifth of the torque, until the load has been gone for
+// a while or torque is switched. Sources disagree, see Config.OverloadYields.
+//
+//rt:noalloc
+func (s *servo) protectFeetech(low, hot, over bool, now rt.Instant) {
+	h := &s.health
+	s.alarm &^= faultVoltage | faultTemperature | faultCurrent | faultEncoder
+	s.raise(low, faultVoltage)
+	s.raise(hot, faultTemperature)
+	s.raise(over, faultOverload)
+	s.raise(s.encoder.Reported(), faultEncoder)
+	if over && !h.capped {
+		h.capped = true
+		s.tune(now)
+	}
+	slack := h.capped && !h.tripped && math.Abs(h.demand) <= max(s.afterTrip(), idleDuty)
+	if motor.Lasts(&h.idleSince, slack, overloadGone, now) {
+		s.endOverload(now)
+	}
+	if s.t.series == seriesSTS {
+		amps := float64(s.get(stsProtectAmps)) * stsAmp
+		s.raise(motor.Lasts(&h.surgeSince, math.Abs(h.amps) > amps, time.Duration(s.get(38))*10*time.Millisecond, now), faultCurrent)
+	}
+}
+
+// endOverload ends a Feetech's overload: the servo has its full torque again.
+//
+//rt:noalloc
+func (s *servo) endOverload(now rt.Instant) {
+	h := &s.health
+	s.alarm &^= faultOverload
+	h.capped, h.tripped, h.overSince, h.idleSince = false, false, 0, 0
+	s.tune(now)
+}
+
+//rt:noalloc
+func (s *servo) raise(on bool, bit uint8) {
+	if on {
+		s.alarm |= bit
+	}
+}
+
+//rt:noalloc
+func (s *servo) cutsTorque() bool {
+	switch s.t.series {
+	case seriesX:
+		return s.alarm&s.mem[xShutdown] != 0
+	case seriesAX:
+		return s.alarm&s.mem[axShutdown] != 0
+	}
+	return s.alarm&s.mem[stsUnload]&^faultOverload != 0 // an overload only weakens it
+}
+
+//rt:noalloc
+func (s *servo) cutTorque(now rt.Instant) {
+	if s.t.series == seriesAX && s.alarm&axOverload != 0 {
+		s.put(axTorqueLimit, 0)
+	}
+	if s.mem[s.t.at.torque] != 0 {
+		s.mem[s.t.at.torque] = 0
+		s.setDriven(now, false)
+	}
+}
+
+// overload trips the protection, as a blocked gripper does.
+//
+//rt:noalloc
+func (s *servo) overload(now rt.Instant) {
+	if s.unpowered {
+		return
+	}
+	s.alarm |= faultOverload // the same bit in all series
+	s.health.capped, s.health.tripped = true, true
+	if !s.t.series.feetech() && s.cutsTorque() {
+		s.cutTorque(now)
+	}
+	s.tune(now)
+}
+
+// State is the state of a servo at an instant, in the units of its own registers.
+type State struct {
+	ID       uint8
+	Model    string
+	Torque   bool
+	Powered  bool // its supply is on
+	Boots    bool // it is powered but still boots
+	Position int  // position that a client would read
+	Place    int  // true position of the shaft, in encoder counts
+	Pressed  bool // the motor presses the shaft against an obstacle
+	Holds    bool // it holds an object: see Block
+	Goal     int
+	Duty     float64 // -1 to 1
+	Amps     float64
+	Volts    float64
+	Celsius  float64
+	Fault    uint8 // Feetech, AX: the error bits; X: the hardware error
+}
+
+// States returns the present state of every servo, in the order of Config.Servos.
+func (b *Bus) States() []State {
+	now := b.cfg.Clock.Now()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	all := make([]State, len(b.servos))
+	for i := range b.servos {
+		s := &b.servos[i]
+		s.refresh(now)
+		goal, _ := s.goal()
+		h := &s.health
+		all[i] = State{ID: s.mem[s.t.at.id], Model: s.model.name, Torque: s.mem[s.t.at.torque] == torqueOn,
+			Powered: !s.unpowered, Boots: s.booting, Position: s.present(s.encoderCount(now)), Place: b.cfg.Plant.Present(now, i), Goal: goal,
+			Pressed: s.pressing(now) != 0, Holds: s.obstacle.Gripped, Duty: h.duty, Amps: h.amps, Volts: h.rail, Celsius: h.heat.Celsius,
+			Fault: s.alarm | s.forced}
+	}
+	return all
+}
+
+// TorqueEnabled reports for each servo, in the order of Config.Servos, whether its torque is on.
+func (b *Bus) TorqueEnabled() []bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	on := make([]bool, len(b.servos))
+	for i := range b.servos {
+		s := &b.servos[i]
+		on[i] = s.mem[s.t.at.torque] == torqueOn
+	}
+	return on
+}

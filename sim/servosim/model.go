@@ -1,0 +1,172 @@
+package servosim
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/edge-rt/edge-rt/sim/motor"
+)
+
+// series is a family of servos with the same memory table and the same rules.
+type series uint8
+
+const (
+	seriesSTS series = iota // Feetech STS and SMS
+	seriesSCS               // Feetech SCS
+	seriesX                 // Dynamixel X: protocol 2.0
+	seriesAX                // Dynamixel AX: protocol 1.0
+)
+
+func (s series) protocol2() bool { return s == seriesX }
+
+func (s series) feetech() bool { return s == seriesSTS || s == seriesSCS }
+
+// access is the permission of a client for a register.
+type access uint8
+
+const (
+	ro access = iota
+	rw
+)
+
+// register is one row of a memory table: its first address, its width in bytes, its factory value,
+// and the range of accepted values; lo = hi means any.
+type register struct {
+	addr    uint16
+	size    uint8
+	access  access
+	factory int64
+	lo, hi  int64
+}
+
+// addresses are the addresses of the registers that the simulator itself uses; the constant none
+// where a series has no such register.
+type addresses struct {
+	model, id, baud, returnDelay, returnLevel int
+	minLimit, maxLimit, offset, mode          int
+	maxTemperature, maxVoltage, minVoltage    int
+	torque, goal, torqueLimit, lock           int
+	present, velocity, load                   int
+	voltage, temperature, registered, moving  int
+}
+
+const none = -1
+
+// table is the memory of a series.
+type table struct {
+	series    series
+	bigEndian bool
+	size      int     // bytes of memory
+	eeprom    int     // first address that does not survive a power cycle
+	counts    int     // encoder counts in arc
+	arc       float64 // radians
+	bauds     []baud
+	at        addresses
+	windows   []window // indirect addresses
+	rows      []register
+	index     [memSize]uint8 // for each byte of memory: 1 + the index of its row, 0 without a row
+}
+
+// baud is a rate, in bits per second, with its code in the memory.
+type baud struct {
+	code uint8
+	rate int
+}
+
+const memSize = 1024 // bytes of the largest memory
+
+// model is one kind of servo: its differences from its series' table, and its motor.
+type model struct {
+	name     string // LeRobot's
+	number   uint16
+	firmware [2]byte // major and minor; the first byte alone where the series has one
+	table    *table
+	factory  []setting
+	amp      float64 // X: A of one unit of current; 0 where the register is a load instead
+	motor    motor.Motor
+	gainDuty float64 // product of counts and P gain at a duty of 1
+}
+
+type setting struct {
+	addr  int
+	value int64
+}
+
+func indexed(t table) *table {
+	slices.SortFunc(t.rows, func(a, b register) int { return int(a.addr) - int(b.addr) })
+	for i, r := range t.rows {
+		for a := int(r.addr); a < int(r.addr)+int(r.size); a++ {
+			t.index[a] = uint8(i + 1)
+		}
+	}
+	return &t
+}
+
+// row returns the register that covers a byte, nil without one.
+//
+//rt:noalloc
+func (t *table) row(addr int) *register {
+	if addr < 0 || addr >= memSize || t.index[addr] == 0 {
+		return nil
+	}
+	return &t.rows[t.index[addr]-1]
+}
+
+// rate returns the rate of a baud code, 0 without one.
+//
+//rt:noalloc
+func (t *table) rate(code uint8) int {
+	for i := range t.bauds {
+		if t.bauds[i].code == code {
+			return t.bauds[i].rate
+		}
+	}
+	return 0
+}
+
+func (t *table) code(rate int) (uint8, bool) {
+	for _, b := range t.bauds {
+		if b.rate == rate {
+			return b.code, true
+		}
+	}
+	return 0, false
+}
+
+func (t *table) rates() (all []int) {
+	for _, b := range t.bauds {
+		all = append(all, b.rate)
+	}
+	return all
+}
+
+var models = slices.Concat(feetechModels, dynamixelModels)
+
+// Models returns the names of all models, in LeRobot's spelling where LeRobot has the model.
+func Models() (names []string) {
+	for i := range models {
+		names = append(names, models[i].name)
+	}
+	return names
+}
+
+func modelByName(name string) (*model, error) {
+	for i := range models {
+		if models[i].name == name {
+			return &models[i], nil
+		}
+	}
+	return nil, fmt.Errorf("servosim: got model %q, want one of %s", name, strings.Join(Models(), ", "))
+}
+
+func joints(models []*model, loads []motor.Load) []motor.Joint {
+	all := make([]motor.Joint, len(models))
+	for i, m := range models {
+		all[i] = motor.Joint{Motor: m.motor, Counts: m.table.counts, Arc: m.table.arc}
+		if i < len(loads) {
+			all[i].Load = loads[i]
+		}
+	}
+	return all
+}

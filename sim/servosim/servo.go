@@ -1,0 +1,332 @@
+package servosim
+
+import (
+	"slices"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/sim/motor"
+)
+
+// servo is one servo, as the bus sees it. The plant moves its shaft.
+//
+// Guarded by Bus.mu.
+type servo struct {
+	cfg   *Config
+	model *model
+	t     *table
+	rail  *rail
+	joint int
+
+	mem   [memSize]byte // memory that the bus sees
+	flash [memSize]byte // memory that survives a power cycle; only the first t.eeprom bytes are used
+	pin   [memSize]pin  // bytes whose value a stuck sensor fixes
+
+	staged     [memSize]byte // a registered write that waits for its action
+	stagedAddr int
+	stagedSize int
+
+	forced      uint8 // error bits that a test has set; they change nothing but the status
+	alarm       uint8 // error bits of the servo itself; X: latched
+	mute        bool  // neither receives nor sends, as if unplugged
+	silentUntil rt.Instant
+	unpowered   bool       // the supply is too low to run
+	booting     bool       // until silentUntil
+	bootTorque  bool       // torque is on after the boot
+	driven      bool       // the shaft is driven
+	wasDriven   bool       // the shaft was driven before
+	lastRequest rt.Instant // X: time of the last instruction on the bus
+	turnOrigin  int        // X: counts of the turns that a reset has cleared
+	bootedAt    rt.Instant // time when the supply came
+	stepGoal    int        // STS, step mode: end of the steps, in counts of the encoder
+	health      health
+	loop        motor.Loop // control loop that the registers describe
+	target      int        // target of the control loop, in counts of the encoder
+	encoder     motor.Encoder
+	obstacle    motor.Obstacle
+	misread     misread
+	dropped     uint64 // number of dropped objects
+
+	boots      uint32
+	muteEvents bool     // no events of the intermediate states of a restart
+	event      Event    // lent to Config.Watch
+	lastState  Snapshot // state in its newest event
+
+	// The last measurement, for the present velocity.
+	measuredAt rt.Instant
+	measured   int
+	velocity   int        // counts per second
+	goalAt     rt.Instant // time of its last order to move
+}
+
+type pin struct {
+	stuck bool
+	value byte
+}
+
+const (
+	velocityWindow = time.Millisecond      // measurements closer than this keep the old velocity
+	velocityStale  = 50 * time.Millisecond // measurements farther apart do not reveal the present velocity
+	speedMax       = 3400                  // counts per second, of an STS
+	delayUnit      = 2 * time.Microsecond
+	baudTolerance  = 40 // one part in that many: 2.5 %
+	watchdogUnit   = 20 * time.Millisecond
+	goalGrace      = 50 * time.Millisecond // time after an order, in which a shaft without motion is still moving
+	watchdogFired  = 0xFF
+)
+
+// powerUp initializes s with the factory values, its id and the bus's baud rate.
+func (s *servo) powerUp(cfg *Config, rail *rail, joint int, now rt.Instant) {
+	m := cfg.models[joint]
+	*s = servo{cfg: cfg, rail: rail, model: m, t: m.table, joint: joint}
+	s.health.heat = motor.NewHeat(now)
+	s.health.volts = m.motor.Volts
+	s.bootTorque = slices.Contains(cfg.BootTorque, cfg.Servos[joint].ID)
+	s.factory(cfg.Servos[joint].ID, cfg.codes[joint])
+	s.restart(now)
+}
+
+//rt:noalloc
+func (s *servo) factory(id, baud uint8) {
+	mem := s.mem
+	for i := range s.t.rows {
+		r := &s.t.rows[i]
+		s.put(int(r.addr), r.factory)
+	}
+	for _, f := range s.model.factory {
+		s.put(f.addr, f.value)
+	}
+	s.put(s.t.at.model, int64(s.model.number))
+	switch s.t.series {
+	case seriesX:
+		s.put(xFirmware, int64(s.model.firmware[0]))
+	case seriesAX:
+		s.put(2, int64(s.model.firmware[0]))
+	default:
+		s.put(0, int64(s.model.firmware[0]))
+		s.put(1, int64(s.model.firmware[1]))
+	}
+	s.put(s.t.at.id, int64(id))
+	s.put(s.t.at.baud, int64(baud))
+	s.flash, s.mem = s.mem, mem
+}
+
+// hears reports whether the servo is connected and powered, has booted at an instant, and receives
+// at this baud rate.
+//
+//rt:noalloc
+func (s *servo) hears(baud int, now rt.Instant) bool {
+	own := s.t.rate(s.mem[s.t.at.baud])
+	off := baud - own
+	return !s.mute && !s.unpowered && now >= s.silentUntil && off*baudTolerance <= own && -off*baudTolerance <= own
+}
+
+// addressed reports whether the servo obeys an id, and whether it answers to it: an X servo also
+// obeys its secondary id, in silence.
+//
+//rt:noalloc
+func (s *servo) addressed(id uint8) (obeys, answers bool) {
+	if s.mem[s.t.at.id] == id {
+		return true, true
+	}
+	return s.t.series == seriesX && id <= idMax && s.mem[xSecondID] == id, false
+}
+
+//rt:noalloc
+func (s *servo) delay() time.Duration {
+	if s.cfg.Unpaced {
+		return 0
+	}
+	return s.cfg.turnaround + time.Duration(s.mem[s.t.at.returnDelay])*delayUnit
+}
+
+// error returns the error byte of a status packet; code is the result of the instruction.
+//
+//rt:noalloc
+func (s *servo) error(code uint8) uint8 {
+	if s.t.series != seriesX {
+		return s.forced | s.alarm | code
+	}
+	if s.forced|s.alarm != 0 {
+		code |= alert
+	}
+	return code
+}
+
+// get returns a register's value, an X's with its sign.
+//
+//rt:noalloc
+func (s *servo) get(addr int) int64 {
+	r := s.t.row(addr)
+	if r == nil {
+		return 0
+	}
+	return s.t.load(&s.mem, r)
+}
+
+//rt:noalloc
+func (t *table) load(mem *[memSize]byte, r *register) (v int64) {
+	for i := range int(r.size) {
+		k := i
+		if !t.bigEndian {
+			k = int(r.size) - 1 - i
+		}
+		v = v<<8 | int64(mem[int(r.addr)+k])
+	}
+	if t.series == seriesX && r.signed() {
+		shift := 64 - 8*uint(r.size)
+		v = v << shift >> shift
+	}
+	return v
+}
+
+// signed reports whether a two's complement register may be negative.
+//
+//rt:noalloc
+func (r *register) signed() bool {
+	return r.lo < 0 || r.access == ro && r.size == 4 || r.addr == xPresentPWM || r.addr == xPresentLoad
+}
+
+//rt:noalloc
+func (s *servo) put(addr int, v int64) {
+	r := s.t.row(addr)
+	if r == nil {
+		return
+	}
+	for i := range int(r.size) {
+		k := i
+		if s.t.bigEndian {
+			k = int(r.size) - 1 - i
+		}
+		s.mem[int(r.addr)+k] = byte(v >> (8 * i))
+	}
+}
+
+// signed encodes v as sign and magnitude.
+//
+//rt:noalloc
+func signed(v int, sign uint16) int64 {
+	if v < 0 {
+		return int64(sign | uint16(-v)&(sign-1))
+	}
+	return int64(uint16(v) & (sign - 1))
+}
+
+// magnitude decodes the encoding of signed.
+//
+//rt:noalloc
+func magnitude(w int64, sign uint16) int {
+	if uint16(w)&sign != 0 {
+		return -int(uint16(w) & (sign - 1))
+	}
+	return int(uint16(w) & (sign - 1))
+}
+
+// The duration of a boot.
+const (
+	feetechBoot = 800 * time.Millisecond
+	xBoot       = 400 * time.Millisecond
+)
+
+// restart is a power cycle without a boot time.
+//
+//rt:noalloc
+func (s *servo) restart(now rt.Instant) {
+	s.reset(now)
+	s.bootDone(now)
+}
+
+// reboot is a power cycle: the servo is limp and silent while it boots.
+//
+//rt:noalloc
+func (s *servo) reboot(now rt.Instant) {
+	s.reset(now)
+	s.silentUntil, s.booting = now.Add(s.bootTime()), true
+	s.emitChange(now)
+}
+
+//rt:noalloc
+func (s *servo) bootTime() time.Duration {
+	switch {
+	case s.cfg.BootTime > 0:
+		return s.cfg.BootTime
+	case s.t.series.feetech():
+		return feetechBoot
+	}
+	return xBoot
+}
+
+// reset does the work of a processor when its supply comes: settings are read from flash, RAM and
+// turns are cleared, torque is off.
+//
+//rt:noalloc
+func (s *servo) reset(now rt.Instant) {
+	s.boots++
+	s.bootedAt = now
+	s.muteEvents = true
+	s.mem = s.flash
+	s.stagedSize, s.alarm, s.unpowered, s.booting = 0, 0, false, false
+	h := &s.health
+	h.capped, h.tripped, h.overSince, h.surgeSince, h.idleSince = false, false, 0, 0, 0
+	s.lastRequest = now
+	s.setDriven(now, false)
+	s.resetRAM(now)
+	s.muteEvents = false
+}
+
+// resetRAM sets the goal to the shaft's position, and the rest of RAM to the values of a power-up.
+//
+//rt:noalloc
+func (s *servo) resetRAM(now rt.Instant) {
+	s.measured, s.measuredAt, s.velocity = s.encoderCount(now), now, 0
+	switch s.t.series {
+	case seriesSTS:
+		s.put(stsTorqueLimit, s.get(stsMaxTorque))
+		s.put(stsGoalVelocity, speedMax)
+	case seriesAX:
+		s.put(axTorqueLimit, s.get(axMaxTorque))
+	case seriesX:
+		s.turnOrigin = turnsOf(s.measured)
+		s.resetGoals()
+	}
+	s.refresh(now)
+	goal, present, n := s.t.at.goal, s.t.at.present, int(s.t.row(s.t.at.goal).size)
+	copy(s.mem[goal:goal+n], s.mem[present:present+n])
+	s.refresh(now)
+	s.tune(now)
+}
+
+// bootDone ends the boot: the goal is the shaft's present position, and a servo that boots with
+// torque on holds it there.
+//
+//rt:noalloc
+func (s *servo) bootDone(now rt.Instant) {
+	s.booting, s.muteEvents = false, true
+	s.resetRAM(now)
+	if s.bootTorque {
+		s.mem[s.t.at.torque] = torqueOn
+		s.torque(0, now)
+	}
+	if s.cfg.BootGoalZero && s.t.series.feetech() {
+		s.put(s.t.at.goal, 0) // the register alone: a servo under torque holds its position
+	}
+	s.muteEvents = false
+	s.emitChange(now)
+}
+
+// supply sets the voltage without load. A voltage that is too low stops the servo; when it returns,
+// the servo boots with a cleared RAM.
+//
+//rt:noalloc
+func (s *servo) supply(volts float64, now rt.Instant) {
+	s.health.volts = volts
+	low := min(resetVolts, resetShare*s.model.motor.Volts)
+	switch {
+	case volts < low && !s.unpowered:
+		s.unpowered, s.booting = true, false
+		s.setDriven(now, false)
+		s.mem[s.t.at.torque] = 0
+	case volts >= low && s.unpowered:
+		s.reboot(now)
+	}
+}

@@ -1,0 +1,375 @@
+package servosim
+
+import (
+	"bytes"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt"
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/sim/motor"
+)
+
+// posed is a plant whose shafts have the positions of the published vectors.
+type posed struct {
+	place  [7]int
+	goal   [7]int
+	torque [7]bool
+}
+
+func newPosed() *posed {
+	return &posed{place: [7]int{2064, 2080, 2096, 2112, 2128, 2144}}
+}
+
+func (p *posed) Goal(_ rt.Instant, joint, raw int)       { p.goal[joint] = raw }
+func (p *posed) Present(_ rt.Instant, joint int) int     { return p.place[joint] }
+func (p *posed) Torque(_ rt.Instant, joint int, on bool) { p.torque[joint] = on }
+
+// alone returns one servo without a bus.
+func alone(t *testing.T, cfg Config) (*servo, *posed, *rttest.Clock) {
+	t.Helper()
+	plant := newPosed()
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	cfg.Plant, cfg.Clock = plant, clock
+	if cfg.Servos == nil && cfg.IDs == nil {
+		cfg.IDs = []uint8{1}
+	}
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	s := new(servo)
+	s.powerUp(&cfg, new(rail), 0, clock.Now())
+	return s, plant, clock
+}
+
+func TestNoTableHasAnOverlap(t *testing.T) {
+	for _, m := range models {
+		end := 0
+		for _, r := range m.table.rows {
+			if int(r.addr) < end || r.size != 1 && r.size != 2 && r.size != 4 || int(r.addr+uint16(r.size)) > m.table.size {
+				t.Errorf("%s: register %d, %d bytes, begins before %d or ends after %d", m.name, r.addr, r.size, end, m.table.size)
+			}
+			end = int(r.addr) + int(r.size)
+		}
+	}
+}
+
+func TestAServoWakesUpLimpWhereItIs(t *testing.T) {
+	s, plant, _ := alone(t, Config{Model: "sts3250", Baud: 115_200})
+	plant.torque[0] = true
+	s.restart(0)
+	tests := []struct {
+		name      string
+		reg, want int
+	}{
+		{"goal", stsGoal, 2064}, {"present", stsPresent, 2064}, {"torque limit", stsTorqueLimit, 1000},
+		{"model", 3, 2825}, {"upper limit", 11, 4095},
+	}
+	for _, tt := range tests {
+		if got := int(s.get(tt.reg)); got != tt.want {
+			t.Errorf("%s = %d, want %d", tt.name, got, tt.want)
+		}
+	}
+	if s.mem[stsTorque] != 0 || plant.torque[0] {
+		t.Error("torque is on after power-up")
+	}
+	if s.mem[6] != 4 || s.mem[55] != 1 {
+		t.Errorf("baud code %d, lock %d, want 4, 1", s.mem[6], s.mem[55])
+	}
+}
+
+func TestTheLockDecidesWhatSurvives(t *testing.T) {
+	s, _, clock := alone(t, Config{})
+	now := clock.Now()
+	s.write(21, []byte{16}, now)
+	if s.mem[21] != 16 {
+		t.Errorf("P = %d with the lock closed, want 16 in the working copy", s.mem[21])
+	}
+	s.restart(now)
+	if s.mem[21] != 32 {
+		t.Errorf("P = %d after a power cycle with the lock closed, want 32", s.mem[21])
+	}
+	s.write(55, []byte{0}, now)
+	s.write(21, []byte{16}, now)
+	s.write(stsTorqueLimit, []byte{100, 0}, now)
+	s.restart(now)
+	if s.mem[21] != 16 || s.get(stsTorqueLimit) != 1000 || s.mem[55] != 1 {
+		t.Errorf("after a power cycle with the lock open P = %d, torque limit = %d, lock = %d, want 16, 1000, 1",
+			s.mem[21], s.get(stsTorqueLimit), s.mem[55])
+	}
+}
+
+// Values written with the lock closed must not reach flash with a later write.
+func TestOpeningTheLockDoesNotSaveWhatWasWrittenBefore(t *testing.T) {
+	s, _, clock := alone(t, Config{})
+	s.write(21, []byte{16}, clock.Now())
+	s.write(55, []byte{0}, clock.Now())
+	s.write(22, []byte{7}, clock.Now())
+	s.restart(clock.Now())
+	if s.mem[21] != 32 || s.mem[22] != 7 {
+		t.Errorf("P, D = %d, %d after a power cycle, want 32, 7", s.mem[21], s.mem[22])
+	}
+}
+
+func TestReadOnlyMemoryStays(t *testing.T) {
+	s, _, clock := alone(t, Config{})
+	s.write(0, []byte{9, 9, 9, 9, 9}, clock.Now())
+	s.write(62, []byte{1}, clock.Now())
+	s.write(255, []byte{1, 2, 3}, clock.Now()) // extends beyond the end of the memory
+	if got := s.read(nil, 0, 5, clock.Now()); !bytes.Equal(got, []byte{3, 10, 0, 9, 3}) {
+		t.Errorf("memory 0 to 4 = %v, want 3 10 0 9 3", got)
+	}
+	if got := s.read(nil, 62, 1, clock.Now()); got[0] != 74 {
+		t.Errorf("voltage = %d, want 74", got[0])
+	}
+	if got := s.read(nil, 254, 4, clock.Now()); !bytes.Equal(got, make([]byte, 4)) {
+		t.Errorf("memory beyond its end = %v, want zeros", got)
+	}
+}
+
+func TestGoalsReachThePlantInsideTheLimits(t *testing.T) {
+	tests := []struct {
+		name        string
+		lo, hi, off int
+		goal, want  int
+	}{
+		{"as it is", 0, 4095, 0, 3000, 3000},
+		{"below the range", 1000, 3000, 0, 10, 1000},
+		{"above the range", 1000, 3000, 0, 4000, 3000},
+		{"negative", 0, 4095, 0, -100, 0},
+		{"with an offset", 0, 4095, 100, 3000, 3100},
+		{"with a negative offset", 0, 4095, -100, 3000, 2900},
+		{"the turn wraps", 0, 4095, 100, 4090, 94},
+		{"no limits at all", 0, 0, 0, 3000, 3000},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, plant, clock := alone(t, Config{})
+			s.put(9, int64(tt.lo))
+			s.put(11, int64(tt.hi))
+			s.put(stsOffset, signed(tt.off, signOffset))
+			g := signed(tt.goal, signPosition)
+			s.write(stsGoal, []byte{byte(g), byte(g >> 8)}, clock.Now())
+			if plant.goal[0] != tt.want {
+				t.Errorf("goal %d in [%d, %d] offset %d goes to %d, want %d", tt.goal, tt.lo, tt.hi, tt.off, plant.goal[0], tt.want)
+			}
+		})
+	}
+}
+
+func TestTheOffsetMovesWhatIsRead(t *testing.T) {
+	tests := []struct {
+		name        string
+		off, place  int
+		phase, want int
+	}{
+		{"positive", 100, 2064, 12, 1964},
+		{"negative", -100, 2064, 12, 2164},
+		{"below zero it wraps in a single turn", 2047, 10, 12, 2059},
+		{"below zero it is negative over several turns", 2047, 10, 12 | phaseTurns, -2037},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			s, plant, clock := alone(t, Config{})
+			plant.place[0] = tt.place
+			s.mem[stsPhase] = byte(tt.phase)
+			w := signed(tt.off, signOffset)
+			s.write(stsOffset, []byte{byte(w), byte(w >> 8)}, clock.Now())
+			b := s.read(nil, stsPresent, 2, clock.Now())
+			if got := magnitude(int64(b[0])|int64(b[1])<<8, signPosition); got != tt.want {
+				t.Errorf("place %d with offset %d reads %d, want %d", tt.place, tt.off, got, tt.want)
+			}
+		})
+	}
+}
+
+func TestTorque128CentresAndLeavesTorqueAlone(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	plant.place[0] = 3000
+	s.write(stsTorque, []byte{torqueOn}, clock.Now())
+	s.write(stsTorque, []byte{torqueCentre}, clock.Now())
+	b := s.read(nil, stsPresent, 2, clock.Now())
+	if got := int(b[0]) | int(b[1])<<8; got != centre || s.mem[stsTorque] != torqueOn || !plant.torque[0] {
+		t.Errorf("present = %d, torque register %d, want %d with torque still on", got, s.mem[stsTorque], centre)
+	}
+}
+
+func TestCentringSurvivesOnlyWithTheLockOpen(t *testing.T) {
+	for lock, want := range []int{3000 - centre, 0} {
+		s, plant, clock := alone(t, Config{})
+		plant.place[0] = 3000
+		s.write(55, []byte{byte(lock)}, clock.Now())
+		s.write(stsTorque, []byte{torqueCentre}, clock.Now())
+		s.restart(clock.Now())
+		if got := s.offset(); got != want {
+			t.Errorf("lock %d: offset %d after a power cycle, want %d", lock, got, want)
+		}
+	}
+}
+
+func TestTorqueOnTakesTheGoalRegisterAlong(t *testing.T) {
+	s, plant, clock := alone(t, Config{GoalLeavesTorque: true})
+	s.write(stsGoal, []byte{0xB8, 0x0B}, clock.Now())
+	if plant.torque[0] || s.mem[stsTorque] != 0 {
+		t.Error("GoalLeavesTorque: a goal alone turns torque on")
+	}
+	plant.goal[0] = -1
+	s.write(stsTorque, []byte{torqueOn}, clock.Now())
+	if plant.goal[0] != 3000 || !plant.torque[0] {
+		t.Errorf("torque on: goal %d, torque %v, want 3000, true", plant.goal[0], plant.torque[0])
+	}
+	s.write(stsTorque, []byte{torqueDamp}, clock.Now())
+	if plant.torque[0] {
+		t.Error("a damped servo follows its goal")
+	}
+}
+
+// A write of torque and goal in one frame switches torque on towards the new goal.
+func TestOneWriteOverSeveralRegisters(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	s.write(stsTorque, []byte{1, 50, 0xB8, 0x0B}, clock.Now())
+	if !plant.torque[0] || plant.goal[0] != 3000 || s.mem[41] != 50 {
+		t.Errorf("torque %v, goal %d, acceleration %d, want true, 3000, 50", plant.torque[0], plant.goal[0], s.mem[41])
+	}
+}
+
+func TestARegisteredWriteWaitsForItsAction(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	ask := func(inst uint8, params ...byte) {
+		r, _ := parse(frame{1, inst, params}, false)
+		s.obey(&r, nil, clock.Now())
+	}
+	ask(instRegWrite, stsGoal, 0, 4)
+	ask(instRegWrite, stsGoal, 0, 5)
+	if s.mem[64] != 1 || plant.goal[0] != 0 {
+		t.Errorf("before the action: flag %d, goal %d, want 1, 0", s.mem[64], plant.goal[0])
+	}
+	ask(instAction)
+	if s.mem[64] != 0 || plant.goal[0] != 0x500 {
+		t.Errorf("after the action: flag %d, goal %#x, want 0 and the second one, 0x500", s.mem[64], plant.goal[0])
+	}
+	plant.goal[0] = 7
+	ask(instAction)
+	if plant.goal[0] != 7 {
+		t.Error("an action without a registered write does something")
+	}
+}
+
+func TestVelocityAndMovingFollowThePlant(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, clock.Now())
+	plant.place[0] -= 20
+	clock.Advance(20 * time.Millisecond)
+	b := s.read(nil, stsPresent, 15, clock.Now())
+	if v := magnitude(int64(b[2])|int64(b[3])<<8, signPosition); v != -1000 || b[10] != 1 {
+		t.Errorf("velocity %d, moving %d, want -1000, 1", v, b[10])
+	}
+	plant.place[0] = 3000
+	if b := s.read(nil, 66, 1, clock.Now()); b[0] != 0 {
+		t.Error("still moving at the goal")
+	}
+}
+
+func TestImpossibleSettingsAreNotTaken(t *testing.T) {
+	s, _, clock := alone(t, Config{})
+	s.write(5, []byte{254, 99}, clock.Now())
+	if s.mem[5] != 1 || s.mem[6] != 0 {
+		t.Errorf("id %d, baud code %d, want 1, 0", s.mem[5], s.mem[6])
+	}
+}
+
+func TestFreeShaftsTurnAtTheirSpeed(t *testing.T) {
+	m, _ := modelByName("sts3215")
+	f := motor.NewIdeal(joints([]*model{m}, nil))
+	const middle, freeSpeed = 2048, 3072
+	now := rt.Instant(time.Second)
+	f.Goal(now, 0, 4000)
+	if got := f.Present(now.Add(time.Second), 0); got != middle {
+		t.Errorf("without torque the shaft is at %d, want %d", got, middle)
+	}
+	now = now.Add(time.Second)
+	f.Torque(now, 0, true)
+	if got := f.Present(now.Add(time.Second/4), 0); got != middle+freeSpeed/4 {
+		t.Errorf("after a quarter of a second at %d, want %d", got, middle+freeSpeed/4)
+	}
+	if got := f.Present(now.Add(time.Second), 0); got != 4000 {
+		t.Errorf("after a second at %d, want 4000", got)
+	}
+}
+
+// A shaft whose velocity is seldom read reports its speed of the moment, not the average since the
+// reading before.
+func TestVelocityOfAShaftThatIsSeldomLookedAt(t *testing.T) {
+	for _, fitted := range []bool{false, true} {
+		clock := rttest.NewClock(rt.Instant(time.Second))
+		cfg := Config{IDs: []uint8{1}, Clock: clock, Fitted: fitted}
+		if err := cfg.check(); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Plant = motor.NewIdeal(cfg.joints)
+		if fitted {
+			cfg.motors = motor.NewFitted(cfg.joints, clock.Now())
+			cfg.Plant = cfg.motors
+		}
+		s := new(servo)
+		s.powerUp(&cfg, new(rail), 0, clock.Now())
+		look := func(after time.Duration) (velocity, moving int) {
+			clock.Advance(after)
+			b := s.read(nil, stsPresent, 15, clock.Now())
+			return magnitude(int64(b[2])|int64(b[3])<<8, signPosition), int(b[10])
+		}
+		if v, moving := look(time.Minute); v != 0 || moving != 0 {
+			t.Errorf("fitted %v: at rest velocity %d, moving %d", fitted, v, moving)
+		}
+		clock.Advance(time.Minute)
+		s.write(stsTorque, []byte{1, 0, 0xE8, 0x03}, clock.Now()) // from 2048 to 1000
+		if v, moving := look(200 * time.Millisecond); v > -1000 || moving != 1 {
+			t.Errorf("fitted %v: under way velocity %d, moving %d, want below -1000, 1", fitted, v, moving)
+		}
+		if v, moving := look(3 * time.Second); v != 0 || moving != 0 {
+			t.Errorf("fitted %v: there velocity %d, moving %d, want 0, 0", fitted, v, moving)
+		}
+	}
+}
+
+// A client streams goals, and the shaft reaches each before the next one comes.
+func TestVelocityOfAShaftThatIsFedWithGoals(t *testing.T) {
+	clock := rttest.NewClock(rt.Instant(time.Second))
+	cfg := Config{IDs: []uint8{1}, Clock: clock}
+	if err := cfg.check(); err != nil {
+		t.Fatal(err)
+	}
+	cfg.Plant = motor.NewIdeal(cfg.joints)
+	s := new(servo)
+	s.powerUp(&cfg, new(rail), 0, clock.Now())
+	s.write(stsTorque, []byte{1, 0, 0, 8}, clock.Now())
+	for goal := 2048; goal < 2448; goal += 20 {
+		clock.Advance(16 * time.Millisecond)
+		b := s.read(nil, stsPresent, 4, clock.Now())
+		if v := magnitude(int64(b[2])|int64(b[3])<<8, signPosition); goal > 2088 && (v < 1000 || v > 1500) {
+			t.Errorf("on the way to %d: velocity %d, want some 1250", goal, v)
+		}
+		s.write(stsGoal, []byte{byte(goal + 20), byte((goal + 20) >> 8)}, clock.Now())
+	}
+}
+
+// Two readings of a moving shaft, seconds apart, are not taken for seconds of effort.
+func TestNoOverloadBetweenReadingsFarApart(t *testing.T) {
+	s, plant, clock := alone(t, Config{})
+	s.write(stsOverload, []byte{1}, clock.Now()) // any effort is too much
+	s.write(stsTorque, []byte{1, 0, 0xB8, 0x0B}, clock.Now())
+	run := func(looks int, each time.Duration) byte {
+		for range looks {
+			clock.Advance(each)
+			plant.place[0] -= int(3000 * each / time.Second)
+			s.obey(&request{inst: instPing}, nil, clock.Now())
+		}
+		return s.alarm
+	}
+	if alarm := run(2, 3*time.Second); alarm != 0 {
+		t.Errorf("fault %#x after two looks, want none", alarm)
+	}
+	if alarm := run(45, 50*time.Millisecond); alarm != faultOverload {
+		t.Errorf("fault %#x after more than two seconds of effort, want an overload", alarm)
+	}
+}

@@ -1,0 +1,56 @@
+// Package listen opens TCP listeners on exactly the requested addresses, and explains why an address
+// is not available.
+package listen
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"syscall"
+)
+
+// privileged is the first port that every user may listen on.
+const privileged = 1024
+
+// TCP listens on host:port. An IPv4 address is for IPv4 only: Go's "tcp" would make 0.0.0.0 listen
+// on IPv6, too. An empty host and [::] mean both.
+func TCP(address string) (net.Listener, error) {
+	config := net.ListenConfig{KeepAlive: -1} // the server of the connections sets limits itself
+	return config.Listen(context.Background(), Network(address), address)
+}
+
+// Network returns Go's network for an address host:port.
+func Network(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if err == nil && net.ParseIP(host).To4() != nil {
+		return "tcp4"
+	}
+	return "tcp"
+}
+
+// Cure explains why the system refuses to listen on an address, and names a remedy; it is empty
+// when the system's own error must do. other describes how to choose another port.
+func Cure(err error, other string) string {
+	var unknown *net.DNSError
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Sprintf("another program listens there, which ss -ltnp shows: end it, or %s", other)
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "this machine has no such address: ip address lists those that it has, and 0.0.0.0 is all of IPv4"
+	case errors.Is(err, os.ErrPermission):
+		return fmt.Sprintf("ports below %d are root's: %s", privileged, other)
+	case errors.As(err, &unknown):
+		return "no host has that name: write an address of this machine, or 0.0.0.0 for all of IPv4"
+	}
+	return ""
+}
+
+// Explain adds Cure to an error in parentheses.
+func Explain(err error, other string) error {
+	if cure := Cure(err, other); cure != "" {
+		return fmt.Errorf("%w (%s)", err, cure)
+	}
+	return err
+}

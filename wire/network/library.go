@@ -1,0 +1,20 @@
+//go:build zenohc
+
+package network
+
+import (
+	"context"
+
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+	"github.com/edge-rt/edge-rt/wire/zenohgo"
+)
+
+// Transport is the programs' name for this transport.
+const Transport = "zenoh (zenoh-go on libzenohc)"
+
+// Check accepts every configuration: the library checks its endpoints and options itself.
+func Check(zenoh.Config) error { return nil }
+
+// Open joins the network.
+func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) { return zenohgo.Open(ctx, cfg) }

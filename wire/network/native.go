@@ -1,0 +1,19 @@
+//go:build !zenohc
+
+package network
+
+import (
+	"context"
+
+	"github.com/edge-rt/edge-rt/wire"
+	"github.com/edge-rt/edge-rt/wire/zenoh"
+)
+
+// Transport is the programs' name for this transport.
+const Transport = "zenoh (built in, pure Go)"
+
+// Check refuses a configuration that Open would refuse without a network.
+func Check(cfg zenoh.Config) error { return cfg.Check() }
+
+// Open joins the network.
+func Open(ctx context.Context, cfg zenoh.Config) (wire.Session, error) { return zenoh.Open(ctx, cfg) }

@@ -1,0 +1,222 @@
+// Package sessiontest tests everything that wire.Session promises, as one suite for every
+// implementation and every network in between:
+//
+//	func TestContract(t *testing.T) {
+//		sessiontest.Run(t, func(t *testing.T) sessiontest.Net {
+//			left, right := ... // two open sessions that reach each other
+//			return sessiontest.Net{Left: left, Right: right}
+//		})
+//	}
+//
+// Run calls its function once for every case, and runs each case in both directions, so the
+// function should be cheap: keep routers running across calls and only open sessions. It registers
+// its own clean-up with t; closing a session a second time must be harmless there.
+//
+// The cases wait through the interface itself: for a Get's replies, or for Tokens. Only generous
+// bounds on calls that must not block are timed.
+//
+// Net lists the abilities that an implementation lacks; the cases that need one of them are skipped
+// with a message.
+package sessiontest
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// Net is two sessions on one network.
+type Net struct {
+	Left, Right wire.Session
+
+	// Cut breaks every link between the two without a Close, as a network does; the sessions must
+	// find each other again. Nil: this network cannot be cut.
+	Cut func()
+
+	LeftLacks, RightLacks Lacks
+}
+
+// Lacks lists the abilities that a session does not have.
+type Lacks struct {
+	Latest         bool // PutLatest replaces nothing: it is a Put
+	LongAttachment bool // an attachment sent in fragments is lost
+	SharedTokens   bool // it sees a token vanish that another still holds, or appear twice
+	EndedTokens    bool // a new watcher may be shown a token that has just ended
+}
+
+// pair is a Net seen in one direction.
+type pair struct {
+	*testing.T
+	from, to           wire.Session
+	fromLacks, toLacks Lacks
+	cut                func() // see Net.Cut
+}
+
+type testCase struct {
+	name string
+	run  func(p pair)
+}
+
+// Run runs the whole suite over sessions that open makes.
+func Run(t *testing.T, open func(t *testing.T) Net) {
+	for _, group := range [][]testCase{pubsub, congestion, queries, tokens, life} {
+		runCases(t, group, open)
+	}
+}
+
+// Carried runs the cases that depend on the carrier of a link: messages and replies of every size,
+// congestion, and the end and return of links.
+func Carried(t *testing.T, open func(t *testing.T) Net) {
+	runCases(t, pubsub[:1], open)
+	runCases(t, congestion, open)
+	runCases(t, []testCase{sizesOfReplies}, open)
+	runCases(t, life, open)
+}
+
+// runCases runs each case in both directions.
+func runCases(t *testing.T, cases []testCase, open func(t *testing.T) Net) {
+	for _, c := range cases {
+		t.Run(c.name, func(t *testing.T) {
+			t.Run("left to right", func(t *testing.T) {
+				n := open(t)
+				c.run(pair{t, n.Left, n.Right, n.LeftLacks, n.RightLacks, n.Cut})
+			})
+			t.Run("right to left", func(t *testing.T) {
+				n := open(t)
+				c.run(pair{t, n.Right, n.Left, n.RightLacks, n.LeftLacks, n.Cut})
+			})
+		})
+	}
+}
+
+// blocking is a QoS under which no message is dropped.
+var blocking = wire.QoS{Priority: wire.Data, Reliable: true, Block: true}
+
+// must returns the result of a call that may not fail.
+func must[T any](p pair, what string, v T, err error) T {
+	p.Helper()
+	if err != nil {
+		p.Fatalf("%s = %v", what, err)
+	}
+	return v
+}
+
+func (p pair) publisher(s wire.Session, key string, qos wire.QoS) wire.Publisher {
+	p.Helper()
+	pub, err := s.Publisher(key, qos)
+	return must(p, "Publisher("+key+")", pub, err)
+}
+
+func (p pair) subscribe(s wire.Session, expr string, deposit func(wire.Sample)) wire.Declaration {
+	p.Helper()
+	sub, err := s.Subscribe(expr, deposit)
+	return must(p, "Subscribe("+expr+")", sub, err)
+}
+
+func (p pair) queryable(s wire.Session, expr string, answer func(wire.Query)) wire.Declaration {
+	p.Helper()
+	q, err := s.Queryable(expr, answer)
+	return must(p, "Queryable("+expr+")", q, err)
+}
+
+func (p pair) token(s wire.Session, key string) wire.Declaration {
+	p.Helper()
+	d, err := s.Token(key)
+	return must(p, "Token("+key+")", d, err)
+}
+
+// heard returns a publisher on key once its subscribers are known to it.
+func (p pair) heard(s wire.Session, key string, qos wire.QoS) wire.Publisher {
+	p.Helper()
+	pub := p.publisher(s, key, qos)
+	p.known()
+	return pub
+}
+
+var tokensMade atomic.Uint64
+
+// known waits until each end sees the declarations of the other: a token arrives after all earlier
+// declarations.
+func (p pair) known() {
+	p.Helper()
+	for _, way := range [][2]wire.Session{{p.from, p.to}, {p.to, p.from}} {
+		key := fmt.Sprintf("@c/known/%d", tokensMade.Add(1))
+		token := p.token(way[0], key)
+		rttest.Eventually(p.T, "the other end's declarations", func() bool {
+			all, err := way[1].Tokens(context.Background(), key, time.Second)
+			return err == nil && len(all) > 0
+		})
+		token.Undeclare()
+	}
+}
+
+func (p pair) put(pub wire.Publisher, payload, attachment []byte) {
+	p.Helper()
+	if err := pub.Put(payload, attachment); err != nil {
+		p.Fatalf("Put(%d bytes) = %v", len(payload), err)
+	}
+}
+
+// basket collects samples with copies of their lent bytes.
+type basket struct {
+	mu  sync.Mutex
+	all []wire.Sample
+}
+
+func (b *basket) deposit(s wire.Sample) {
+	s.Payload, s.Attachment = bytes.Clone(s.Payload), bytes.Clone(s.Attachment)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.all = append(b.all, s)
+}
+
+func (b *basket) samples() []wire.Sample {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return slices.Clone(b.all)
+}
+
+func (b *basket) count() int { return len(b.samples()) }
+
+// keys lists the keys of the samples, sorted.
+func (b *basket) keys() []string {
+	keys := []string{}
+	for _, s := range b.samples() {
+		keys = append(keys, s.Key)
+	}
+	slices.Sort(keys)
+	return keys
+}
+
+// settled returns the number of samples once no more have arrived for a while.
+func (b *basket) settled() int {
+	n := -1
+	for n != b.count() {
+		n = b.count()
+		time.Sleep(150 * time.Millisecond)
+	}
+	return n
+}
+
+// pattern returns n bytes that identify their position and their sample.
+func pattern(seed, n int) []byte {
+	b := make([]byte, n)
+	for i := range b {
+		b[i] = byte(i*7 + i>>8 + seed)
+	}
+	return b
+}
+
+const numberBytes = 8 // each payload begins with the sample's number
+
+func number(b []byte, n int) { binary.LittleEndian.PutUint64(b, uint64(n)) }
+func numberOf(b []byte) int  { return int(binary.LittleEndian.Uint64(b)) }

@@ -1,0 +1,144 @@
+package sessiontest
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+var life = []testCase{
+	{"after the links were cut everything is declared again", func(p pair) {
+		if p.cut == nil {
+			p.Skip("this network cannot cut its links")
+		}
+		var got basket
+		p.subscribe(p.to, "@c/re/s", got.deposit)
+		p.queryable(p.to, "@c/re/q", says("@c/re/q", "yes"))
+		p.token(p.to, "@c/re/t")
+		d, _ := p.watch(p.from, "@c/re/*")
+		pub := p.heard(p.from, "@c/re/s", blocking)
+		works := func() {
+			p.Helper()
+			before := got.count()
+			rttest.Eventually(p.T, "a sample", func() bool { pub.Put(nil, nil); return got.count() > before })
+			rttest.Eventually(p.T, "a reply", func() bool {
+				r, err := p.from.Get(context.Background(), "@c/re/q", nil, time.Second)
+				return err == nil && slices.Equal(texts(r), []string{"yes"})
+			})
+			rttest.Eventually(p.T, "the token", func() bool { all := d.of("@c/re/t"); return len(all)%2 == 1 })
+		}
+		works()
+		for range 2 {
+			before := len(d.of("@c/re/t"))
+			p.cut()
+			rttest.Eventually(p.T, "the token to vanish and come back", func() bool { return len(d.of("@c/re/t")) >= before+2 })
+			works()
+		}
+		for i, e := range d.of("@c/re/t") {
+			if want := "+-"[i%2 : i%2+1]; e[:1] != want {
+				p.Errorf("entry %d is %s, want a %s", i, e, want)
+			}
+		}
+		// Two declarations of the same subscription deliver each sample once.
+		got.settled()
+		before := got.count()
+		p.put(pub, []byte("once"), nil)
+		rttest.Eventually(p.T, "the sample", func() bool { return got.count() > before })
+		if n := got.settled() - before; n != 1 {
+			p.Errorf("one sample came %d times", n)
+		}
+	}},
+	{"a closed session's tokens vanish and its objects are gone", func(p pair) {
+		p.token(p.to, "@c/close/t")
+		p.subscribe(p.to, "@c/close/s", func(wire.Sample) {})
+		p.queryable(p.to, "@c/close/q", says("@c/close/q", "here"))
+		d, _ := p.watch(p.from, "@c/close/*")
+		p.reached(p.from, "@c/close/q", 1)
+		p.reads(d, "+@c/close/t")
+		if err := p.to.Close(); err != nil {
+			p.Errorf("Close = %v", err)
+		}
+		p.reads(d, "+@c/close/t", "-@c/close/t")
+		r, err := p.from.Get(context.Background(), "@c/close/q", nil, rttest.Patience)
+		if len(r) != 0 || err != nil && !errors.Is(err, wire.ErrDisconnected) {
+			p.Errorf("Get = %v, %v, want nothing", texts(r), err)
+		}
+	}},
+	{"a closed session refuses", func(p pair) {
+		pub := p.publisher(p.from, "@c/shut", blocking)
+		sub := p.subscribe(p.from, "@c/shut", func(wire.Sample) {})
+		rttest.Eventually(p.T, "the link to show", p.from.Connected)
+		if err := p.from.Close(); err != nil {
+			p.Errorf("Close = %v", err)
+		}
+		if p.from.Connected() {
+			p.Error("Connected after Close")
+		}
+		after := declareErrors(p.from, "@c/x")
+		after["SubscribeTokens"] = errorOf(p.from.SubscribeTokens("@c/x", func(string, bool) {}))
+		after["Get"] = errorOf(p.from.Get(context.Background(), "@c/x", nil, time.Second))
+		after["Tokens"] = errorOf(p.from.Tokens(context.Background(), "@c/x", time.Second))
+		after["Put"] = pub.Put(nil, nil)
+		after["PutLatest"] = errorOf(pub.PutLatest(nil, nil))
+		after["a second Close"] = p.from.Close()
+		for name, err := range after {
+			if !errors.Is(err, wire.ErrClosed) {
+				p.Errorf("%s after Close = %v, want %v", name, err, wire.ErrClosed)
+			}
+		}
+		if err := sub.Undeclare(); err != nil && !errors.Is(err, wire.ErrClosed) {
+			p.Errorf("Undeclare after Close = %v", err)
+		}
+	}},
+	{"Close ends a question that waits", func(p pair) {
+		asked := make(chan struct{}, 100)
+		p.queryable(p.to, "@c/wait", func(wire.Query) { asked <- struct{}{} })
+		done := make(chan struct{})
+		rttest.Eventually(p.T, "a link", p.from.Connected) // a watcher may see it a little later
+		go func() {
+			defer close(done)
+			for p.from.Connected() { // the first attempt may find no other session yet
+				p.from.Get(context.Background(), "@c/wait", nil, rttest.Patience)
+			}
+		}()
+		rttest.Eventually(p.T, "the question", func() bool { return len(asked) > 0 })
+		p.from.Close()
+		select {
+		case <-done:
+		case <-time.After(rttest.Patience / 2):
+			p.Errorf("Get still waits %v after Close", rttest.Patience/2)
+		}
+	}},
+	{"no callback runs after Undeclare has returned", func(p pair) {
+		pub := p.publisher(p.from, "@c/after", wire.QoS{Reliable: true})
+		var stop atomic.Bool
+		defer stop.Store(true)
+		go func() {
+			for !stop.Load() {
+				pub.Put(nil, nil)
+				time.Sleep(20 * time.Microsecond)
+			}
+		}()
+		for range 20 {
+			over := false // accessed only while no callback can run
+			n := 0
+			heard := make(chan struct{}, 1)
+			sub := p.subscribe(p.to, "@c/after", func(wire.Sample) {
+				if over {
+					panic("a callback after Undeclare")
+				}
+				if n++; n == 1 {
+					heard <- struct{}{}
+				}
+			})
+			<-heard
+			sub.Undeclare()
+			over = true
+		}
+	}},
+}

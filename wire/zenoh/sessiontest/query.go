@@ -1,0 +1,251 @@
+package sessiontest
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/edge-rt/edge-rt/rt/rttest"
+	"github.com/edge-rt/edge-rt/wire"
+)
+
+// says returns the callback of a queryable that replies with one text on its own key.
+func says(key, text string) func(wire.Query) {
+	return func(q wire.Query) {
+		q.Reply(key, []byte(text))
+		q.Finish()
+	}
+}
+
+func (p pair) get(s wire.Session, key string, payload []byte) []wire.Reply {
+	p.Helper()
+	r, err := s.Get(context.Background(), key, payload, rttest.Patience)
+	return must(p, "Get("+key+")", r, err)
+}
+
+// texts lists the payloads of replies, sorted, errors with an exclamation mark.
+func texts(replies []wire.Reply) []string {
+	all := []string{}
+	for _, r := range replies {
+		text := string(r.Payload)
+		if r.Err {
+			text += "!"
+		}
+		all = append(all, text)
+	}
+	slices.Sort(all)
+	return all
+}
+
+// reached waits until a query gets n replies: then all queryables are known.
+func (p pair) reached(s wire.Session, key string, n int) {
+	p.Helper()
+	rttest.Eventually(p.T, fmt.Sprintf("%d replies on %s", n, key), func() bool {
+		r, err := s.Get(context.Background(), key, nil, time.Second)
+		return err == nil && len(r) == n
+	})
+}
+
+// sizesOfReplies is separate because Carried uses it, too.
+var sizesOfReplies = testCase{"replies of 0 B to 5 MB arrive whole", func(p pair) {
+	p.queryable(p.to, "@c/big", func(q wire.Query) {
+		var n int
+		fmt.Sscan(string(q.Payload()), &n)
+		payload := pattern(n, n)
+		go func() { // not on the receiver's goroutine: the reply may have to wait for room
+			q.Reply("@c/big", payload)
+			q.Finish()
+		}()
+	})
+	p.reached(p.from, "@c/big", 1)
+	for _, n := range []int{0, 1, 65_500, 1 << 20, 5 << 20} {
+		began := time.Now()
+		r := p.get(p.from, "@c/big", fmt.Append(nil, n))
+		if time.Since(began) >= rttest.Patience {
+			p.Errorf("%d bytes: the end of the replies did not come", n)
+		}
+		if len(r) != 1 || !bytes.Equal(r[0].Payload, pattern(n, n)) {
+			p.Errorf("%d bytes: %d replies", n, len(r))
+		}
+	}
+}}
+
+var queries = []testCase{
+	{"a query brings its key and payload, and its reply too", func(p pair) {
+		type asked struct {
+			key     string
+			payload []byte
+		}
+		var mu sync.Mutex
+		var got []asked
+		p.queryable(p.to, "@c/q/*", func(q wire.Query) {
+			mu.Lock()
+			got = append(got, asked{q.Key(), bytes.Clone(q.Payload())})
+			mu.Unlock()
+			q.Reply("@c/q/a", append([]byte("re:"), q.Payload()...))
+			q.Finish()
+		})
+		p.reached(p.from, "@c/q/*", 1)
+		mu.Lock()
+		got = nil
+		mu.Unlock()
+		r := p.get(p.from, "@c/q/*", pattern(3, 200_000))
+		if len(r) != 1 {
+			p.Fatalf("%d replies, want 1", len(r))
+		}
+		if a := r[0]; a.Key != "@c/q/a" || a.Err || !bytes.Equal(a.Payload, append([]byte("re:"), pattern(3, 200_000)...)) {
+			p.Errorf("reply %s: %d bytes", a.Key, len(a.Payload))
+		}
+		p.get(p.from, "@c/q/a", nil)
+		mu.Lock()
+		defer mu.Unlock()
+		if len(got) != 2 || got[0].key != "@c/q/*" || !bytes.Equal(got[0].payload, pattern(3, 200_000)) {
+			p.Fatalf("the queryable was asked %d times", len(got))
+		}
+		if got[1].key != "@c/q/a" || len(got[1].payload) != 0 {
+			p.Errorf("a bare query came as %+v", got[1])
+		}
+	}},
+	{"several replies and errors come, in their order", func(p pair) {
+		p.queryable(p.to, "@c/many", func(q wire.Query) {
+			for i := range 5 {
+				q.Reply("@c/many", []byte(fmt.Sprint(i)))
+			}
+			q.ReplyErr([]byte("partly"))
+			q.Finish()
+		})
+		p.reached(p.from, "@c/many", 6)
+		r := p.get(p.from, "@c/many", nil)
+		for i, x := range r[:5] {
+			if string(x.Payload) != fmt.Sprint(i) || x.Err {
+				p.Errorf("reply %d is %q", i, x.Payload)
+			}
+		}
+		if last := r[5]; !last.Err || string(last.Payload) != "partly" {
+			p.Errorf("the error came as %+v", last)
+		}
+	}},
+	sizesOfReplies,
+	{"wildcards match queries, and none matches a verbatim chunk", func(p pair) {
+		for _, key := range []string{"c/w/a", "c/w/b/c", "c/w/@v"} {
+			p.queryable(p.to, key, says(key, key))
+			p.reached(p.from, key, 1)
+		}
+		for _, tt := range []struct {
+			key  string
+			want []string
+		}{
+			{"c/w/*", []string{"c/w/a"}},
+			{"c/w/**", []string{"c/w/a", "c/w/b/c"}},
+			{"c/w/@v", []string{"c/w/@v"}},
+			{"c/$*w/**/@v", []string{"c/w/@v"}},
+			{"c/none", []string{}},
+		} {
+			if got := texts(p.get(p.from, tt.key, nil)); !slices.Equal(got, tt.want) {
+				p.Errorf("%s asked %v, want %v", tt.key, got, tt.want)
+			}
+		}
+	}},
+	{"nobody answers at once", func(p pair) {
+		began := time.Now()
+		if r := p.get(p.from, "@c/nobody", nil); len(r) != 0 || time.Since(began) > rttest.Patience/2 {
+			p.Errorf("%v after %v, want nothing at once", r, time.Since(began))
+		}
+	}},
+	{"a timeout returns what has come", func(p pair) {
+		hold := make(chan wire.Query, 100)
+		p.queryable(p.to, "@c/slow", func(q wire.Query) {
+			q.Reply("@c/slow", []byte("first"))
+			hold <- q
+		})
+		rttest.Eventually(p.T, "a reply before the timeout", func() bool {
+			r, _ := p.from.Get(context.Background(), "@c/slow", nil, 500*time.Millisecond)
+			return slices.Contains(texts(r), "first")
+		})
+		for len(hold) > 0 {
+			(<-hold).Finish()
+		}
+		if _, err := p.from.Get(context.Background(), "@c/slow", nil, 0); err == nil {
+			p.Error("a query without a timeout was accepted")
+		}
+	}},
+	{"the context ends a query", func(p pair) {
+		p.queryable(p.to, "@c/ctx", func(q wire.Query) { time.AfterFunc(time.Second, q.Finish) })
+		rttest.Eventually(p.T, "the deadline's error", func() bool {
+			ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+			defer cancel()
+			_, err := p.from.Get(ctx, "@c/ctx", nil, rttest.Patience)
+			return errors.Is(err, context.DeadlineExceeded)
+		})
+	}},
+	{"a queryable may answer later, from elsewhere", func(p pair) {
+		p.queryable(p.to, "@c/later", func(q wire.Query) {
+			go func() {
+				time.Sleep(20 * time.Millisecond)
+				q.Reply(q.Key(), q.Payload())
+				q.Finish()
+			}()
+		})
+		p.reached(p.from, "@c/later", 1)
+		if r := p.get(p.from, "@c/later", []byte("x")); len(r) != 1 || string(r[0].Payload) != "x" {
+			p.Errorf("replies %v", r)
+		}
+	}},
+	{"a reply's key must match", func(p pair) {
+		refused := make(chan error, 1000)
+		p.queryable(p.to, "@c/key", func(q wire.Query) {
+			refused <- q.Reply("@c/other", []byte("foreign"))
+			q.Finish()
+		})
+		rttest.Eventually(p.T, "the queryable to be asked", func() bool {
+			p.get(p.from, "@c/key", nil)
+			return len(refused) > 0
+		})
+		if r := p.get(p.from, "@c/key", nil); len(r) != 0 || <-refused == nil {
+			p.Errorf("a foreign key was accepted: %v", r)
+		}
+		if _, err := p.from.Get(context.Background(), "a//b", nil, time.Second); err == nil {
+			p.Error("a query on a bad key was accepted")
+		}
+	}},
+	{"a hundred queries at once", func(p pair) {
+		p.queryable(p.to, "@c/hundred/**", func(q wire.Query) {
+			payload := bytes.Clone(q.Payload())
+			go func() {
+				if err := q.Reply(strings.TrimSuffix(q.Key(), "/*"), payload); err != nil {
+					p.Errorf("Reply on %s = %v", q.Key(), err)
+				}
+				q.Finish()
+			}()
+		})
+		p.reached(p.from, "@c/hundred/x", 1)
+		var wg sync.WaitGroup
+		for i := range 100 {
+			wg.Add(1)
+			go func() {
+				defer wg.Done()
+				key, want := fmt.Sprintf("@c/hundred/%d", i), pattern(i, 1000+i)
+				r, err := p.from.Get(context.Background(), key, want, rttest.Patience)
+				if err != nil || len(r) != 1 || !bytes.Equal(r[0].Payload, want) || r[0].Key != key {
+					p.Errorf("query %d: %d replies, %v", i, len(r), err)
+				}
+			}()
+		}
+		wg.Wait()
+	}},
+	{"an undeclared queryable is asked no more", func(p pair) {
+		q := p.queryable(p.to, "@c/gone", says("@c/gone", "here"))
+		p.reached(p.from, "@c/gone", 1)
+		if err := q.Undeclare(); err != nil {
+			p.Errorf("Undeclare = %v", err)
+		}
+		if r := p.get(p.from, "@c/gone", nil); len(r) != 0 {
+			p.Errorf("replies after Undeclare: %v", texts(r))
+		}
+	}},
+}
